@@ -99,7 +99,7 @@ laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
 	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance packages/tools/tests/kit/test_conformance.py packages/tools/tests/kit/test_conformance_health.py packages/tools/tests/kit/test_conformance_restarts.py
 
-found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all planted faults under `devicecore conformance`: half an hour
+found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all injected faults under `devicecore conformance`: half an hour
 	@$(BIN)/python -m tools.find_faults
 
 cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
@@ -227,7 +227,7 @@ $(VENV)/.runtime: $(PROJECTS) $(VENV)/.made
 	@touch $@
 
 # Asked for by name, it has to be this interpreter: an environment that make has made with another one is made again. One
-# that somebody else has made is used as it is, and never cleared.
+# that someone else created is used as it is, and never cleared.
 ifneq ($(origin PYTHON),file)
 ifneq ($(PYTHON),$(shell cat $(VENV)/.made 2>/dev/null))
 $(VENV)/.made: FORCE

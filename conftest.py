@@ -34,11 +34,11 @@ pytest_plugins = ["devicecore_tools.testing.pytest_plugin", "tests.workers"]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
-    patterns=["README.md", "docs/*.md", "docs/**/*.md"],  # before Python 3.13, ** stands for exactly one folder
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],  # before Python 3.13, ** matches exactly one folder
     setup=forbid_private_modules,
 ).pytest()
 
-# No deadlines: under coverage and next to other workers, the time of one example means nothing.
+# No deadlines: under coverage and alongside other workers, the duration of one example is meaningless.
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=15)
 settings.register_profile("quick", settings.get_profile("test"), max_examples=5)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
@@ -46,7 +46,7 @@ settings.load_profile("test")
 
 # Hypothesis also draws constants from the loaded modules, so a test's examples would depend on which tests the same
 # worker ran before. `make laws` keeps them.
-_constants_of_modules, _NO_CONSTANTS = providers._get_local_constants, Constants()  # noqa: SLF001 - there is no setting
+_constants_of_modules, _NO_CONSTANTS = providers._get_local_constants, Constants()  # noqa: SLF001 - there is no setting for it
 providers._get_local_constants = lambda: (  # noqa: SLF001 - as above
     _constants_of_modules() if settings.get_current_profile_name() == "thorough" else _NO_CONSTANTS
 )

@@ -31,7 +31,7 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 
 def part_of(filename: str, source: str) -> str:
-    """The part of devicecore that a function belongs to. A function that attrs generated names its class."""
+    """Return the part of devicecore that a function belongs to. A function that attrs generated names its class."""
     generated = "<attrs generated methods devicecore."
     if filename.startswith(generated):
         filename = filename.removeprefix(generated).replace(".", "/")
@@ -104,7 +104,7 @@ class Tree:
         self._process.wait()
 
     def microseconds(self) -> tuple[float, float]:
-        """The minimum and the tenth percentile."""
+        """Return the minimum and the tenth percentile."""
         return min(self.times), statistics.quantiles(self.times, n=10)[0]
 
 

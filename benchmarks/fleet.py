@@ -168,7 +168,7 @@ class Bench:
     bound_at: dict[str, float] = field(factory=dict)
 
     def pod(self, number: int) -> tuple[str, str, dict[str, Any] | None]:
-        """The name and node of a pod, and the devices of its claim. Two of the ten pods on a node have a claim."""
+        """Return a pod's name and node, and its claim's devices. Two of the ten pods on a node have a claim."""
         node, of_node = number % self.nodes, number // self.nodes
         device = {
             "request": "nic",
@@ -208,7 +208,7 @@ class Bench:
         body = _typed("Binding", "v1", {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
         self.bound_at[name] = time.monotonic()
         path = PODS.path(PLACE, name, "binding")
-        self.requests._send(ApiRequest("create pods/binding", "POST", path, {}, body))  # noqa: SLF001 - nobody else binds
+        self.requests._send(ApiRequest("create pods/binding", "POST", path, {}, body))  # noqa: SLF001 - nothing else binds
 
 
 def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -320,7 +320,7 @@ def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
 
 
 def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, object], None], began: float) -> None:
-    """Take all measurements of a fleet that started at `began`."""
+    """Take all measurements for a fleet that started at `began`."""
     bench.ready.wait(options.nodes)
     show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
     if options.kwok is None:

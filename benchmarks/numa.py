@@ -1,6 +1,6 @@
 """Compare admissions by the three managers with Kubernetes' own: `make bench`, or `python -m benchmarks.numa`.
 
-A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second one has an
+A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
 exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are
 allocated, and both state files are saved. Both are measured in processor time, Kubernetes' code with only 20 pods: it
 merges all combinations of hints, so admitting 500 pods would take minutes.
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 def pod(number: int) -> Json:
-    """A Guaranteed pod; every second one has an exclusive CPU."""
+    """Return a Guaranteed pod; every second one has an exclusive CPU."""
     limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
     uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"  # unordered, as in a cluster
     metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
@@ -30,7 +30,7 @@ def pod(number: int) -> Json:
 
 
 def history(pods: int, newcomers: int) -> Json:
-    """A history that fills the node, and then removes a pod before each new one."""
+    """Return a history that fills the node, and then removes a pod before each new one."""
     topology = [
         {
             "node_id": node,

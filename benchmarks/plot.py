@@ -17,7 +17,7 @@ OF_USERS = ("admit", "admit_after_a_pod_has_gone", "hints", "admit_over_grpc", "
 """The rows of `docs/performance.md`."""
 TITLES = {
     "admit": "admit one more pod",
-    "admit_after_a_pod_has_gone": "the same when a pod has gone",
+    "admit_after_a_pod_has_gone": "the same when a pod is gone",
     "admit_with_hints": "admit with hints, 2 NUMA nodes",
     "hints": "hints alone",
     "encode_from_scratch": "encode from scratch",
@@ -41,7 +41,7 @@ def place(size: int, milliseconds: float) -> tuple[float, float]:
 
 
 def line(points: list[tuple[float, float]], color: str) -> list[str]:
-    """A line through the points."""
+    """Return a line through the points."""
     drawn = [
         f'<line x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke="{color}" stroke-width="2"/>'
         for (a, b), (c, d) in pairwise(points)
@@ -65,7 +65,7 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
 
 
 def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) -> str:
-    """The rows with sizes, in Markdown."""
+    """Return the rows with sizes, in Markdown."""
     titles = {
         **TITLES,
         "bare_call_over_grpc": "bare call over gRPC",

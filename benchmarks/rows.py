@@ -42,7 +42,7 @@ def _admissions(bench: Bench, clock: Callable[[], float] = time.process_time) ->
     while True:
         newcomer = bench.newcomer()
         bench.pods.active[newcomer.uid] = None
-        yield timed(lambda: bench.admit(newcomer), clock)  # noqa: B023 - called before the next one comes
+        yield timed(lambda: bench.admit(newcomer), clock)  # noqa: B023 - called before the next iteration
         bench.forget(newcomer.uid)
         bench.manager.update_allocated_devices()
 
@@ -60,7 +60,7 @@ def admit_after_a_pod_has_gone(size: Size) -> Times:
             newcomer = bench.newcomer()
             bench.forget(bench.any_pod())
             bench.pods.active[newcomer.uid] = None
-            yield timed(lambda: bench.admit(newcomer))  # noqa: B023 - called before the next one comes
+            yield timed(lambda: bench.admit(newcomer))  # noqa: B023 - called before the next iteration
 
 
 def admit_with_hints(size: Size) -> Times:
@@ -82,7 +82,7 @@ def encode_from_scratch(size: Size) -> Times:
     data = checkpoint(size)
     while True:
         fresh = evolve(data, entries=tuple(evolve(entry) for entry in data.entries or ()))
-        yield timed(lambda: encode(fresh))  # noqa: B023 - called before the next one comes
+        yield timed(lambda: encode(fresh))  # noqa: B023 - called before the next iteration
 
 
 def decode_and_verify(size: Size) -> Times:

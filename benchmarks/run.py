@@ -137,7 +137,7 @@ def memory() -> float:
 
 
 def machine() -> dict[str, object]:
-    """The environment of the measurement."""
+    """Return the environment of the measurement."""
     models = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
     found: dict[str, str | None] = {}
     for package in PACKAGES:
@@ -164,7 +164,7 @@ def main() -> None:
     if unknown := [row for row in options.rows if row not in ROWS]:
         parser.error(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
     if options.json and not (options.json.suffix == ".json" and options.json.parent.is_dir()):
-        parser.error(f"{str(options.json)!r} is no .json file in a directory; rows come before --json")
+        parser.error(f"{str(options.json)!r} is not a .json file in a directory; rows come before --json")
     os.environ["GRPC_VERBOSITY"] = "ERROR"
     oracle, needs_go = None, set[str]()
     try:

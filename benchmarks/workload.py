@@ -62,7 +62,7 @@ def device(number: int, health: Health = Health.HEALTHY, nodes: int = 2) -> Devi
 
 
 def devices(count: int, nodes: int = 2) -> tuple[Device, ...]:
-    """All devices, alternating between the NUMA nodes."""
+    """Return all devices, alternating between the NUMA nodes."""
     return tuple(device(number, nodes=nodes) for number in range(count))
 
 
@@ -97,7 +97,7 @@ class Plugin(DevicePlugin):
 
 
 class Transport(MemoryTransport):
-    """Returns a prepared message instead of calling the plugin, as in the kubelet's figures."""
+    """Returns a prepared message instead of calling the plugin, as in the kubelet's measurements."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         return to_receipt(MESSAGE)
@@ -120,7 +120,7 @@ class ActivePods:
 
 
 class Sink(MemorySink):
-    """A node that lets callers wait for a capacity."""
+    """A node on which callers can wait for a capacity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Bench:
         return pod(self._next)
 
     def any_pod(self) -> PodUid:
-        """One of the running pods."""
+        """Return one of the running pods."""
         return self._random.choice(tuple(self.pods.active))
 
     def admit(self, newcomer: Pod) -> None:

@@ -1,6 +1,6 @@
-"""How Sphinx makes the site (`make docs`): its pages are the files next to this one, its reference is the docstrings.
+"""How Sphinx builds the site (`make docs`): pages from the files next to this one, and a reference from docstrings.
 
-Law: a type in a signature leads to where the reference describes it.
+Law: a type in a signature links to its description in the reference.
 """
 
 import re
@@ -36,7 +36,7 @@ napoleon_use_ivar = True  # the attributes themselves are listed too
 def lead_to_the_reference(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: TextElement
 ) -> Element | None:
-    """Find what a signature names after the module that defines it at the public module that has it.
+    """Resolve a name that a signature gives by its defining module to the public module that exports it.
 
     Nothing is linked if two public modules document a class of that name.
     """
@@ -54,7 +54,7 @@ _TYPES = {"class", "exception"}
 
 
 def keep_colons(_app: Sphinx, what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
-    """Begin the docstring of an attribute with an empty comment, in which napoleon looks for `type: description`.
+    """Start an attribute's docstring with an empty comment, in which napoleon looks for `type: description`.
 
     Otherwise it would take the words before the first colon of the docstring for the type, and print them last.
     """
@@ -77,12 +77,12 @@ def address_what_the_site_has_not(_app: Sphinx, page: str, source: list[str]) ->
 
 
 def keep_patterns(_app: Sphinx, _context: object, lines: list[str]) -> None:
-    """Show the asterisk of a pattern in the help of a command, which would begin an emphasis."""
+    """Show the asterisk of a pattern in a command's help, which would otherwise start emphasis."""
     lines[:] = [re.sub(r"(?<=[-/])\*", r"\*", line) for line in lines]
 
 
 def name_pages_by_their_titles(app: Sphinx, doctree: document, _page: str) -> None:
-    """Show the title of a page as the text of a link that has the name of its file, as readers of the files see it."""
+    """Show a page's title as the text of a link that gives its file name, which is what readers of the files see."""
     titles = {f"{page.rpartition('/')[2]}.md": title for page, title in app.env.titles.items()}
     for link in doctree.findall(reference):
         if link.astext() in titles:

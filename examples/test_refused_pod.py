@@ -19,7 +19,7 @@ def test_a_pod_that_asks_for_too_much_is_refused() -> None:
 
 
 def test_a_misspelt_resource_does_not_refuse_the_pod_and_is_named() -> None:
-    """A kubelet ignores resources that it does not know, so look at `unhandled`."""
+    """A kubelet ignores resources that it does not know, so check `unhandled`."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 2)))

@@ -1,4 +1,4 @@
-"""Two DRA drivers and a restart of the kubelet: it knows their claims, and asks again before the next sandbox."""
+"""Two DRA drivers and a kubelet restart: the kubelet remembers their claims and calls them again."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,7 @@
 """Runs the guides: README.md and docs/ import only public names.
 
-Law: an import of a block that `tests/data/public_names.txt` does not list fails. Imports by the library and the tools
-themselves are not checked.
+Law: a block that imports a name that is not in `tests/data/public_names.txt` fails. Imports by the library and the
+tools themselves are not checked.
 
 Run with a directory, it writes the guides there as programs, for mypy.
 """
@@ -37,7 +37,7 @@ def public() -> Mapping[str, frozenset[str]]:
 
 
 def forbid_private_modules(namespace: dict[str, object]) -> None:
-    """Let the code that runs in `namespace` import only public names of the library."""
+    """Restrict the code that runs in `namespace` to importing the library's public names."""
     namespace["__builtins__"] = {**vars(builtins), "__import__": _import}
 
 

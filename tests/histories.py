@@ -40,7 +40,7 @@ Json = Any  # recorded data, whose structure the replay itself checks
 class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: it prefers the required ids, and then the lexicographically smallest.
 
-    The step with which it connects determines its behavior. `prefers` is `largest` for the largest ids, and `largest
+    The step that connects it determines its behavior. `prefers` is `largest` for the largest ids, and `largest
     and more` if it also names devices that nobody requested. It is `short` for half of the requested devices, `all` for
     all available ones, `nothing`, `foreign` for as many devices as are missing, which may not be available, and `none`
     if the plugin offers no preference. `fails` has the methods that fail, `answer` the answer to Allocate, and
@@ -102,7 +102,7 @@ def response_of(told: Json) -> ContainerAllocateResponse:
 
 
 class Replay:
-    """One history, step by step. `play` answers in the words of the recording, and `calls` are those of the plugins.
+    """One history, step by step. `play` answers in the recording's words, and `calls` lists the calls to plugins.
 
     With `updates`, the answer to a list names the pods that hold a device whose health has changed.
     """
@@ -161,8 +161,8 @@ class Replay:
     def end(self, step: Json) -> Json:
         """One of two instances ends. The other one lists its devices.
 
-        In between, our manager has the older list of the other instance, and a kubelet that of the one that has ended
-        (D28). So only a health that is another one after both counts as an update.
+        In between, our manager has the other instance's older list, and a kubelet has the list of the instance that
+        ended (D28). So only a health that differs after both counts as an update.
         """
         before = self._health_of(step["resource"])
         gone = self.older.pop(step["resource"])
@@ -279,7 +279,7 @@ class Replay:
 
     def _remove(self, uid: PodUid) -> None:
         self.pods.active.discard(uid)
-        if self.pods.ready:  # until then, nobody knows that it is gone
+        if self.pods.ready:  # until then, its absence is unknown
             self.manager.evict([uid])
 
     def sanitize(self, step: Json) -> Json:

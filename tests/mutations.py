@@ -1,6 +1,6 @@
 """Mutations: functions that each remove one protection, registered with the test or law that must notice it.
 
-Law: a mutation patches the part that has the protection, so all users of the part lose it.
+Law: a mutation patches the part that contains the protection, so all users of the part lose it.
 """
 
 from collections.abc import Callable

@@ -32,7 +32,7 @@ Json = Any  # recorded data, whose structure the tests themselves check
 
 
 def cases(name: str) -> Json:
-    """One file of cases."""
+    """Return one file of cases."""
     return json.loads((DATA / "cases" / f"{name}.json").read_text())
 
 

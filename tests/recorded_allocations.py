@@ -1,4 +1,4 @@
-"""Reads the recorded allocations of Kubernetes from the directory `shared` next to the repository."""
+"""Reads the recorded allocations of Kubernetes from the `shared` directory next to the repository."""
 
 import gzip
 import json

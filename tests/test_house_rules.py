@@ -53,7 +53,7 @@ EXCUSES = {
     re.compile(r"#\s*pragma:"): re.compile(r"# pragma: no (cover|branch)\s+[-#] \S.+"),
 }
 
-# Phrases that occurred in many sentences and that a native engineer would not write, each with a better one. The
+# Phrases that occurred in many sentences but that a native engineer would not write, each with a better one. The
 # language is American English, as in Kubernetes.
 BETTER = {
     r"\banew\b(?![\"=:-]| =)": "again, over, or a verb such as recreate and rewrite",
@@ -68,10 +68,18 @@ BETTER = {
     r"\bdial(led|ling)\b": "dialed, dialing",
     r"\bfor ever\b": "forever",
     r"; None if ": ", or None if",
+    r"\b[Ss]omebody\b": "someone",
+    r"\bin any case\b": "anyway, or regardless",
+    r"\b(a check|checks) of severity (must|should|info)\b": 'a "must" check',
+    r"\bin vain\b": "needlessly, or without success",
+    r"\b(kubelet|API server) (is|was) away\b": "down, or unavailable",
+    r"\b[Pp]lanted (fault|error|bug)s?\b": "injected faults",
+    r"\b[Ff]oreign (string|object)s?\b": "untrusted string or object",
+    r"\b(is|are|be) looked at\b": "checked, examined or read",
 }
 
 QUOTES = {"CHANGELOG.md", "cards.md"}
-"""Pages that keep their wording: what a release could do, and what programs answered."""
+"""Pages that keep their wording: what a release could do, and what programs printed."""
 
 # A document of rules that code cites, and the clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`. The parts of a document
 # are in the folder with its name.
@@ -271,7 +279,7 @@ def test_the_names_of_the_glossary_exist() -> None:
 
 
 def anchors(guide: Path) -> set[str]:
-    """The anchors that GitHub makes from the headings of a Markdown file."""
+    """Return the anchors that GitHub makes from the headings of a Markdown file."""
     headings = re.findall(r"^#+ (.*)$", guide.read_text(encoding="utf-8"), re.MULTILINE)
     return {"", *(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)}
 
@@ -305,7 +313,7 @@ def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
 
 
 def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() -> None:
-    """A package index shows README.md and has no other file of this repository; `make dist` looks at the wheels."""
+    """A package index shows README.md and no other file from this repository; `make dist` checks the wheels."""
     report(lines_with(re.compile(re.escape(SOURCE_URL)), READMES))
     for readme in READMES:
         project = loads((readme.parent / "pyproject.toml").read_text(encoding="utf-8"))
@@ -317,7 +325,7 @@ def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() 
         report(link for link in links if not (ROOT / PUBLISHED.sub("", link)).exists() or not PUBLISHED.match(link))
 
 
-def test_the_address_of_the_repository_is_that_of_the_project() -> None:
+def test_the_repositorys_address_is_the_projects() -> None:
     """It is in `[project.urls]`; no other file has a different one, so a fork can replace it everywhere."""
     urls = [loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["urls"] for folder in PROJECTS]
     assert urls[0] == urls[1]

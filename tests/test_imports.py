@@ -1,7 +1,7 @@
 """Which module may import what, according to the sources themselves.
 
 import-linter (pyproject.toml) checks the layers as a graph. This file has the allowlists, so a new dependency is a
-decision that somebody has to record here.
+decision that someone has to record here.
 """
 
 import ast

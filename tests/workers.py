@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 _FORKS = get_context("fork")
-_NUMBER = 4  # bytes of the number of a unit in the pipe
+_NUMBER = 4  # bytes per unit number in the pipe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +102,7 @@ class _Reports:
     def __init__(self, config: pytest.Config, results: Connection) -> None:
         self._config = config
         self._results = results
-        # Without these options, nobody reads reports of passed setups and teardowns, which are two of three.
+        # Without these options, nothing reads the reports of passed setups and teardowns, which are two out of three.
         self._needs_all = config.option.durations is not None or config.option.xmlpath is not None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -116,7 +116,7 @@ class _Reports:
 
 
 def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
-    """Run the tests of one unit after another until none is left."""
+    """Run the tests one unit after another until none are left."""
     plugins = session.config.pluginmanager
     for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
         plugins.unregister(name=name)

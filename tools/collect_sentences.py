@@ -52,7 +52,7 @@ def _kind(call: str) -> str:
 
 
 def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
-    """Return the kind and the releases of each message, by its place and text."""
+    """Return the kind and the releases of each message, by location and text."""
     cache = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
     found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for release in RELEASES:

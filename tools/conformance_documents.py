@@ -33,7 +33,7 @@ class Row:
 
 
 def _rows(document: str, sentences: Mapping[str, str]) -> list[Row]:
-    """Return rows: a string of names lists checks, and one that begins with `-` is a reason."""
+    """Return rows: a string of names lists checks, and one that starts with `-` is a reason."""
     return [
         Row(document, sentence, reason=text[1:].strip())
         if text.startswith("-")
@@ -79,8 +79,8 @@ ROWS: Sequence[Row] = (
             "keeps-its-devices sends-few-lists lists-fit-into-a-message",
             "Topology: nothing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
             "One answer for each container.": "answers-once-per-container answers-each-of-two-containers",
-            "The Allocation of a device that has gone should fail.": "refuses-an-unknown-device",
-            "The preferred devices are of the available ones, as many as asked, with those that must be included.": ""
+            "Allocating a device that is gone should fail.": "refuses-an-unknown-device",
+            "The preferred devices are available, as many as requested, and include the required ones.": ""
             "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include",
             "PreStartContainer comes before each container start.": "answers-pre-start-container "
             "pre-starts-after-a-kill pre-starts-after-sigterm",
@@ -128,7 +128,7 @@ ROWS: Sequence[Row] = (
             "unprepares-a-claim-that-was-deleted-meanwhile unprepares-without-the-api-server",
             "CDI ids must be unique to the claim if their content is.": "gives-new-claims-new-cdi-devices "
             "keeps-the-cdi-devices-of-other-claims",
-            "Calls run at the same time unless the driver asks for serial ones.": "prepares-claims-at-the-same-time "
+            "Calls run concurrently unless the driver requests serialized calls.": "prepares-claims-at-the-same-time "
             "survives-prepare-and-unprepare-at-the-same-time",
             "Rolling update: instances share claims and slices.": "shares-its-claims-between-instances "
             "serializes-the-calls-of-two-instances does-not-fight-over-slices keeps-cdi-devices-in-a-rolling-update",
@@ -162,7 +162,7 @@ ROWS: Sequence[Row] = (
         EXTENDED,
         {
             "The scheduler makes the claim, with requests of its own.": "prepares-claims-of-any-form",
-            "The driver API and device plugins do not change.": "-nothing is asked of a program",
+            "The driver API and device plugins do not change.": "-nothing is required of a program",
         },
     ),
     *_rows(
@@ -186,9 +186,9 @@ ROWS: Sequence[Row] = (
     *_rows(
         SHARES,
         {
-            "Each share has an id, which is one-to-one with the allocation.": "answers-with-the-share-of-each-claim",
+            "Each share has an id, one-to-one with the allocation.": "answers-with-the-share-of-each-claim",
             "Shares of a device are in use at the same time.": "separates-shares-of-a-device",
-            "A driver should define a request policy.": "-a device without one is valid, and taken as a whole",
+            "A driver should define a request policy.": "-a device without one is valid and is used as a whole",
         },
     ),
     *_rows(

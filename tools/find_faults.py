@@ -1,4 +1,4 @@
-"""Write docs/maintain/found-faults.md: which planted faults the conformance checks find, and by which name.
+"""Write docs/maintain/found-faults.md: which injected faults the conformance checks find, and under which name.
 
 `make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would:
 first with the default checks, and then again with any of its checks that need `--full`. No test compares the page,
@@ -20,11 +20,11 @@ from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, Plante
 from tools.conformance_runs import report_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
-UNKNOWING = "\n## Faults whose planter did not know the checks\n"
+UNKNOWING = "\n## Faults injected by someone who did not know the checks\n"
 """The heading of the section that `find_subjects` writes."""
 AT_ONCE = 6  # programs; most of a run is waiting
 DEFAULT, FULL = "default", "--full"
-GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = "with a must", "without a must", "with an unusual habit"
+GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = "with a must", "without a must", "with unusual but valid behavior"
 COMMANDS = {PLUGIN_KIND: "plugin", DRIVER_KIND: "driver"}
 SEVERITIES = {
     kind: {check.name: check.severity for check in checks}
@@ -36,13 +36,13 @@ IN_FULL = {
 }
 
 INTRODUCTION = """\
-# Which planted faults are found
+# Which injected faults are found
 
 For maintainers of the conformance checks. `make found` writes this page: it runs each program of
-`devicecore conformance faults` under `devicecore conformance`, with the limits of time that users have. Those with a
-check that is not made by default are run with `--full --only` and that check, too. A fault is found if each check that
-it names fails. Checks that cannot pass with it, which it also names, do not count as others. While a machine has much
-else to do, a check that has failed for a lack of time is not decided, so run this on one that has not.
+`devicecore conformance faults` under `devicecore conformance`, with the same time limits that users get. Programs whose
+check is not in the default run are also run with `--full --only` and that check. A fault counts as found if every check
+that it names fails. A fault also names the checks that cannot pass alongside it; these do not count as other failures.
+On a busy machine, a check that fails for lack of time is reported as undecided, so run this on an idle machine.
 """
 
 
@@ -100,7 +100,7 @@ def wanted_in(fault: Planted, run: str) -> list[str]:
 
 
 def said(found: Finding) -> str:
-    """Return in a few words what a run missed, or reported in excess."""
+    """Return, in a few words, what a run missed or wrongly reported."""
     parts = [f"not found by {', '.join(found.missed)}"] if found.missed else []
     parts += [f"also {', '.join(found.others)}"] if found.others else []
     parts += [f"not decided: {', '.join(found.undecided)}"] if found.undecided else []
@@ -127,7 +127,7 @@ def page(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def group_of(found: Finding) -> str | None:
-    """Return the group of `GROUPS` that counts a program, or None if none of its checks must fail in this run."""
+    """Return the group in `GROUPS` that a program belongs to, or None if no check has to fail on it in this run."""
     if not found.fault.checks:
         return HABIT
     severities = {SEVERITIES[found.fault.kind][name] for name in wanted_in(found.fault, found.run)}

@@ -29,7 +29,7 @@ class Found:
     """The result of a run on a program.
 
     Attributes:
-        planted: its entry in `planted.json`.
+        planted: the fault's entry in `planted.json`.
         failed: the checks that failed, with their severities.
         passed: whether the exit status was 0.
         seconds: the duration.

@@ -19,7 +19,7 @@ def main(cases: int) -> int:
         print(f"  {number}: {problem}")
     wrong = 0
     if not RECORDINGS.is_dir():
-        print(f"there are no recordings of Kubernetes at {RECORDINGS}")
+        print(f"there are no Kubernetes recordings at {RECORDINGS}")
         return 1 if found else 0
     for name in ("tables.jsonl", "random.jsonl.gz", "defects.jsonl"):
         same = different = 0

@@ -69,7 +69,7 @@ def _table() -> Iterator[str]:
     seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
     yield "# Checks of DRA drivers: the table of situations\n"
     yield f"Claims are prepared before each event: {', '.join(form.name for form in FORMS)}."
-    yield "A cell has the check of what is seen afterwards, or the reason why there is none. [claims.md](claims.md) and"
+    yield "A cell contains the check for what follows, or the reason why there is none. [claims.md](claims.md) and"
     yield "[drivers.md](drivers.md) have the checks of other situations.\n"
     yield f"| event | {' | '.join(one.expected for one in seen)} |"
     yield "|---" * (len(seen) + 1) + "|"

@@ -46,7 +46,7 @@ def main() -> int:
     at_hand = pythons()
     failed = [version for version, python in at_hand.items() if not is_good(python, version)]
     for minor in sorted(set(supported()) - {version.rpartition(".")[0] for version in at_hand}):
-        print(f"== Python {minor} is not on this machine: looking whether everything has wheels for it", flush=True)
+        print(f"== Python {minor} is not on this machine: checking whether everything has wheels for it", flush=True)
         failed += [] if has_wheels(minor) else [minor]
     print(f"== failed with {', '.join(failed)}" if failed else "== all distributions work")
     return 1 if failed else 0

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _format() -> str:
-    """The picture format of rich without its fonts, which a browser would load from a server."""
+    """Return the picture format of rich without its fonts, which a browser would load from a server."""
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     return without_fonts.replace("Fira Code, monospace", "monospace")
 

@@ -43,7 +43,7 @@ ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer 
 
 
 class PeersError(Exception):
-    """A program cannot be built. The message is one sentence."""
+    """A program cannot be built. The message is a single sentence."""
 
     status = 1
 
@@ -68,7 +68,7 @@ REFUSED = re.compile(
 
 
 def default_version() -> str:
-    """The version of Kubernetes in `peers/go.mod`."""
+    """Return the version of Kubernetes in `peers/go.mod`."""
     found = re.search(rf"^\t{KUBERNETES} v(\S+)", (PEERS / "go.mod").read_text("utf-8"), re.MULTILINE)
     if not found:
         raise PeersError(f"peers/go.mod does not name the version of {KUBERNETES}")
@@ -76,28 +76,28 @@ def default_version() -> str:
 
 
 def cache_of(version: str) -> Path:
-    """The directory with the programs built for a version of Kubernetes."""
+    """Return the directory with the programs built for a version of Kubernetes."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "devicecore-peers" / version
 
 
 TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
-"""Distinguishes the programs of this clone from those of others, which share the cache."""
+"""Distinguishes this clone's programs from those of other clones that share the cache."""
 
 
 def program(name: str, version: str | None = None) -> Path:
-    """The path of a program of `peers/` after `build` has built it."""
+    """Return the path of a program of `peers/` after `build` has built it."""
     return cache_of(version or default_version()) / "bin" / (f"{name}-{TREE}" if name in (*OURS, *SUBJECTS) else name)
 
 
 def stamp_of(name: str, version: str) -> Path:
-    """The file that records a program's sources. It is written last, so it is missing after an interrupt."""
+    """Return the file that records a program's sources. It is written last, so it is missing after an interrupt."""
     path = program(name, version)
     return path.with_name(f".{path.name}.made")
 
 
 def sources_hash(name: str = "oracle") -> str:
-    """A hash of all sources of one of our programs, except the modules that `peers/go.mod` names."""
+    """Return a hash of all sources of one of our programs, except the modules that `peers/go.mod` names."""
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
     folder = FOLDERS.get(name)
     if folder:
@@ -109,27 +109,30 @@ def sources_hash(name: str = "oracle") -> str:
 
 
 def problem_of(name: str, version: str) -> str:
-    """Why a program cannot be used: it was not built, or built from other sources than this tree's. Empty if it can.
+    """Return why a program cannot be used (not built, or built from different sources), or an empty string.
 
-    A cache keeps what was built, so a program may be older than its sources.
+    The cache keeps built programs, so a program may be older than its sources.
     """
     path, stamp = program(name, version), stamp_of(name, version)
     if not path.is_file():
         return f"{path} is not built"
     if not stamp.is_file():
-        return f"{path} is not whole: its build was interrupted, or a tree of another version has made it"
+        return f"{path} is incomplete: its build was interrupted, or a tree of a different version built it"
     if name in (*OURS, *FOLDERS) and stamp.read_text("utf-8") != sources_hash(name):
         return f"{path} is older than {PEERS.name}/"
     return ""
 
 
 def go(*arguments: str) -> str:
-    """Run the go command in `peers/` and return what it prints; PeersError has the first lines of its errors."""
+    """Run the go command in `peers/` and return its output.
+
+    PeersError contains the first lines of its error output.
+    """
     return run_go(*arguments).stdout
 
 
 def run_go(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the go command in `peers/`. PeersError has the first lines of its errors."""
+    """Run the go command in `peers/`. the PeersError message contains the first lines of the command's error output."""
     if not shutil.which("go"):
         raise NoGoError("Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH")
     run = subprocess.run(
@@ -156,7 +159,7 @@ def refused_in(text: str) -> list[str]:
 def use_go_of(sources: Path) -> None:
     """Use the Go toolchain that these sources of Kubernetes need, a module, if the installed one is older.
 
-    Go itself looks at the module file of `peers/`, not at that of `-modfile`.
+    Go itself reads the module file of `peers/`, not the `-modfile` one.
     """
     wanted = re.search(r"^go (\S+)", (sources / "go.mod").read_text("utf-8"), re.MULTILINE)
     installed = re.search(r"go(\d\S*)", go("version"))
@@ -166,7 +169,7 @@ def use_go_of(sources: Path) -> None:
 
 
 def _numbers(version: str) -> list[int]:
-    """The numbers of a Go version, for comparing."""
+    """Return the numbers of a Go version, for comparing."""
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
@@ -177,14 +180,14 @@ def write(path: Path, text: str) -> None:
 
 
 def sources_of(version: str) -> Path:
-    """The directory with the sources of Kubernetes, which are downloaded if they are not in Go's module cache."""
+    """Return the directory of Kubernetes' sources, which are downloaded if Go's module cache lacks them."""
     module = f"{KUBERNETES}@v{version}"
     go("mod", "download", module)  # which gives a readable error
     return Path(json.loads(go("mod", "download", "-json", module))["Dir"])
 
 
 def derived(version: str, sources: Path) -> str:
-    """A module file like `peers/go.mod` for another version, which also determines the versions of all other modules.
+    """Return a module file like `peers/go.mod` for a different Kubernetes version and its matching modules.
 
     Kubernetes publishes the modules below `staging/` of 1.N.P as 0.N.P.
     """
@@ -192,7 +195,7 @@ def derived(version: str, sources: Path) -> str:
     theirs = (sources / "go.mod").read_text("utf-8")
     language = re.search(r"^go .*", theirs, re.MULTILINE)
     if not module or not language:
-        raise PeersError(f"the module file of {KUBERNETES} {version} has no line that begins with `go`")
+        raise PeersError(f"the module file of {KUBERNETES} {version} has no line that starts with `go`")
     staging = re.findall(r"^\s*(\S+) => \./staging", theirs, re.MULTILINE)
     published = "v0." + version.partition(".")[2]
     return "\n".join(
@@ -207,7 +210,7 @@ def derived(version: str, sources: Path) -> str:
 
 
 def module_file(version: str, sources: Path) -> Path:
-    """The module file for Kubernetes' own programs, with its `go.sum` next to it."""
+    """Return the module file for Kubernetes' own programs, with its `go.sum` next to it."""
     path = cache_of(version) / "go.mod"
     path.parent.mkdir(parents=True, exist_ok=True)
     if version == default_version():
@@ -235,9 +238,10 @@ def module_file(version: str, sources: Path) -> Path:
 
 
 def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -> list[str]:
-    """The options of the go command that put the files of `peers/_inside/`, or `inside`, into Kubernetes' packages.
+    """Return the go options that put the files of `peers/_inside/`, or `inside`, into Kubernetes' packages.
 
-    Go does not replace files in its module cache, so Kubernetes is named by a symbolic link to its place there.
+    Go does not replace files in its module cache, so Kubernetes is referenced through a symbolic link to its location
+    there.
     """
     cache = cache_of(version)
     link = cache / "kubernetes"
@@ -276,7 +280,7 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Path]]:
-    """Write the files of Kubernetes in which `replaced.toml` replaces text. Yield their names and places."""
+    """Write the Kubernetes files in which `replaced.toml` replaces text. Yield their names and places."""
     for name, texts in tomllib.loads((inside / "replaced.toml").read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for before, after in texts.items():
@@ -289,7 +293,7 @@ def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Pat
 
 
 def link_flags(version: str) -> str:
-    """The version flags that Kubernetes' own build passes to its programs."""
+    """Return the version flags that Kubernetes' own build passes to its programs."""
     major, minor, _ = version.split(".", 2)
     values: Mapping[str, str] = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
@@ -298,7 +302,7 @@ def link_flags(version: str) -> str:
 
 
 def folder_of(subject: str) -> str:
-    """The package path of a subject in its module."""
+    """Return the package path of a subject in its module."""
     return f"./{subject.removeprefix('subject-')}"
 
 
@@ -323,7 +327,7 @@ def build(version: str, names: Iterable[str]) -> None:
             options, built_from = overlay(version, sources, modules), sources_hash()
             stamp.unlink(missing_ok=True)
             try:
-                go("build", *options, "-o", str(path), f"./{name}")  # Go detects what has changed
+                go("build", *options, "-o", str(path), f"./{name}")  # Go detects changes
             except PeersError as error:
                 refused = modules.with_name("refused")
                 if "missing go.sum entry" not in str(error) or not refused.is_file():

@@ -110,7 +110,7 @@ SUBJECTS = (
     ),
 )
 
-# What the source says about a failure, by the beginning of the subject's name and the check. Each was read by hand.
+# What the source code shows about a failure, by the start of the subject's name and the check. Each was read by hand.
 SOURCE: Mapping[tuple[str, str], str] = {
     ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
     "slice that was deleted unseen stays in the cache of resourceslice for a minute",
@@ -287,7 +287,7 @@ def page(reports: Mapping[Subject, dict[str, Any] | None]) -> Iterator[str]:
 
 
 def source_of(subject: Subject, check: str) -> str:
-    """Return what the source of a subject says about a failed check."""
+    """Return what a subject's source code shows about a failed check."""
     found = (text for (name, failed), text in SOURCE.items() if failed == check and subject.name.startswith(name))
     return next(found, "not read")
 

@@ -26,7 +26,7 @@ DEPENDENCIES = ("lowest", "newest")
 
 
 def pythons() -> dict[str, str]:
-    """The interpreters that can be run and are new enough, by version."""
+    """Return the interpreters that can be run and are new enough, by version."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     named = [shutil.which(name) or name for name in os.environ.get("PYTHONS", "").split()]
     on_path = [path for minor in MINORS if (path := shutil.which(f"python3.{minor}"))]
@@ -40,7 +40,7 @@ def pythons() -> dict[str, str]:
 
 
 def version_of(python: str) -> str | None:
-    """The version of an interpreter that can create environments, or None if it cannot be run."""
+    """Return the version of an interpreter that can create environments, or None if it cannot be run."""
     script = "import platform, venv; print(platform.python_version())"
     try:
         run = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
@@ -68,7 +68,7 @@ def lowest() -> Iterator[str]:
 
 
 def check(python: str, version: str, dependencies: str) -> bool:
-    """Whether the tests pass in a separate environment. Their output is shown."""
+    """Return whether the tests pass in a separate environment. Their output is shown."""
     home = ROOT / ".matrix" / f"{version}-{dependencies}"
     executable = str(home / "bin" / "python")
     constraints = home.with_suffix(".txt")

@@ -1,10 +1,10 @@
-"""Change a room at random places, and report the changes that no test notices.
+"""Change a package at random places, and report the changes that no test detects.
 
 `make mutants` calls it. A mutant is one change inside a function: a comparison, a condition, an operation or a number
 is replaced, or a statement is left out. Forks of the process that collected the tests, one for each CPU, run the tests
 that reach the changed line, most specific first, until one fails.
 
-A room is a part of the code and the tests for it. A mutant that only tests of other rooms notice survives, because
+A room is a package and the tests for it. A mutant that only tests of other rooms notice survives, because
 people who change a room run its own tests first.
 
 A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.
@@ -224,7 +224,7 @@ class _Mutating(ast.NodeTransformer):
 
 
 def mutants_of(path: Path) -> list[Mutant]:
-    """All mutants of a module."""
+    """Return all mutants of a module."""
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
 
@@ -239,7 +239,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def shown(node: ast.AST) -> str:
-    """The first line of the source of a node."""
+    """Return the first line of a node's source."""
     return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0][:120]
 
 
@@ -483,7 +483,7 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
     except (ValueError, SyntaxError) as error:
         results.send(f"impossible: {error}")
         os._exit(0)
-    # Name a test that follows the last one, so that shared fixtures are not torn down: they end with the fork.
+    # Name a test to follow the last one, so that shared fixtures are not torn down: they end with the fork.
     for test, following in zip(tests, [*tests[1:], 0], strict=True):
         results.send(test)
         item = session.items[test]

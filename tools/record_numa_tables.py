@@ -27,7 +27,7 @@ _CASES = re.compile(r"(for _, (tc|testCase) := range [^\n]*\{\n)")
 
 
 def options_of_tests(version: str, where: Path) -> list[str]:
-    """The options of the go command for Kubernetes' tests, whose tables report their current case."""
+    """Return the options of the go command for Kubernetes' tests, whose tables report their current case."""
     sources = make_peers.sources_of(version)
     make_peers.use_go_of(sources)
     modules = make_peers.module_file(version, sources)

@@ -1,7 +1,7 @@
 """The kubelet's device manager as a library: which devices a node has, who holds them, and which to allocate next.
 
 `domain` has pure values and functions, `ports` the protocols for what they need, and `adapters` implementations.
-The names in `__all__` are public and stable. Importing this package loads next to nothing: each name is fetched when it
+The names in `__all__` are public and stable. Importing this package loads next to nothing: each name is loaded when it
 is first used, and none of them needs gRPC or protobuf.
 """
 
@@ -115,7 +115,7 @@ __all__ = [
     "with_claims",
 ]
 
-getLogger(__name__).addHandler(NullHandler())  # the program that imports this decides what is logged, and where
+getLogger(__name__).addHandler(NullHandler())  # the importing program decides what is logged, and where
 
 _HOMES = (
     *("domain.errors", "domain.model", "domain.objects", "domain.device_set", "domain.container_options"),

@@ -1,6 +1,6 @@
 """A certificate authority, a certificate for 127.0.0.1 and localhost, and one of a node, valid for a hundred years.
 
-They are only for tests. They were made with `openssl req -x509 -newkey ec -days 36500` and `openssl x509 -req -days
+They are only for tests. They were created with `openssl req -x509 -newkey ec -days 36500` and `openssl x509 -req -days
 36500`; the authority's key was deleted. The node's certificate is its own authority.
 """
 

@@ -131,7 +131,7 @@ class Gpus(DevicePlugin):
 
 
 class RawPlugin:
-    """A plugin that does exactly what its test says: override the methods that matter.
+    """A plugin that does exactly what its test specifies: override the methods that matter.
 
     Calls of the method `mute` succeed without an answer.
     """
@@ -234,7 +234,7 @@ class RawKubelet:
 
 
 def leave_socket(path: Path) -> None:
-    """Make a socket on which nobody listens."""
+    """Create a socket on which nothing listens."""
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
 
@@ -380,12 +380,12 @@ with socket.socket(socket.AF_UNIX) as listener:
 
 
 def flood_of_pings(path: Path) -> AbstractContextManager[None]:
-    """A process on a socket that sends endless PINGs to gRPC clients, and reads no answer."""
+    """Return a process on a socket that sends endless PINGs to gRPC clients, and reads no answer."""
     return _process_at(path, PINGS)
 
 
 def plugin_that_reads_no_more(path: Path, then: str) -> AbstractContextManager[None]:
-    """A plugin that answers one call and then reads nothing.
+    """Return a plugin that answers one call and then reads nothing.
 
     If `then` is pings, it sends endless PINGs; if it is accept, it accepts other connections but reads nothing from
     them.

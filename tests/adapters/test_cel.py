@@ -139,7 +139,7 @@ def test_a_long_macro_is_evaluated_in_pieces(macro: str, condition: str, *, valu
     ("quantity", "is_integer"),
     [("2Gi", True), ("99Ti", True), ("100Ti", False), ("1.5Ti", False), ("1.5k", True), ("1.0", False), ("3e2", True)],
 )
-def test_what_is_an_integer_depends_on_how_it_is_written_as_in_go(quantity: str, *, is_integer: bool) -> None:
+def test_whether_a_number_is_an_integer_depends_on_its_spelling_as_in_go(quantity: str, *, is_integer: bool) -> None:
     cel, device = selectors(Features()), device_of("a.example.com", {"capacity": {"m": {"value": quantity}}})
     assert cel('device.capacity["a.example.com"].m.isInteger()', device) is is_integer
     assert cel(f'quantity("{quantity}").isInteger()', device) is is_integer

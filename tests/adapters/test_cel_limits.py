@@ -30,8 +30,8 @@ LOOP = "[1, 2].exists(x, x == 2)"
 
 
 def pid_of(cel: CelSelectors) -> int:
-    """Return the id of the process that evaluates, or 0 if there is none."""
-    process = getattr(getattr(cel._ask, "__self__", None), "_process", None)  # noqa: SLF001 - to look at the process
+    """Return the id of the process that evaluates, or 0 if there is no such process."""
+    process = getattr(getattr(cel._ask, "__self__", None), "_process", None)  # noqa: SLF001 - to inspect the process
     return process.pid if process is not None else 0
 
 
@@ -77,7 +77,7 @@ def test_after_the_process_has_died_another_one_evaluates() -> None:
     assert pid_of(cel) != first
 
 
-def test_an_expression_that_takes_too_long_is_not_asked_again() -> None:
+def test_an_expression_that_takes_too_long_is_not_evaluated_again() -> None:
     process, text = LimitedProcess(Features(), max_seconds=1), "".join("ab"[n * n % 7 % 2] for n in range(8_000))
     assert process.ask(LOOP, DEVICE)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,7 +107,7 @@ def test_the_process_ends_with_the_object_that_has_started_it() -> None:
         os.kill(pid, 0)
 
 
-def test_errors_of_the_process_are_those_of_the_library() -> None:
+def test_the_processs_errors_match_the_librarys() -> None:
     limited, unlimited = CelSelectors(), CelSelectors(is_limited=False)
     for expression in ("[1].map(x, x +", "[1].all(x, device.attributes['a'].b == x)", "[1].map(x, x)"):
         assert problem_of(limited, expression) == problem_of(unlimited, expression) != ""
@@ -125,8 +125,8 @@ def test_what_most_classes_have_needs_no_process() -> None:
     assert pid_of(cel) == 0
 
 
-def test_a_fork_asks_a_process_of_its_own_and_leaves_that_of_its_parent() -> None:
-    """Both shared one pipe, so each could read the answer to the other's question: a wrong value without an error."""
+def test_a_fork_uses_its_own_process_and_leaves_its_parents_alone() -> None:
+    """Both shared one pipe, so each could read the other's answer: a wrong value without an error."""
     cel = CelSelectors()
     assert cel(LOOP, DEVICE)
     first = pid_of(cel)
@@ -153,7 +153,7 @@ def test_a_fork_while_another_thread_asks_is_not_locked_out() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_process_that_stands_still_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """It uses no processor time, so that limit does not end it."""
     monkeypatch.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 0.2)
     cel = CelSelectors()
@@ -165,7 +165,7 @@ def test_a_process_that_stands_still_ends_the_wait(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:
-    """While it evaluates an expression, it cannot notice that nobody waits for the answer anymore."""
+    """While it evaluates an expression, it cannot notice that nothing is waiting for the answer anymore."""
     told, tell = os.pipe()
     parent = os.fork()
     if parent == 0:

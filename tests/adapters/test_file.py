@@ -61,7 +61,7 @@ class TestFileStore:
         assert store.load() == b"corrupt"  # otherwise, the next start would not report it
 
     @pytest.mark.parametrize("after", ["set aside", "not read"])
-    def test_a_store_refuses_to_overwrite_a_foreign_file_after_other_calls(
+    def test_a_store_refuses_to_overwrite_another_programs_file_after_other_calls(
         self, store: FileStore, monkeypatch: pytest.MonkeyPatch, after: str
     ) -> None:
         store.save(b"first")
@@ -71,10 +71,10 @@ class TestFileStore:
             fails_the_nth_time(monkeypatch, "open", 1)
             with pytest.raises(StoreError, match="Input/output error"):
                 store.load()
-        store.path.write_bytes(b"somebody else's")
+        store.path.write_bytes(b"someone else's")
         with pytest.raises(StoreError, match="another process has written it since"):
             store.save(b"second")
-        assert store.load() == b"somebody else's"
+        assert store.load() == b"someone else's"
 
     def test_a_store_refuses_to_overwrite_what_another_store_wrote(self, store: FileStore, directory: Path) -> None:
         second = FileStore.in_directory(directory)
@@ -118,7 +118,7 @@ class TestFileStore:
         assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
         with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in one"):
             store.set_aside()
-        assert store.path.is_dir()  # it stays where it is, whoever owns it
+        assert store.path.is_dir()  # it stays where it is, no matter who owns it
         missing = FileStore(directory / "missing" / "file")
         assert missing.load() is None
         with pytest.raises(StoreError) as failed:
@@ -171,7 +171,7 @@ class TestFileStore:
         blobs = {bytes([number]) * 100_000 for number in range(8)}
         stores = [FileStore.in_directory(directory) for _ in blobs]
         for each in stores:
-            each.save(b"")  # from here on, nobody checks for leftovers
+            each.save(b"")  # from here on, nothing checks for leftovers
 
         def save(store: FileStore, blob: bytes) -> None:
             for _ in range(5):

@@ -1,4 +1,4 @@
-"""Public objects with a process, thread or connection, used in a fork: an error or a new one, never a foreign answer.
+"""Public objects with a process, thread or connection in a fork: an error or a new one, never the parent's answer.
 
 Law: no fork gets an answer to its parent's question, and none stops anything of its parent. Managers and servers with a
 life cycle are in `tests/reliability/test_life_cycle.py`, and evaluators in `test_cel_limits.py`.

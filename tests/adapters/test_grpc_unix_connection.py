@@ -91,7 +91,7 @@ def test_a_connection_for_calls_that_another_replaced_is_closed(directory: Path)
 
 @pytest.mark.parametrize("when", ["before its first call", "later"])
 @pytest.mark.parametrize("then", ["deleted", "replaced"])
-def test_a_call_reaches_the_plugin_that_registered_whatever_is_at_its_path_now(
+def test_a_call_reaches_the_registered_plugin_even_if_its_path_changed(
     directory: Path, recorder: Recorder, when: str, then: str
 ) -> None:
     path = directory / "p.sock"

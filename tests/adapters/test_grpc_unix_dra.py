@@ -141,7 +141,7 @@ class TestCalls:
         ]
         assert all(0 <= call[3] < PATIENCE for call in observed)
 
-    def test_a_cut_connection_is_made_again_and_the_driver_stays_registered(self, directory: Path) -> None:
+    def test_a_cut_connection_is_reestablished_and_the_driver_stays_registered(self, directory: Path) -> None:
         recorded = RecordedEvents()
         answers = {"NodePrepareResources": lambda _, __: b""}
         with started(directory, recorded) as transport, raw_driver(directory, answers):
@@ -259,7 +259,7 @@ class TestCalls:
         assert sentence in str(failed.value)
         assert failed.value.unanswered
 
-    def test_a_name_that_is_no_text_is_not_sent(self, directory: Path) -> None:
+    def test_a_name_that_is_not_text_is_not_sent(self, directory: Path) -> None:
         recorded = DriverEvents()
         with started(directory, recorded) as transport, served(directory, AnsweringDriver()):
             (instance,) = recorded.wait_for(DriverConnected)
@@ -268,7 +268,7 @@ class TestCalls:
 
 
 class TestConnections:
-    def test_a_lost_connection_is_made_again(self, directory: Path) -> None:
+    def test_a_lost_connection_is_reestablished(self, directory: Path) -> None:
         recorded, driver = RecordedEvents(), AnsweringDriver()
         driver.prepared = PREPARED
         registry, endpoint = directory / "registry", directory / "dra.sock"
@@ -281,7 +281,7 @@ class TestConnections:
                 recorded.wait_for(DriverDisconnected, number)
             assert recorded.of(DriverRemoved) == []
 
-    def test_a_registration_socket_that_is_made_again_is_another_instance(self, directory: Path) -> None:
+    def test_a_recreated_registration_socket_is_a_new_instance(self, directory: Path) -> None:
         recorded = RecordedEvents()
         with started(directory, recorded):
             with served(directory, AnsweringDriver()):
@@ -295,7 +295,7 @@ class TestConnections:
         assert old.generation < new.generation
         assert recorded.kinds(old)[-1] is DriverRemoved
 
-    def test_a_driver_that_is_cleaned_away_comes_back(self, directory: Path) -> None:
+    def test_a_driver_whose_sockets_are_cleaned_up_returns(self, directory: Path) -> None:
         recorded = DriverEvents()
         with started(directory, recorded), served(directory, AnsweringDriver(), poll_interval=0.02) as driver:
             recorded.wait_for(DriverConnected)
@@ -338,7 +338,7 @@ class TestConnections:
             plugin.wait_registered(PATIENCE)
             drivers.stop()
             again = DriverEvents()
-            drivers.start(again)  # the watcher continues, and asks drivers again
+            drivers.start(again)  # the watcher continues, and contacts drivers again
             again.wait_for(DriverConnected)
         drivers.stop()
         plugins.stop()
@@ -471,7 +471,7 @@ def test_only_a_status_of_the_driver_itself_is_its_answer(
 
 
 class TestHealth:
-    def test_reports_come_at_once_and_after_changes_and_are_repeated(self, directory: Path) -> None:
+    def test_reports_arrive_at_once_and_after_changes_and_are_repeated(self, directory: Path) -> None:
         recorded = RecordedEvents()
         ill = ReportedHealth("pool", "gpu-0", DraHealth.UNHEALTHY, 7, "too hot")
         with started(directory, recorded), served(directory, AnsweringDriver(), report_period=0.1) as driver:
@@ -496,14 +496,14 @@ class TestHealth:
             assert recorded.reports(2)[:2] == [(HEALTHY,), (HEALTHY,)]
         assert "/v1alpha1.DRAResourceHealth/NodeWatchResources" in asked
 
-    def test_a_driver_that_lists_the_stable_service_is_asked_by_it(self, directory: Path) -> None:
+    def test_a_driver_that_lists_the_stable_service_is_called_through_it(self, directory: Path) -> None:
         recorded = RecordedEvents()
         services = (*SERVICES, "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth")
         with started(directory, recorded), raw_driver(directory, {}, services) as asked:
             recorded.wait_for(HealthEnded)
         assert "/v1.DRAResourceHealth/NodeWatchResources" in asked
 
-    def test_a_driver_without_health_is_asked_once(self, directory: Path) -> None:
+    def test_a_driver_without_health_is_called_once(self, directory: Path) -> None:
         recorded = RecordedEvents()
         limits = DriverLimits(health_pause=0.0)
         with started(directory, recorded, limits) as transport, raw_driver(directory, {}) as asked:

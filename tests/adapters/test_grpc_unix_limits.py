@@ -134,7 +134,7 @@ class TestWhatIsSaid:
             assert len(recorder.lists(recorder.plugin())) == 1
         assert "a list of acme.io/gpu has a device id of 2000000 characters, expected at most 4096" in caplog.text
 
-    def test_a_list_that_comes_near_the_limit_is_reported_once_with_what_would_fit(
+    def test_a_list_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
         ids = [f"gpu-{number:04}" for number in range(1000)]  # 21 bytes each, including health and framing
@@ -214,7 +214,7 @@ class TestHowOften:
             GrpcUnixTransport(directory, limits=limits)
 
     def test_the_limit_forgets_resources_that_have_not_registered_lately(self, clock: ManualClock) -> None:
-        """Names can be made up, but they need memory."""
+        """A client can invent any number of names, and each one takes memory."""
         rate = RegistrationRate(1.0, 10, clock)
         for number in range(100_000):
             rate.take(resource_name(f"acme.io/r{number}"))
@@ -238,7 +238,7 @@ class TestWhere:
             GrpcUnixTransport(directory).start(recorder)
         assert str(refused.value) == (
             f"cannot use directory '{directory}': its mode is {mode:04o}, so others may put files there: "
-            "`chmod go-w` it, choose another one, or allow it: --allow-shared-directory, in Python "
+            "`chmod go-w` it, choose a different one, or allow it: --allow-shared-directory, in Python "
             "allow_shared_directory=True"
         )
         assert list(directory.iterdir()) == []
@@ -264,7 +264,7 @@ class TestWhere:
             pass
 
     @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])
-    def test_a_directory_that_is_made_is_not_shared_whatever_the_umask(
+    def test_a_created_directory_is_not_shared_whatever_the_umask(
         self, directory: Path, recorder: Recorder, umask: Callable[[int], object], mask: int
     ) -> None:
         umask(mask)

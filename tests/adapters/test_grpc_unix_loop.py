@@ -93,8 +93,8 @@ def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
     assert all(inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED for coroutine in coroutines)
 
 
-def test_a_loop_without_users_ends_and_another_one_is_made() -> None:
-    with LoopThread._guard:  # noqa: SLF001 - as in `acquire`, where an interrupt may come after the next line
+def test_a_loop_without_users_ends_and_a_new_one_is_created() -> None:
+    with LoopThread._guard:  # noqa: SLF001 - as in `acquire`, where an interrupt may arrive after the next line
         LoopThread._shared = abandoned = LoopThread()  # noqa: SLF001 - as above
     abandoned._thread.join(60)  # noqa: SLF001 - as above
     assert not abandoned._thread.is_alive()  # noqa: SLF001 - as above

@@ -113,7 +113,7 @@ def test_many_changes_at_once_end_with_the_last_one(directory: Path, recorder: R
         recorder.wait_for(lambda _: recorder.lists(plugin)[-1] == ("d199",))
 
 
-def test_a_plugin_comes_back_when_the_kubelet_has_restarted_and_deleted_its_socket(directory: Path) -> None:
+def test_a_plugin_returns_after_the_kubelet_restarts_and_deletes_its_socket(directory: Path) -> None:
     with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
         for _ in range(5):
             recorder = Recorder()
@@ -125,7 +125,7 @@ def test_a_plugin_comes_back_when_the_kubelet_has_restarted_and_deleted_its_sock
             assert not served.registered
 
 
-def test_a_plugin_comes_back_when_the_kubelet_has_restarted_and_deleted_nothing(directory: Path) -> None:
+def test_a_plugin_returns_after_the_kubelet_restarts_and_deletes_nothing(directory: Path) -> None:
     with serve_plugin(Gpus("d0"), directory, endpoint="p.sock", poll_interval=SOON) as served:
         inode = Path(served.socket).stat().st_ino
         for _ in range(5):
@@ -230,7 +230,7 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
         served = serve_plugin(Gpus("old"), directory, endpoint="p.sock", poll_interval=SOON)
         recorder.lists(recorder.plugin())
         with RawPlugin(directory / "p.sock", ["new"]):
-            while (why := problem(served)) in ("it was lost a moment ago", None):
+            while (why := problem(served)) in ("it has just been lost", None):
                 pass  # it has not checked yet
             assert why == f"another process has taken {directory / 'p.sock'}"
             assert len(recorder.of(RegistrationRequested)) == 1

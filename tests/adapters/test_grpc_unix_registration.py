@@ -49,10 +49,10 @@ class TestRegister:
         assert "version" in register(directory, "p.sock", "cpu", version="v0")[1]
         assert recorder.events == [RegistrationRequested("cpu")] * 2
 
-    def test_a_socket_that_comes_a_moment_after_the_call_is_found(
+    def test_a_socket_that_appears_just_after_the_call_is_found(
         self, directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As for a plugin that listens in one goroutine and registers in another."""
+        """This happens with a plugin that listens in one goroutine and registers in another."""
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         with ThreadPoolExecutor(2) as callers:
             answers = [callers.submit(register, directory, "p.sock") for _ in range(2)]
@@ -62,7 +62,7 @@ class TestRegister:
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
         assert len(recorder.of(PluginRegistered)) == 1
 
-    def test_a_socket_that_does_not_come_is_an_error_to_the_caller_and_the_next_time_at_once(
+    def test_a_socket_that_never_appears_is_an_error_and_the_next_time_at_once(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A caller that was refused calls again, and there may be 600 calls a second."""
@@ -80,7 +80,7 @@ class TestRegister:
         said = "failed to dial device plugin: context deadline exceeded"
         assert register(directory, "p.sock") == (StatusCode.UNKNOWN, said)
 
-    def test_a_server_that_comes_while_it_is_dialled_is_found(self, directory: Path, recorder: Recorder) -> None:
+    def test_a_server_that_starts_while_it_is_dialed_is_found(self, directory: Path, recorder: Recorder) -> None:
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(str(directory / "p.sock"))
         with ThreadPoolExecutor(1) as caller:
@@ -259,7 +259,7 @@ print(f"{len(started)} thread")
 
 
 class TestCalls:
-    def test_a_long_text_of_a_plugin_comes_back_cut_and_in_one_line(
+    def test_a_plugins_long_message_is_returned_truncated_and_on_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
         """It is sent in the headers; grpc accepts 16 KiB of headers by default."""
@@ -372,7 +372,7 @@ class TestCalls:
         """By itself, gRPC does not end such a call at its deadline or when it is cancelled, and waits for it later.
 
         Only the first call may keep a thread that waits for it. If the plugin ends later, nothing is logged in the next
-        run of the transport, which has another event loop.
+        run of the transport, which uses a different event loop.
         """
         child = [sys.executable, "-c", CALLS_WITH_MUCH, str(directory), then]
         run = subprocess.run(child, env=environment(), capture_output=True, text=True, timeout=60, check=True)
@@ -397,7 +397,7 @@ class TestCalls:
 
 
 class TestStartAndStop:
-    def test_a_missing_directory_is_made(self, directory: Path, recorder: Recorder) -> None:
+    def test_a_missing_directory_is_created(self, directory: Path, recorder: Recorder) -> None:
         with running(directory / "new", recorder):
             assert (directory / "new").stat().st_mode & 0o777 == 0o750
             assert (directory / "new" / "kubelet.sock").is_socket()
@@ -444,7 +444,7 @@ class TestStartAndStop:
             assert refused.value.args == (str(path), cause)
         assert sorted(path.name for path in directory.iterdir()) == ["file", "kubelet.sock"]
 
-    def test_only_sockets_are_cleaned_away(self, directory: Path, recorder: Recorder) -> None:
+    def test_only_sockets_are_cleaned_up(self, directory: Path, recorder: Recorder) -> None:
         for name in ("kubelet.sock", "nvidia-gpu.sock", ".hidden.sock"):
             with socket.socket(socket.AF_UNIX) as stale:
                 stale.bind(str(directory / name))
@@ -612,6 +612,6 @@ def test_fifty_starts_and_stops_leave_nothing_behind(directory: Path) -> None:
     few = len(before) + 25  # the pools of grpc and of Python may grow a little; a leak would be 50
     deadline = time.monotonic() + PATIENCE
     while len(held()) > few and time.monotonic() < deadline:
-        time.sleep(0.05)  # idle workers soon end by themselves
+        time.sleep(0.05)  # idle workers soon end on their own
     assert len(held()) <= few, (before, held())
     assert list(directory.iterdir()) == []

@@ -22,7 +22,7 @@ from devicecore.wire import deviceplugin, pluginregistration
 from tests.adapters.peers import PATIENCE, Gpus, Recorder, environment, running
 
 SOON = 0.05
-# With a pool for the whole process, a new socket would get the connection to the former one.
+# With one pool for the whole process, a new socket would get the connection to the old one.
 _OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -87,7 +87,7 @@ def test_the_refusal_of_a_watcher_is_the_cause_of_the_error(directory: Path) -> 
             served.wait_registered(0)
 
 
-def test_a_watched_socket_that_was_deleted_is_made_again(directory: Path) -> None:
+def test_a_watched_socket_that_was_deleted_is_recreated(directory: Path) -> None:
     with serve_plugin(Gpus("d0"), registry=directory, poll_interval=SOON) as served:
         Path(served.socket).unlink()
         while not Path(served.socket).exists():
@@ -138,7 +138,7 @@ def test_without_a_registry_a_plugin_does_not_serve_get_info(directory: Path) ->
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_disconnected_plugin_is_lost_and_may_come_back(directory: Path, recorder: Recorder) -> None:
+def test_a_disconnected_plugin_is_lost_and_may_return(directory: Path, recorder: Recorder) -> None:
     with running(directory, recorder) as transport, serve_plugin(Gpus("d0"), directory, poll_interval=SOON):
         first = recorder.plugin()
         recorder.lists(first)

@@ -215,7 +215,7 @@ class TestPublishing:
     def test_what_an_earlier_run_published_is_found_and_removed(
         self, server: Server, strategy: PatchStrategy, keep_removed: bool
     ) -> None:
-        """Nothing else about that run is known, as when its --root is lost."""
+        """Nothing else about that run is known, as if its --root had been lost."""
         with server.connect(strategy=strategy) as earlier:
             published(earlier, NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
         published(server.connect(strategy=strategy, keep_removed=keep_removed), status(4))
@@ -301,7 +301,7 @@ class TestPublishing:
         node = NodeObject.parse({"metadata": {"name": "n", "resourceVersion": "1", "managedFields": managed}})
         assert node.written == {"": (("status", "capacity", GPU),)}
 
-    def test_a_node_that_loses_what_was_published_gets_it_back(self, server: Server) -> None:
+    def test_a_node_that_loses_published_values_gets_them_back(self, server: Server) -> None:
         published(server.connect(resync=0.02), status(4))
         server.delete("Node", NODE)
         server.add_node(NODE, FOREIGN)
@@ -334,7 +334,7 @@ class TestTrouble:
         assert len(server.patches) <= 2  # the second, if the first was started before the last of them was published
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
-        down, up = logged(caplog)  # each once, however long it took
+        down, up = logged(caplog)  # each once, no matter how long it took
         assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
         assert up.endswith("is published again")
 
@@ -477,7 +477,7 @@ class TestCredentials:
         assert server.status(NODE) == with_gpus("5", "5")
 
     @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-    def test_a_program_that_makes_tokens_is_asked_again_when_one_has_expired(
+    def test_a_token_program_is_run_again_when_a_token_has_expired(
         self, server: Server, directory: Path, version: str
     ) -> None:
         def make(token: str) -> None:
@@ -505,7 +505,7 @@ class TestCredentials:
         for name, text in files.items():
             if kind == "inline":
                 user[f"{name}-data"] = base64.b64encode(text.encode()).decode()
-            else:  # a kubelet has both in one file
+            else:  # a kubelet keeps both in one file
                 (directory / name).write_text(text if kind == "files" else "".join(files.values()))
                 user[name] = name  # relative to the kubeconfig
 
@@ -815,7 +815,7 @@ def endless(part: bytes, seconds: float, until: threading.Event) -> Iterator[byt
 
 class TestLimits:
     @pytest.mark.parametrize("verb", ["get", "patch"])
-    def test_an_answer_that_comes_slowly_is_given_up_at_the_deadline(self, server: Server, verb: str) -> None:
+    def test_a_slow_response_is_abandoned_at_the_deadline(self, server: Server, verb: str) -> None:
         over = threading.Event()
         server.inject(Chunks(endless(b" ", 0.02, over)), verb=verb)
         sink = server.failing(4, "^no complete answer in time$", timeout=0.3, backoff=Backoff(0.2, 0.2))
@@ -823,7 +823,7 @@ class TestLimits:
         over.set()
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_headers_that_come_slowly_are_given_up_at_the_deadline(self, server: Server, directory: Path) -> None:
+    def test_slow_headers_are_abandoned_at_the_deadline(self, server: Server, directory: Path) -> None:
         over = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as slow:
 
@@ -911,7 +911,7 @@ class TestWatching:
             server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
             sink.wait_until_published(PATIENCE)
 
-    def test_a_node_that_is_created_later_is_noticed_at_once(self, server: Server) -> None:
+    def test_a_node_created_later_is_noticed_at_once(self, server: Server) -> None:
         server.delete("Node", NODE)
         sink = server.failing(4, "^there is no node", resync=1000, backoff=Backoff(1000, 1000))
         server.wait_for(lambda: server.watches)
@@ -935,7 +935,7 @@ class TestWatching:
         assert int(watch.query["resourceVersion"]) > 1000
         assert 0 < int(watch.query["timeoutSeconds"]) <= 300
 
-    def test_a_watch_whose_version_is_too_old_is_begun_anew(
+    def test_a_watch_whose_version_is_too_old_is_restarted(
         self, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         published(server.connect(resync=1000), status(4))
@@ -959,7 +959,7 @@ class TestWatching:
             Chunks([]),
         ],
     )
-    def test_a_watch_that_fails_is_begun_anew(self, server: Server, fault: Answer | Drop | Chunks) -> None:
+    def test_a_failed_watch_is_restarted(self, server: Server, fault: Answer | Drop | Chunks) -> None:
         server.inject(*[fault] * 3, verb="watch")
         published(server.connect(resync=1000), status(4))
         server.wait_for(lambda: len(server.watches) >= 4)

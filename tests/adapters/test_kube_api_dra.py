@@ -67,7 +67,9 @@ class TestClaims:
             with pytest.raises(ClaimSourceError, match=r"^etcd is away$"):
                 claims.get(KEY)
 
-    def test_a_server_that_drops_a_request_is_asked_again_next_time(self, server: LocalApiServer, config: Path) -> None:
+    def test_a_server_that_drops_a_request_is_queried_again_next_time(
+        self, server: LocalApiServer, config: Path
+    ) -> None:
         server.create(CLAIM)
         with KubeApiClaims(Access(config)) as claims:
             server.inject(Drop())
@@ -84,7 +86,7 @@ class TestClaims:
             ("not JSON", "."),
         ],
     )
-    def test_an_answer_that_is_no_such_claim_is_refused(
+    def test_a_response_that_is_not_the_claim_is_refused(
         self, server: LocalApiServer, config: Path, body: object, sentence: str
     ) -> None:
         server.inject(Answer(200, body))
@@ -92,7 +94,7 @@ class TestClaims:
             claims.get(KEY)
 
     @pytest.mark.parametrize("key", [("default", "../../secrets/token"), ("", "claim"), ("a/b", "claim"), ("a", "?x")])
-    def test_a_name_that_leads_elsewhere_is_not_asked_for(
+    def test_a_name_that_leads_elsewhere_is_not_requested(
         self, server: LocalApiServer, config: Path, key: tuple[str, str]
     ) -> None:
         with KubeApiClaims(Access(config)) as claims, pytest.raises(ClaimSourceError, match="expected a name"):

@@ -87,7 +87,7 @@ def test_devices_are_published_for_their_node(server: LocalApiServer, publisher:
     assert empty["spec"]["pool"] == {"name": NODE, "generation": 2, "resourceSliceCount": 1}
 
 
-def test_wiped_slices_come_back(server: LocalApiServer, publisher: KubeApiSlicePublisher, tmp_path: Path) -> None:
+def test_wiped_slices_are_restored(server: LocalApiServer, publisher: KubeApiSlicePublisher, tmp_path: Path) -> None:
     published(publisher, devices(129))
     with KubeApiSlices(NODE, Access(tmp_path / "config")) as kubelet:
         kubelet.delete(None)
@@ -103,7 +103,7 @@ def test_changes_by_others_are_repaired(server: LocalApiServer, publisher: KubeA
     server.wait_for(shows(server, 2), PATIENCE)
 
 
-def test_an_answer_that_is_no_list_is_logged_once(
+def test_a_response_that_is_not_a_list_is_logged_once(
     server: LocalApiServer, publisher: KubeApiSlicePublisher, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.inject(*[Answer(200, [])] * 3, verb="list", resource="resourceslices")
@@ -112,7 +112,7 @@ def test_an_answer_that_is_no_list_is_logged_once(
     assert "expected a list of objects" in line
 
 
-def test_a_wipe_is_noticed_although_watches_break(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
+def test_a_wipe_is_noticed_even_if_watches_break(server: LocalApiServer, publisher: KubeApiSlicePublisher) -> None:
     published(publisher, devices(2))
     expired = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired"}
     server.inject(Answer(410, expired), Drop(), Answer(500, "broken"), verb="watch", resource="resourceslices")
@@ -122,7 +122,7 @@ def test_a_wipe_is_noticed_although_watches_break(server: LocalApiServer, publis
     server.wait_for(shows(server, 2), PATIENCE)
 
 
-def test_slices_of_an_earlier_run_are_replaced_and_those_of_others_stay(
+def test_an_earlier_runs_slices_are_replaced_and_others_are_kept(
     server: LocalApiServer, publisher: KubeApiSlicePublisher
 ) -> None:
     put(server, DRIVER, NODE, NODE, 7)
@@ -156,7 +156,7 @@ def test_nothing_is_published_before_the_node_exists(tmp_path: Path) -> None:
         assert publisher.problem is None
 
 
-def test_a_server_that_is_away_is_asked_again_until_it_is_back(server: LocalApiServer, tmp_path: Path) -> None:
+def test_an_unavailable_server_is_queried_until_it_is_back(server: LocalApiServer, tmp_path: Path) -> None:
     with make(server, tmp_path) as publisher:
         server.stop()
         publisher.publish(devices(1))

@@ -1,4 +1,4 @@
-"""ResourceClaims next to the manifests, and the pods that name them."""
+"""ResourceClaims alongside the manifests, and the pods that name them."""
 
 import json
 import subprocess
@@ -97,7 +97,7 @@ def test_a_template_is_resolved_by_the_status_of_the_pod() -> None:
     assert read(named).pods[0].generated_claims == {"mine": "a-mine-x"}
 
 
-def test_extended_resources_of_a_claim_are_not_those_of_a_plugin() -> None:
+def test_a_claims_extended_resources_are_not_a_plugins() -> None:
     extended = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -61,7 +61,7 @@ def names(pods: tuple[Pod, ...]) -> list[str]:
     return [pod.name for pod in pods]
 
 
-# --- what a manifest says ---------------------------------------------------------------------------------------------
+# --- the contents of a manifest -------------------------------------------------------------------------------------
 
 
 def test_a_pod_is_read_as_the_device_manager_needs_it() -> None:
@@ -141,7 +141,8 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     assert len(uid(manifest("train"))) == 32
     assert uid(manifest("train")) == uid(f"# another look\n{json.dumps(json.loads(manifest('train')), indent=3)}")
     others = [uid(manifest("train", 2)), uid(manifest("other")), uid(manifest("train"), "b.yaml")]
-    labeled = uid(manifest("train", namespace="default"))  # it has more fields, so it is another pod, as for a kubelet
+    # it has more fields, so it counts as a different pod, as it would to a kubelet
+    labeled = uid(manifest("train", namespace="default"))
     assert len({uid(manifest("train")), *others, labeled}) == 5
 
 
@@ -342,7 +343,7 @@ def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place:
     [
         (b"\n\xff", "expected UTF-8 text, got other bytes"),
         (b"#" * (MAX_DOCUMENT_SIZE + 1), f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}"),
-        (b"", "expected a pod or a ResourceClaim, got nothing"),  # as if somebody were about to write it
+        (b"", "expected a pod or a ResourceClaim, got nothing"),  # as if someone were about to write it
     ],
     ids=["not text", "too long", "empty"],
 )

@@ -127,7 +127,7 @@ def test_sidecars_are_listed_and_init_containers_that_end_are_not(stage: Stage, 
         assert client.get("train").pod_resources.containers == containers
 
 
-def test_held_devices_are_listed_whatever_their_health_and_allocatable_ones_are_healthy(
+def test_held_devices_are_listed_in_any_health_and_allocatable_ones_are_healthy(
     stage: Stage, client: PodResourcesClient
 ) -> None:
     plugin = SimulatedPlugin(GPU, [device("gpu-0"), device("gpu-1"), device("gpu-2", health=Health.UNHEALTHY)])

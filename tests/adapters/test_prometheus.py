@@ -108,7 +108,7 @@ def samples(server: MetricsServer) -> Samples:
 
 
 class TestKubeletMetrics:
-    def test_a_scrape_reads_as_that_of_a_kubelet(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
+    def test_a_scrape_looks_like_a_kubelets(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
         metrics.device_plugin_registration(GPU)
         metrics.device_plugin_alloc_duration(GPU, 0.03)
         metrics.device_plugin_alloc_duration(GPU, 2.5)  # a bound belongs to its bucket
@@ -322,7 +322,7 @@ class TestServer:
             assert scraped(server)
 
 
-def test_dra_is_measured_as_by_a_kubelet() -> None:
+def test_dra_is_measured_as_a_kubelet_measures_it() -> None:
     metrics = PrometheusMetrics()
     assert not [one for one in metrics.registry.collect() if one.name.startswith("dra_")]  # for device plugins only
     key = ClaimKey("default", "one")

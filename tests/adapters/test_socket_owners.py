@@ -165,7 +165,7 @@ def test_a_deleted_kubelet_socket_is_logged_and_served_again(
     assert not path.exists()
 
 
-def test_a_kubelet_socket_is_served_again_in_a_directory_made_anew(directory: Path, recorder: Recorder) -> None:
+def test_a_kubelet_socket_is_served_again_in_a_recreated_directory(directory: Path, recorder: Recorder) -> None:
     dp = directory / "dp"
     with running(dp, recorder):
         dp.rename(directory / "away")
@@ -185,7 +185,7 @@ def test_a_deleted_pod_resources_socket_is_served_again(directory: Path, caplog:
     assert list(directory.iterdir()) == []
 
 
-def test_a_deleted_plugin_directory_is_made_and_served_again(
+def test_a_deleted_plugin_directory_is_recreated_and_served_again(
     directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     dp = directory / "dp"
@@ -200,7 +200,7 @@ def test_a_deleted_plugin_directory_is_made_and_served_again(
     assert list(dp.iterdir()) == []
 
 
-def test_a_plugin_directory_that_was_renamed_away_is_not_made_again(
+def test_a_plugin_directory_that_was_renamed_is_not_recreated(
     directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     dp = directory / "dp"
@@ -212,14 +212,14 @@ def test_a_plugin_directory_that_was_renamed_away_is_not_made_again(
     assert list(dp.iterdir()) == []
 
 
-def test_a_deleted_pod_resources_directory_is_made_and_served_again(directory: Path) -> None:
+def test_a_deleted_pod_resources_directory_is_recreated_and_served_again(directory: Path) -> None:
     with pod_resources(directory / "pr") as ours, PodResourcesClient(ours.socket, timeout=PATIENCE) as client:
         shutil.rmtree(directory / "pr")
         wait_until(ours.socket.is_socket, "the socket is there again")
         assert list(client.list().pod_resources) == []
 
 
-def test_a_deleted_registry_is_made_again_and_watched(directory: Path, recorder: Recorder) -> None:
+def test_a_deleted_registry_is_recreated_and_watched(directory: Path, recorder: Recorder) -> None:
     registry = directory / "registry"
     with Running(GrpcUnixTransport(directory / "dp", plugins_registry=registry), recorder):
         registry.rmdir()

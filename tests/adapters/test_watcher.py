@@ -139,7 +139,7 @@ def test_a_plugin_that_started_before_the_kubelet_is_found(directory: Path, regi
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_a_socket_that_is_made_anew_is_another_plugin(registry: Path, recorder: Recorder) -> None:
+def test_a_recreated_socket_is_a_new_plugin(registry: Path, recorder: Recorder) -> None:
     with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
         first = recorder.plugin()
         Path(plugin.socket).unlink()  # ours notices and serves again, at the same path
@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_a_refused_plugin_is_notified_why_and_asked_again(registry: Path, recorder: Recorder) -> None:
+def test_a_refused_plugin_is_told_why_and_contacted_again(registry: Path, recorder: Recorder) -> None:
     with ExitStack() as stack:
         enter = stack.enter_context
         announcers = {name: enter(announced(registry / name, **info)) for name, (info, _) in REFUSED.items()}
@@ -202,7 +202,7 @@ def test_a_plugin_that_cannot_be_notified_is_disconnected(registry: Path, direct
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_a_plugin_whose_stream_ends_is_asked_again(
+def test_a_plugin_whose_stream_ends_is_contacted_again(
     registry: Path, directory: Path, served: RawPlugin, recorder: Recorder
 ) -> None:
     with announced(registry / "gpu.sock", endpoint=str(directory / "elsewhere.sock")) as announcer:
@@ -231,7 +231,7 @@ def test_dead_sockets_hidden_ones_and_other_files_are_left_alone(registry: Path,
     assert (registry / "dead.sock").exists()
 
 
-def test_many_sockets_are_asked_a_few_at_a_time(
+def test_many_sockets_are_contacted_a_few_at_a_time(
     directory: Path, registry: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "MAX_ATTEMPTS", 3)
@@ -269,7 +269,7 @@ def test_many_sockets_are_asked_a_few_at_a_time(
         server.stop(None)
 
 
-def test_a_place_that_is_no_directory_is_refused_and_left_as_it_is(directory: Path, recorder: Recorder) -> None:
+def test_a_path_that_is_not_a_directory_is_refused_and_left_alone(directory: Path, recorder: Recorder) -> None:
     (directory / "file").touch()
     for place in (directory / "file", directory / "missing" / "plugins_registry"):
         transport = GrpcUnixTransport(directory / "dp", plugins_registry=place)

@@ -79,7 +79,7 @@ def successive_listings(draw: st.DrawFn) -> list[bytes]:
 
 
 class TestMessages:
-    def test_the_descriptors_are_those_of_the_protos(self, tmp_path: Path) -> None:
+    def test_the_descriptors_match_the_protos(self, tmp_path: Path) -> None:
         pytest.importorskip("grpc_tools")
         subprocess.run([sys.executable, ROOT / "tools" / "make_protos.py", tmp_path], check=True)
         for name, package in PACKAGES.items():
@@ -205,7 +205,7 @@ class TestDevices:
 
     @given(successive_listings())
     @example([b"\n\x03\n\x01a", b"\n\x05\n\x03\n\x01a"])  # ends like the previous list, in the middle of a device
-    @example([b"\n\x03\n\x01a" * 4, b"\n\x03\n\x01a" * 2])  # begins and ends like the previous list, but is shorter
+    @example([b"\n\x03\n\x01a" * 4, b"\n\x03\n\x01a" * 2])  # starts and ends like the previous list, but is shorter
     def test_lists_are_read_alike_after_any_other_lists(self, successive: list[bytes]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(device_lists, "_PORTION", 2)
@@ -285,6 +285,6 @@ def test_the_count_ends_at_the_most_that_is_wanted() -> None:
     assert [count_devices(b"\n\x00" * 3, most) for most in range(5)] == [0, 1, 2, 3, 3]
 
 
-def test_what_is_no_list_of_devices_ends_the_count() -> None:
+def test_bytes_that_are_not_a_device_list_end_the_count() -> None:
     for data in (b"", b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff", b"\x12\x00", b"\x0a\x00\x12"):
         assert count_devices(data) <= 1

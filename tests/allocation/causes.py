@@ -23,7 +23,7 @@ def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[t
 def causes(
     situation: Situation, answer: object, known: Collection[KubernetesFault] = tuple(KubernetesFault)
 ) -> tuple[frozenset[KubernetesFault], ...]:
-    """Return the smallest sets of at most three of the `known` faults with which a search finds `answer`.
+    """Return the smallest sets of at most three of the `known` faults for which a search finds `answer`.
 
     The result is empty if there is none.
     """

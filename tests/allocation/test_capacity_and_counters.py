@@ -1,4 +1,4 @@
-"""Capacity and counters at their limits: exactly enough is enough, and too little is noticed without a search."""
+"""Capacity and counters at their limits: exactly enough is enough, and too little is detected without a search."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def answer(
     max_steps: int = 2_000,
     **others: int,
 ) -> Answer:
-    """What a claim gets of one pool, which may have a counter of units, and others."""
+    """Return what a claim gets from one pool, which may have a counter of units, and from others."""
     claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
     return allocated([claim], devices, counter, held, max_steps, **others)
 
@@ -43,7 +43,7 @@ def allocated(
     max_steps: int = 2_000,
     **others: int,
 ) -> Answer:
-    """What claims get of one pool, which may have a counter of units, and others."""
+    """Return what claims get from one pool, which may have a counter of units, and from others."""
     head = {"driver": DRIVER, "nodeName": "n1"}
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1 if counter is None else 2}
     slices = [slice_of({"metadata": {"name": "s"}, "spec": {**head, "pool": pool, "devices": devices}})]
@@ -90,7 +90,7 @@ def test_counters_that_just_suffice_for_the_smallest_devices_do() -> None:
 
 
 def test_counters_that_suffice_for_no_choice_are_found_without_trying() -> None:
-    """There are some 600,000 ways to take five of thirty devices that use different amounts."""
+    """There are about 600,000 ways to take five of thirty devices that use different amounts."""
     devices = [using(f"d{number}", 10 + number) for number in range(30)]
     found = answer([request(count=5)], devices, counter=59)
     assert isinstance(found, NoAllocation)

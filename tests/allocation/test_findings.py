@@ -39,7 +39,7 @@ def recording_of(text: str) -> Json:
     }
 
 
-def test_the_page_has_the_faults_that_nobody_has_reported() -> None:
+def test_the_page_lists_the_unreported_faults() -> None:
     assert {cause for cause, _ in TEXTS} == {fault.value for fault in Release.V1_37.faults if "#" not in fault.value}
 
 

@@ -32,7 +32,7 @@ def test_claims_are_allocated_if_and_only_if_the_rules_allow_it() -> None:
     check_each((*share(list(recordings("random.jsonl.gz")), of=8), *recordings("defects.jsonl")), check)
 
 
-def test_where_kubernetes_is_right_its_answer_comes_out_with_devices_and_errors() -> None:
+def test_where_kubernetes_is_right_devices_and_errors_match() -> None:
     def check(recording: Json) -> None:
         answer = allocation_of(recording)
         if recording["defect"] is None:

@@ -56,7 +56,7 @@ def test_an_incomplete_pool_of_another_node_is_a_fault_of_1_36(release: Release,
 
 
 @pytest.mark.parametrize("release", Release)
-def test_counters_count_whatever_node_their_slice_names(release: Release) -> None:
+def test_counters_count_no_matter_which_node_their_slice_names(release: Release) -> None:
     devices = {"devices": [a_device("big", set=3), a_device("small", set=2)]}
     given = answer([a_slice("a", HERE, devices, count=2), a_slice("b", ELSEWHERE, COUNTERS, count=2)], release)
     assert (names(given), given.faults) == (["small"], ())
@@ -119,7 +119,7 @@ def test_each_version_has_the_allocator_of_a_release(version: str, release: str)
     assert Release.of("devel") is None
 
 
-def test_of_different_counts_1_36_takes_that_of_counters_last() -> None:
+def test_among_different_counts_1_36_takes_the_counters_count_last() -> None:
     """Found by the oracle: slices with counters were kept with those of several nodes, behind the node's own."""
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     devices = a_slice("a", {"nodeSelector": selector}, {"devices": [{"name": "gpu-0"}]})
@@ -128,7 +128,7 @@ def test_of_different_counts_1_36_takes_that_of_counters_last() -> None:
     assert names(answer(slices, Release.V1_37)) == ["gpu-0"]
 
 
-def test_a_request_for_all_that_1_36_answers_without_an_error_is_no_crash() -> None:
+def test_a_request_for_all_that_1_36_answers_without_an_error_does_not_crash() -> None:
     """By the rules the pool is incomplete; for 1.36 it is complete, and its device is in use."""
     slices = [
         a_slice("b", HERE, COUNTERS, count=3),

@@ -47,7 +47,7 @@ def test_a_shared_device_with_too_little_left_is_one_of_all_devices_in_each_rele
         assert given.faults == faults
 
 
-def test_a_share_counts_whatever_name_of_the_capacity_it_was_allocated_with() -> None:
+def test_a_share_counts_under_any_name_of_its_capacity() -> None:
     shared = {"name": "shared", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
     request = {"exactly": {"deviceClassName": "any", "capacity": {"requests": {"memory": "2"}}}}
     held = Held(DeviceKey(DRIVER, "p", "shared"), is_share=True, consumed={f"{DRIVER}/memory": Quantity.parse("3")})

@@ -1,4 +1,4 @@
-"""Everything that starts meets one contract, and an object that breaks a sentence of it is caught."""
+"""Everything that starts meets one contract, and an object that violates a sentence of it is caught."""
 
 import os
 import subprocess

@@ -61,7 +61,7 @@ class InPrometheus:
 @pytest.mark.parametrize("make", [InMemory, InPrometheus])
 @pytest.mark.parametrize("check", METRICS)
 def test_metrics_keep_the_contract(check: Check, make: MakeMetrics) -> None:
-    """MemoryMetrics and PrometheusMetrics meet every sentence of the port."""
+    """MemoryMetrics and PrometheusMetrics keep every promise of the port."""
     check(make)
 
 

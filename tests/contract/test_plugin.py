@@ -40,7 +40,7 @@ class Simulated:
 
 
 class Directory:
-    """A directory with some files, to which more are added."""
+    """A directory with some files; more are added later."""
 
     def __init__(self, path: Path) -> None:
         self._numbers = count()
@@ -77,7 +77,7 @@ def test_a_plugin_notifies_of_changes(check: ChangeCheck, make: Make) -> None:
 
 
 class Minimal(DevicePlugin):
-    """A plugin needs only what the port says."""
+    """A plugin needs only what the port specifies."""
 
     resource = ResourceName("example.com/minimal")
 
@@ -121,7 +121,7 @@ class RemovesAllocatedDevices(Minimal):
 
 class AnswersNothing(Minimal):
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        return None  # type: ignore[return-value]  # that is what is wrong with it
+        return None  # type: ignore[return-value]  # this is the mistake being tested
 
 
 class PreparesOnce(Minimal):
@@ -163,7 +163,7 @@ class AnswersTheCallBefore(Minimal):
 
 class EndsNoSubscription(Minimal):
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        return None  # type: ignore[return-value]  # that is what is wrong with it
+        return None  # type: ignore[return-value]  # this is the mistake being tested
 
 
 BROKEN: dict[Check, MakePlugin] = {

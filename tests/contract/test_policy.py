@@ -90,7 +90,7 @@ def test_where_the_second_pod_goes(policy: AllocationPolicy, second: DeviceSet) 
 
 
 def test_packed_keeps_a_numa_node_free() -> None:
-    """The third pod fits next to the first one, so the untouched NUMA node stays untouched."""
+    """The third pod fits alongside the first one, so the untouched NUMA node stays untouched."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 12, numa_nodes=[0, 1, 2]))
     assert admitted(packed, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-6", "gpu-9")}
     assert admitted(kubelet_order, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-5", "gpu-6")}
@@ -118,7 +118,7 @@ def test_a_policy_chooses_only_on_the_numa_nodes_of_the_topology_manager() -> No
     assert admitted(spread, [gpus()], {GPU: 2}) == {GPU: ids("gpu-0", "gpu-1")}
 
 
-def test_a_policy_is_told_what_the_plugin_prefers() -> None:
+def test_a_policy_learns_what_the_plugin_prefers() -> None:
     class Preferring(SimulatedPlugin):
         def get_preferred_allocation(
             self, available: Collection[DeviceId], must_include: object, size: int
@@ -136,7 +136,7 @@ def test_a_policy_is_told_what_the_plugin_prefers() -> None:
     assert [choice.preferred for choice in asked] == [("gpu-9", "gpu-8")]
 
 
-def test_a_policy_may_use_the_manager_and_is_asked_again_if_devices_went_meanwhile() -> None:
+def test_a_policy_may_use_the_manager_and_is_called_again_if_devices_vanish() -> None:
     """It is called without a lock. Its answer counts only if all its devices are still free."""
     asked: list[Choice] = []
 
@@ -173,7 +173,7 @@ def forgets_what_must_be_included(choice: Choice) -> Collection[DeviceId]:
 
 
 class TakesTurns:
-    """Starts with another device each time it is asked."""
+    """Starts with a different device each time it is called."""
 
     def __init__(self) -> None:
         self.turns = count()
@@ -230,7 +230,7 @@ def test_a_bad_answer_refuses_the_pod_with_a_sentence_that_names_the_policy(poli
 
 
 def test_a_policy_has_to_include_what_must_be_included() -> None:
-    """An init container's device is reused, so the app container has it in any case."""
+    """An init container's device is reused, so the app container gets it anyway."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 4))
     with MemoryManager(plugin, policy=forgets_what_must_be_included) as manager:
         init, app = (Container(name, {GPU: size}) for name, size in (("init", 1), ("app", 2)))

@@ -26,7 +26,7 @@ NODE = "worker-1"
 
 @define
 class InMemory:
-    """A MemorySink itself is what others see."""
+    """Others see the MemorySink itself."""
 
     sink: MemorySink = field(factory=MemorySink)
 

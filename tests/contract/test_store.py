@@ -51,7 +51,7 @@ class FilePlace:
         return FileStore(path)
 
     def unwritable(self, blob: bytes) -> CheckpointStore:
-        """A file whose name is so long that no file can be made next to it, not even by root."""
+        """A file whose name is so long that no file can be created next to it, not even by root."""
         path = self._directory / ("x" * 250)
         path.write_bytes(blob)
         return FileStore(path)
@@ -116,7 +116,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @invariant()
     def they_load_the_same(self) -> None:
-        """At any time, however often."""
+        """At any time, and any number of times."""
         assert self.memory.load() == self.file.load()
 
     def teardown(self) -> None:

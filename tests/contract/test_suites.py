@@ -65,7 +65,7 @@ def test_the_contracts_need_no_test_framework() -> None:
         (contracts.CHECKPOINT_STORE[0], MemoryStore(), "a Callable[[], CheckpointStore], got "),
     ],
 )
-def test_a_wrong_argument_is_no_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:
+def test_a_wrong_argument_is_not_a_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:
     """Its message names the check and its arguments."""
     with pytest.raises(AssertionError) as refused:
         check(make)

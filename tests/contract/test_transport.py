@@ -31,7 +31,7 @@ RemoteCheck = Callable[[contracts.MakeRemoteTransport], None]
 
 PATIENCE = 60.0
 NOT_TRIED_YET = "not tried yet"  # the initial registration status of a served plugin
-LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin: tests should be fast
+LOOK_INTERVAL = 0.05  # seconds between two polls by a plugin; tests should be fast
 
 
 class InMemory:
@@ -279,7 +279,7 @@ class IgnoresPreStart(MemoryTransport):
 
 
 class AsksTheSuccessor(MemoryTransport):
-    """Asks another instance of the resource instead of one that is gone."""
+    """Calls a different instance of the resource instead of one that is gone."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         successors = [known for known in self._connections if known.resource == plugin.resource]
@@ -349,7 +349,7 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
 
 
 class WaitsForever:
-    """A MemoryTransport instead of one for plugins in other processes: its calls have no timeout."""
+    """Use a MemoryTransport in place of the transport for out-of-process plugins; its calls never time out."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport()

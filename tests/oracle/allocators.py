@@ -22,7 +22,7 @@ MOST_BELIEVED = 64  # combinations of slice counts to try
 
 
 def case(random: Random) -> Json:
-    """A small cluster with claims, and an allocator."""
+    """Return a small cluster with claims, and an allocator."""
     allocator = random.choice(ALLOCATORS)
     gates = dict.fromkeys(GATES, True) | dict.fromkeys(OTHER_GATES, allocator != "stable")
     made = random_case(random)
@@ -40,7 +40,7 @@ def _place(one: Json) -> Sequence[str]:
 
 
 def _without(value: Json) -> Json:
-    """A value without the fields of sharing, of distinct attributes, and of binding conditions."""
+    """Return a value without the fields of sharing, of distinct attributes, and of binding conditions."""
     if isinstance(value, list):
         return [_without(one) for one in value if not (isinstance(one, dict) and "distinctAttribute" in one)]
     if not isinstance(value, dict):
@@ -106,7 +106,7 @@ def _generation(spec: Json) -> Json:
 
 
 def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], release: Release) -> bool:
-    """Whether Kubernetes' answer is right for this case, or wrong because of its known bugs."""
+    """Return whether Kubernetes' answer is right for this case, or wrong because of its known bugs."""
     right, given = _ours(case, release), theirs["results"]
     if given == right["results"]:
         return bool(_outcome(theirs) == right)
@@ -114,7 +114,7 @@ def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], r
 
 
 def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
-    """The known bugs of an allocator in a release."""
+    """Return the known bugs of an allocator in a release."""
     mended = {KubernetesFault.FOREIGN_COUNTERS} if allocator == "stable" else set()  # in the other two
     return release.faults | mended
 
@@ -132,7 +132,7 @@ def cause_of_error(
         return "D24" if is_stable and theirs["error"] is None else None
     stops, told = KubernetesFault.ALL_ERROR, theirs["error"] or ""
     if is_stable and stops in known and "a claim constraint would not be satisfied" in told:
-        return stops.value  # whether it stops there depends on the order in which it tries the devices
+        return stops.value  # whether it stops there depends on the order in which it tries devices
     seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
     return foreign.value if foreign in known and seen != situation.pools else None
 

@@ -24,12 +24,12 @@ def one_of(*values: Json) -> Author:
 
 
 def several(**parts: Author) -> Author:
-    """An object with some of the fields."""
+    """Return an object with some of the fields."""
     return lambda random: {name: part(random) for name, part in parts.items() if random.random() < 0.6}
 
 
 def full(**parts: Author) -> Author:
-    """An object with all of the fields."""
+    """Return an object with all of the fields."""
     return lambda random: {name: part(random) for name, part in parts.items()}
 
 
@@ -50,7 +50,7 @@ def both(needed: Author, more: Author) -> Author:
 
 
 def items(key: str, known: Sequence[Json], needed: Author = NOTHING, more: Author = NOTHING, least: int = 0) -> Author:
-    """A list of objects with different keys."""
+    """Return a list of objects with different keys."""
     return lambda random: [
         {key: name, **needed(random), **more(random)}
         for name in random.sample(known, random.randint(least, len(known)))
@@ -307,7 +307,7 @@ def _written(case: Json, step: Json, before: Json, owners: fields.Owners, sent: 
 
 
 def _changed(before: Json, step: Json) -> Json:
-    """The object of an update: some parts unchanged, others new."""
+    """Return the object of an update: some parts unchanged, others new."""
     body = step["body"]
     if step["subresource"]:
         return {**before, **body}
@@ -320,14 +320,14 @@ def _changed(before: Json, step: Json) -> Json:
 
 
 def _owned(value: Json) -> Json:
-    """The part of an object that can have field owners."""
+    """Return the part of an object that can have field owners."""
     metadata = {name: part for name, part in value.get("metadata", {}).items() if name not in NOT_OWNED}
     rest = {name: part for name, part in value.items() if name not in (*TYPE, "metadata")}
     return {**rest, **({"metadata": metadata} if metadata else {})}
 
 
 def _plain(value: Json) -> Json:
-    """An object without empty values, which mean nothing in an object, and without fields that have no owner."""
+    """Return an object without empty values, which mean nothing in an object, and without fields that have no owner."""
     found = _without_empty(_owned(value))
     return found if found is not None else {}
 
@@ -342,7 +342,7 @@ def _without_empty(value: Json) -> Json:
 
 
 def differ_in_empty_fields(before: Json, sent: Json, mine: Json, owners: fields.Owners, theirs: Json) -> bool:
-    """Whether the objects are equal, and owners differ only for fields that are, were or became empty."""
+    """Return whether the objects are equal, and owners differ only for fields that are, were or became empty."""
     found = fields.owners_of(theirs["managedFields"])
     moved = {path for owner in {*owners, *found} for path in owners.get(owner, set()) ^ found.get(owner, set())}
     old, new, other, raw = (fields.keyed(_owned(one)) for one in (before, mine, theirs["object"], sent))

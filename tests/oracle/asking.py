@@ -57,7 +57,7 @@ class Oracle:
         """Return the answer, or `{"panic": ...}` if Kubernetes' code panics.
 
         Raises:
-            OracleError: the question cannot be asked.
+            OracleError: the question cannot be sent.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -74,7 +74,7 @@ class Oracle:
 
 
 def differences(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
-    """The differences between two answers, one line for each place."""
+    """The differences between two answers, one line for each location."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys(), key=str):
             if key not in theirs or key not in ours:
@@ -90,7 +90,7 @@ def differences(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
 
 
 def first(lines: Iterable[str], count: int = 5) -> list[str]:
-    """The first lines."""
+    """Return the first lines."""
     return [line for line, _ in zip(lines, range(count), strict=False)]
 
 

@@ -20,7 +20,7 @@ FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeA
 
 
 def case(random: Random) -> Json:
-    """One to three questions about one cluster, whose claims arrive one after another."""
+    """Return one to three questions about one cluster, whose claims arrive one after another."""
     made = random_case(random)
     if random.random() < 0.2:
         hold_elsewhere(random, made)
@@ -71,7 +71,7 @@ def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFaul
     """Return the fewest of these bugs that make a search find Kubernetes' allocation.
 
     The result is None unless the search with all of them agrees in every field: our search shares our own bugs, and a
-    bug of Kubernetes must not excuse one of ours.
+    bug in Kubernetes must not explain away one of ours.
     """
     with_all = answer_of_kubernetes(situation, faults)
     if with_all.is_known and json.loads(json.dumps(results_with_faults(situation, with_all))) != given:
@@ -81,7 +81,7 @@ def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFaul
 
 
 def results_with_faults(situation: Situation, answer: KubernetesAnswer) -> Json:
-    """The results of a search with Kubernetes' bugs, in Kubernetes' format, or None if it finds nothing."""
+    """Return the results of a search with Kubernetes' bugs, in Kubernetes' format, or None if it finds nothing."""
     if answer.taken is None:
         return None
     node, classes, features = situation.node, situation.classes, situation.features
@@ -114,7 +114,7 @@ def tidy(result: Json) -> Json:
 
 
 def expression(random: Random) -> Json:
-    """An expression, and the devices it is evaluated for."""
+    """Return an expression, and the devices it is evaluated for."""
     devices = [{"name": f"device-{number}", "device": body} for number, body in enumerate(expressions.DEVICES)]
     return {"expression": expressions.expression(random), "driver": expressions.DRIVER, "devices": devices}
 
@@ -144,7 +144,7 @@ _OF_TYPE = "must evaluate to bool"
 
 
 def _problem_of(expression: str) -> str:
-    """What is wrong with an expression; empty if nothing."""
+    """Return what is wrong with an expression; empty if nothing."""
     try:
         selectors(allocation.Features()).check(expression)
     except allocation.SelectorError as error:

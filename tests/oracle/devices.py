@@ -108,7 +108,7 @@ class _Author:
         return self._connected(free) if free else None
 
     def replace(self) -> Json:
-        """A newer instance of a plugin registers, maybe with other options, and the older one ends or stays."""
+        """A newer instance of a plugin registers, perhaps with different options, and the older one exits or stays."""
         once = [resource for resource in sorted(self.connected) if resource not in self.twice]
         if not once:
             return None
@@ -119,7 +119,7 @@ class _Author:
         return step
 
     def end(self) -> Json:
-        """One of two instances of a plugin ends, and the other lists its devices."""
+        """One of two instances of a plugin exits, and the other lists its devices."""
         if not self.twice:
             return None
         resource = self.twice.pop()
@@ -134,7 +134,7 @@ class _Author:
         return {"op": "connect", "resource": resource, "devices": devices, **self._manner()}
 
     def _manner(self) -> Json:
-        """A plugin's answers."""
+        """Return a plugin's answers."""
         others = ("largest", "largest and more", "all", "short", "nothing", "foreign", "none")
         manner: Json = {}
         if prefers := self.random.choice(("",) * 5 + others):
@@ -218,7 +218,7 @@ class _Author:
         return {"op": "disconnect", "resource": resource}
 
     def status(self) -> Json:
-        """The device health in a pod's status."""
+        """Return the device health in a pod's status."""
         return {"op": "status", "pod": self.random.choice([RUNNING, *self.pods.values()])}
 
     def restart(self) -> Json:
@@ -239,7 +239,7 @@ class _Author:
         return step
 
     def _running(self) -> Json:
-        """Some containers. A finished init container is left out together with those after it: see D12."""
+        """Return some containers. A finished init container is left out together with those after it: see D12."""
         found = []
         for pod in [RUNNING, *self.pods.values()]:
             sidecars = [one for one in pod["initContainers"] if "restartPolicy" in one]
@@ -255,7 +255,7 @@ class _Author:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
 
     def _asked_again(self, resource: str) -> Iterator[Json]:
-        """Yield steps that ask again for the devices of the newest pods that may hold devices of a changed list."""
+        """Yield steps that query again the devices of the newest pods that may hold devices from a changed list."""
         for pod in list(self.pods.values())[-3:]:
             containers = (*pod["initContainers"], *pod["containers"])
             if self.random.random() < 0.6 and any(one["limits"].get(resource) for one in containers):
@@ -306,7 +306,7 @@ class _Author:
         return write_receipt(response_of(self._answer())) + self.random.choice((b"", b"", b"\xba\x3e\x03new"))
 
     def advance_clock(self) -> Json:
-        # Never 300, the limit. Mostly next to it, so that a limit that is off by a few seconds is found.
+        # Never 300, the limit. Mostly close to it, so that a limit that is off by a few seconds is found.
         return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 298, 298, 302, 302, 1009))}
 
     def _new_pod(self) -> Json:
@@ -388,12 +388,12 @@ class _Author:
 
 
 def history(random: Random) -> Json:
-    """A history that gives each step its affinity."""
+    """Return a history that gives each step its affinity."""
     return _Author(random, policy=None).history()
 
 
 def admissions(random: Random) -> Json:
-    """A history in which the topology manager chooses the affinity."""
+    """Return a history in which the topology manager chooses the affinity."""
     return _Author(random, policy=random.choice([one for one in Policy if one is not Policy.NONE])).history()
 
 
@@ -558,7 +558,7 @@ def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str
 
 
 def _has_lost_devices(history: Json, place: int) -> bool:
-    """Whether the step starts a container that requests a resource but has no device of it."""
+    """Return whether the step starts a container that requests a resource but has no device of it."""
     replay, step = Replay(topology_of(history)), history["steps"][place]
     for one in history["steps"][:place]:
         replay.play(one)
@@ -608,7 +608,7 @@ def _row_of_panic(history: Json, count: int) -> str | None:
 
 
 def lost_by_a_refusal(history: Json) -> list[str]:
-    """The steps after which a pod rejected at its second admission holds other devices than before.
+    """Return the steps after which a pod rejected at its second admission holds different devices than before.
 
     Row D2 repairs such a history, so the comparison cannot show whether our manager keeps the pod's devices.
     """
@@ -662,12 +662,12 @@ def _not_asking(history: Json, place: int, resource: str) -> Json:
 
 
 def agree(history: Json, answers: Json) -> bool:
-    """Whether these answers of a kubelet equal ours."""
+    """Return whether these answers of a kubelet equal ours."""
     return bool(answers_of_ours(history) == _theirs(history, answers))
 
 
 def _forgetting(history: Json, answers: Json) -> Json:
-    """The history in which a pod is removed if its second admission fails, and has a new UID after each failure."""
+    """Return the history with pods removed if their second admission fails, and with a new UID after each failure."""
     steps, names = [], dict[str, str]()
     for step, answer in zip(history["steps"], answers, strict=True):
         changed = dict(step)
@@ -685,7 +685,7 @@ def _forgetting(history: Json, answers: Json) -> Json:
 
 
 def _without_zeros(history: Json, answers: Json) -> Json:
-    """The answers without the zeros that `sanitize` adds."""
+    """Return the answers without the zeros that `sanitize` adds."""
     return [
         {"allocatable": {name: count for name, count in answer["allocatable"].items() if count or name in given}}
         if (given := step.get("allocatable")) is not None

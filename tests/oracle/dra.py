@@ -34,7 +34,7 @@ def _recorded() -> Sequence[Sequence[Json]]:
 
 
 def history(random: Random) -> Json:
-    """A generated history, or a recorded one with steps left out, repeated or moved, and other driver answers."""
+    """Return a generated history, or a recorded one with steps omitted, repeated or moved, and other answers."""
     if random.random() < MADE:
         gates = [SKIPS] if random.random() < 0.98 else []
         return {"steps": Author(random).history(), "gates": gates}
@@ -102,7 +102,7 @@ def _naming_once(step: Json) -> Json:
 
 
 def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) -> Sequence[Json]:
-    """The steps that are possible in this order: those with known pods and running drivers."""
+    """Return the steps that are possible in this order: those with known pods and running drivers."""
     pods, drivers, result = set[str](), set[tuple[str, str]](), []
     for given in steps:
         step, key = given, (given.get("name", ""), given.get("instance", "a"))
@@ -136,7 +136,7 @@ def _without_delays(script: Json) -> Json:
 
 
 class _Live(Comparison):
-    """A comparison that accepts any of several missing things in an error (D18)."""
+    """A comparison that accepts any of several missing items in an error (D18)."""
 
     def _compare(self, step: Json, outcome: Json) -> None:
         pod = self.replay.manifests[step["pod"]] if "pod" in step else {}
@@ -157,7 +157,7 @@ class _Live(Comparison):
         return named if both <= self._missing(pod, is_driver=bool(found["driver"])) else told
 
     def _missing(self, pod: Json, *, is_driver: bool) -> set[str]:
-        """The pod's claims that are not in the cache, or its claims' drivers that are not registered."""
+        """Return the pod's claims that are not in the cache, or its claims' drivers that are not registered."""
         replay, owner, keys = self.replay, pod_of(pod), list[ClaimKey]()
         for entry in pod_claims(owner):
             with suppress(DraError):
@@ -210,7 +210,7 @@ def _calling_always(step: Json) -> Json:
 
 
 def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdict, int]:
-    """The comparison with one run of the kubelet, and the step at which it ended."""
+    """Return the comparison with one kubelet run, and the step at which it ended."""
     number = 0
     for number, (step, expect) in enumerate(zip(case["steps"], answers, strict=True)):
         try:
@@ -225,8 +225,8 @@ def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdic
 def recorded_anew(history: Json, oracle: Oracle) -> Json:
     """Return a recorded history with the answers of this version of Kubernetes.
 
-    A recorded answer stays if the kubelet can still give it in another order. If the kubelet names a different missing
-    thing than we do, that step and those after it get no answer.
+    A recorded answer is kept if the kubelet can still give it in a different order. If the kubelet names a different
+    missing item than we do, that step and all later ones get no answer.
     """
     steps = [
         {name: value for name, value in step.items() if not name.startswith("expect")} for step in history["steps"]

@@ -26,7 +26,7 @@ BROKEN = {"metadata": {"name": "broken"}, "spec": {"selectors": [{"cel": {"expre
 
 
 def case(random: Random) -> Json:
-    """A pod with extended resources under both kinds of names, sometimes with claims, and a cluster."""
+    """Return a pod with extended resources under both kinds of names, sometimes with claims, and a cluster."""
     made = random_case(random)
     hold_elsewhere(random, made)
     classes = [json.loads(json.dumps(one)) for one in (*made["classes"], BROKEN)]
@@ -103,7 +103,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _is_name_lost(case: Json, ours: Json, theirs: Json) -> bool:
-    """Whether a scheduler knows all classes, except implicit names of classes whose resource a later class serves."""
+    """Return whether a scheduler knows all classes, except implicit names whose resource a later class serves."""
     named = {one["metadata"]["name"]: one["spec"].get("extendedResourceName", "") for one in case["classes"]}
     lost = [name for name in ours if name not in theirs]
     others = {name: served for name, served in ours.items() if name not in lost}
@@ -115,7 +115,7 @@ def _is_name_lost(case: Json, ours: Json, theirs: Json) -> bool:
 
 
 def _claim_of(answer: Json) -> tuple[Json, Json]:
-    """The requests in a scheduler's claim, and the devices of each container."""
+    """Return the requests in a scheduler's claim, and the devices of each container."""
     requests = (answer["claim"] or {"spec": {"devices": {}}})["spec"]["devices"].get("requests") or ()
     return (
         [(one["name"], one["exactly"]["deviceClassName"], one["exactly"]["count"]) for one in requests],
@@ -124,7 +124,7 @@ def _claim_of(answer: Json) -> tuple[Json, Json]:
 
 
 def _trial(case: Json, release: Release) -> ClaimTrial:
-    """The cluster of a case, with existing allocations and no other pods."""
+    """Return the cluster of a case, with existing allocations and no other pods."""
     kinds = {"DeviceClass": case["classes"], "ResourceSlice": case["slices"], "Node": [case["node"]], "Pod": []}
     documents = [
         Value({"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in of]}, kind)

@@ -41,7 +41,7 @@ BYTES = (b"\xff", b"\xc0", b"\xed\xa0\x80", b"\\ud800", b"\\", b"\x01", b" ", b"
 
 
 def text_of(encoded: str) -> str:
-    """The text of a file in base64."""
+    """Return the text of a file in base64."""
     return base64.b64decode(encoded).decode()
 
 
@@ -54,7 +54,7 @@ def _texts(random: Random) -> Json:
 
 
 def checkpoint(random: Random) -> Json:
-    """The data of a checkpoint."""
+    """Return the data of a checkpoint."""
     entries = [
         {
             "podUID": _text(random),
@@ -139,7 +139,7 @@ OLDEST = 0.04
 
 
 def damaged_checkpoint(random: Random) -> Json:
-    """A checkpoint, usually damaged, sometimes with a checksum that matches the damaged content."""
+    """Return a checkpoint, usually damaged, sometimes with a checksum that matches the damaged content."""
     data = data_of(checkpoint(random)["data"])
     file = encode(data, random.choice((NEWEST,) * 6 + (1,)))
     if random.random() < OLDEST:  # the list of entries as written before 1.11
@@ -156,7 +156,7 @@ def damaged_checkpoint(random: Random) -> Json:
 
 
 def damaged_claims(random: Random) -> Json:
-    """A state file of the DRA manager, usually damaged, in the inner or outer document."""
+    """Return a state file of the DRA manager, usually damaged, in the inner or outer document."""
     case = claims(random)["claims"]
     entries = None if case is None else [entry_of(one) for one in case]
     file = state_file.encode(entries)
@@ -232,5 +232,5 @@ def judge_damaged_claims(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _by_name(listed: Json) -> Json:
-    """The claims as a kubelet keeps them: the last one with each name."""
+    """Return the claims as a kubelet keeps them: the last one with each name."""
     return recorded_claims(list({(one["Namespace"], one["ClaimName"]): one for one in listed}.values()))

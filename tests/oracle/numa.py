@@ -29,7 +29,7 @@ from tests.oracle.topology import policy_options, topology_of
 FILES = ("cpu_manager_state", "memory_manager_state")
 GI, MI = 2**30, 2**20
 MIXED = "D29"
-"""A NUMA node is both in a group and used alone: what the kubelet does depends on Go's map order."""
+"""A NUMA node is both in a group and used alone: the kubelet's behavior depends on Go's map order."""
 TAKEN = "D30"
 """A container has a CPU that was not free: the kubelet puts the CPU into the shared pool if it rejects the pod."""
 OLDER = "D33"
@@ -50,7 +50,7 @@ _OPTIONS = (
 
 
 def cpus(random: Random) -> Json:
-    """A history of the CPU manager alone, where each admission is given its NUMA nodes."""
+    """Return a history of the CPU manager alone, where each admission is given its NUMA nodes."""
     case = _case(random, machine(random), has_memory=False)
     if random.random() < 0.3:
         case["topology"] = _topology(random)
@@ -58,7 +58,7 @@ def cpus(random: Random) -> Json:
 
 
 def memory(random: Random) -> Json:
-    """A history of the memory manager alone."""
+    """Return a history of the memory manager alone."""
     case = _case(random, machine(random), has_memory=True)
     case["cpu"] = {"policy": "none", "options": {}, "reserved": {}, "cpus": ""}
     if random.random() < 0.3:
@@ -67,7 +67,7 @@ def memory(random: Random) -> Json:
 
 
 def admissions(random: Random) -> Json:
-    """A history of admissions by all three managers."""
+    """Return a history of admissions by all three managers."""
     case = _case(random, machine(random, most=4), has_memory=random.random() < 0.8)
     case["topology"] = _topology(random)
     case = _with_steps(random, case, has_devices=random.random() < 0.8)
@@ -76,7 +76,7 @@ def admissions(random: Random) -> Json:
 
 
 def machine(random: Random, most: int = 8) -> Json:
-    """A machine as cAdvisor describes it: sockets in NUMA nodes or NUMA nodes in sockets.
+    """Return a machine as cAdvisor describes it: sockets in NUMA nodes or NUMA nodes in sockets.
 
     Kubernetes combines every hint of each resource with every hint of the others, so many resources need a small
     `most`.
@@ -189,7 +189,7 @@ def _with_steps(random: Random, case: Json, *, has_devices: bool = False) -> Jso
         elif op == "again":
             steps.append({"op": "admit", "object": pods[uid], "affinity": _affinity(random, nodes)})
         elif op == "hints":
-            # The kubelet forgets what a pod may reuse of its init containers when another pod is admitted.
+            # The kubelet forgets what a pod may reuse from its init containers when another pod is admitted.
             is_known = random.random() < 0.3 and "initContainers" not in pods[uid]["spec"]
             asked = pods[uid] if is_known else _pod(random, "asked", case, has_devices=False)
             steps.append({"op": "pod_hints", "object": asked})
@@ -441,7 +441,7 @@ class NumaReplay:
         self.admission.forget()
 
     def held(self) -> Json:
-        """The two states, in a form that can be compared."""
+        """Return the two states, in a form that can be compared."""
         self.cpus.save()
         self.memory.save()
         return {name: readable(name, store.blob or b"") for name, store in self.stores.items()}
@@ -457,7 +457,7 @@ def _hints(hints: Json) -> Json:
 
 
 def readable(name: str, blob: bytes) -> Json:
-    """A state file as comparable values: memory by group of NUMA nodes, and blocks in order."""
+    """Return a state file as comparable values: memory by group of NUMA nodes, and blocks in order."""
     if name == "cpu_manager_state":
         cpu = decode_cpus(blob)
         entries = {
@@ -493,7 +493,7 @@ def _blocks(state: MemoryState) -> Json:
 
 
 def read_machine(given: Json) -> Machine:
-    """The machine described by a case."""
+    """Return the machine described by a case."""
     return Machine(
         [
             NumaCell(
@@ -511,7 +511,7 @@ def read_machine(given: Json) -> Machine:
 
 
 def pod_of(given: Json) -> Pod:
-    """The pod as the device manager knows it."""
+    """Return the pod as the device manager knows it."""
 
     def containers(key: str) -> list[Container]:
         return [
@@ -542,7 +542,7 @@ class Played:
     since: Mapping[str, int]
 
     def refused(self) -> list[int]:
-        """The steps that reject a pod."""
+        """Return the steps that reject a pod."""
         steps = enumerate(self.case["steps"], start=1)
         return [number for number, step in steps if step["op"] == "admit" and "reason" in self.ours[number]]
 
@@ -634,7 +634,7 @@ def _judged(ours: Played, oracle: Oracle) -> Verdict:
 
 
 def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: Oracle) -> bool:
-    """Whether the kubelet agrees about each pod with a differing verdict if no pod was rejected before it."""
+    """Return whether the kubelet agrees about each pod with a differing verdict if no pod was rejected before it."""
     for number in sorted({number for number, line in theirs if "_manager_state" not in line} & {*ours.refused()}):
         alone = ours.without_refusals(number)
         last = [line for at, line in alone.compared(oracle) if at == len(alone.case["steps"])]
@@ -644,14 +644,14 @@ def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: O
 
 
 def comparable(answer: Json) -> Json:
-    """An answer in a form that can be compared: only the kind of an error."""
+    """Return an answer in a form that can be compared: only the kind of an error."""
     if "error" in answer and "ok" in answer:
         return {"ok": False, "error": _kind_of_error(answer["error"])}
     return answer
 
 
 def _kind_of_error(text: str) -> str:
-    """The text of an error without its wrapping, and without the parts that Go's random map order decides."""
+    """Return the text of an error without its wrapping, and without the parts that Go's random map order decides."""
     for prefix in ("new static policy error: ", "new none policy error: "):
         text = text.removeprefix(prefix)
     if text.startswith("None policy"):

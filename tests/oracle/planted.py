@@ -1,6 +1,6 @@
-"""Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` plants one after another.
+"""Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` injects one after another.
 
-Each is planted in a copy of the library. If `CASES` cases of its kind do not reveal a fault, it is printed, and the
+Each is injected into a copy of the library. If `CASES` cases of its kind do not reveal a fault, it is printed, and the
 exit status is 1.
 """
 
@@ -475,7 +475,7 @@ FAULTS = (
 
 
 def is_found(fault: Fault, version: str, seed: str) -> bool:
-    """Whether a run with a copy of the library that contains the fault finds a difference, and only with the fault."""
+    """Return whether a run with a faulty copy of the library finds a difference that a run without it does not."""
     with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
         library = Path(directory) / "devicecore"
         packages = ROOT / "packages"
@@ -528,7 +528,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.status
     chosen = [one for one in FAULTS if (options.fault or "") in one.name]
     found = [is_found(one, options.kubernetes, options.seed) for one in chosen]
-    print(f"{sum(found)} of {len(found)} planted faults are found")
+    print(f"{sum(found)} of {len(found)} injected faults are found")
     return 0 if found and all(found) else 1
 
 

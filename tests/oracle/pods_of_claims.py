@@ -129,7 +129,7 @@ class Author:
         return [{"op": "unprepare", "pod": self._some_pod()["metadata"]["uid"]}]
 
     def _resources(self) -> Sequence[Json]:
-        """Ask what each container gets, or what the pod-resources API shows of one."""
+        """Query what each container gets, or what the pod-resources API shows for one."""
         pod = self._some_pod()
         if self.random.random() < 0.5:
             return [{"op": "all_resources", "pod": pod["metadata"]["uid"]}]
@@ -218,7 +218,7 @@ class Author:
     # --- health -------------------------------------------------------------------------------------------------------
 
     def _reports(self, key: tuple[str, str]) -> bool:
-        """Whether an instance has a health stream. A case is never reduced by removing it."""
+        """Return whether an instance has a health stream. A case is never reduced by removing it."""
         return self.has_health and key[1] == "a"
 
     def _report(self) -> Sequence[Json]:

@@ -1,4 +1,4 @@
-"""Each cause excuses one field of one kind of answer: a fault planted next to it is an unknown difference."""
+"""Each cause explains a difference in one field of one kind of answer; faults in other fields stay unexplained."""
 
 import json
 import re
@@ -27,19 +27,19 @@ from tests.oracle.kinds import too_often
 from tests.recorded_allocations import allocation_of, results_of, situation_of
 
 BESIDE: set[str] = set()
-"""The causes next to which a test plants a fault."""
+"""The causes that have a test with a fault injected alongside them."""
 
 Test = TypeVar("Test")
 
 
 def beside(*causes: str) -> Callable[[Test], Test]:
-    """Mark a test that plants a fault next to these causes."""
+    """Mark a test that injects a fault alongside these causes."""
     BESIDE.update(causes)
     return lambda test: test
 
 
-def test_a_fault_is_planted_beside_each_cause() -> None:
-    """A cause without such a test might excuse anything."""
+def test_a_fault_is_injected_alongside_each_cause() -> None:
+    """A cause without such a test might explain away anything."""
     judges = [*Path(__file__).parent.glob("[!t]*.py"), Path(__file__).parents[1] / "unit" / "test_dra_histories.py"]
     named = {row for path in judges for row in re.findall(r'"([DN]\d+)"', path.read_text("utf-8"))}
     assert named <= BESIDE
@@ -66,7 +66,7 @@ def oracle(*answers: Json) -> Oracle:
 
 
 def quantity(text_: str, **answer: Json) -> str | None:
-    """The cause of a difference in a quantity."""
+    """Return the cause of a difference in a quantity."""
     return text.judge_quantity({"text": text_}, oracle({"ok": True, "text": "any", **answer})).cause
 
 
@@ -276,7 +276,7 @@ def test_only_a_zero_or_a_resource_that_is_gone_is_excused_after_a_shortage() ->
 
 @beside("D20")
 @pytest.mark.parametrize(("also", "is_ok"), [({}, True), ({"a.example.com/gpu": 9}, False)])
-def test_a_pod_that_asks_for_what_is_gone_is_compared_as_if_it_asked_for_the_rest(also: Json, is_ok: bool) -> None:
+def test_a_pod_that_requests_a_vanished_resource_is_compared_without_it(also: Json, is_ok: bool) -> None:
     """The kubelet refuses it because of the resource that is gone; we admit it, or refuse it for another reason."""
     gone = "z.example.com/gone"
     asks, rest = (
@@ -302,7 +302,7 @@ def test_a_pod_that_asks_for_what_is_gone_is_compared_as_if_it_asked_for_the_res
 
 
 @beside("D20")
-def test_hints_are_excused_only_if_they_are_none_for_what_is_gone() -> None:
+def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() -> None:
     gone = "z.example.com/gone"
     asks, rest = (
         {"op": "hints", "container": "main", "pod": {**POD, "containers": [{"name": "main", "limits": limits}]}}
@@ -355,7 +355,7 @@ def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
 def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_it() -> None:
     """D2: GetPreferredAllocation failed, or not all pods were known.
 
-    Any other rejection excuses nothing that follows.
+    Any other rejection explains nothing that follows.
     """
     more = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {GPU: 9}}]}
     for waits in (True, False):
@@ -444,7 +444,7 @@ def test_only_a_start_without_a_claimed_device_is_excused(
         (False, "cm/devicemanager.(*ManagerImpl)", {"capacity": {}}, None),
     ],
 )
-def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
+def test_a_crash_is_explained_only_for_a_device_that_is_no_longer_listed(
     is_listed: bool, place: str, change: Json, cause: str | None
 ) -> None:
     """D21: the steps before and after it are compared."""
@@ -470,7 +470,7 @@ def test_a_crash_is_excused_only_for_a_device_that_is_no_longer_listed(
 
 
 @beside("D26")
-def test_what_is_written_after_another_owner_of_an_empty_field_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_after_another_owner_of_an_empty_field_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """D26 excuses one write, not later ones."""
     made = (applies.case(Random(str(number))) for number in range(1000))
     cases = ({**one, "steps": one["steps"][:2]} for one in made)
@@ -652,7 +652,7 @@ def prepares(pod: str) -> Json:
 
 
 def judged(steps: Json, change: Callable[[Json, list[Json]], None]) -> str | None:
-    """The cause that explains our answers with this change."""
+    """Return the cause that explains our answers with this change."""
     return dra.judge({"steps": steps}, cast("Oracle", DraKubelet(change))).cause
 
 

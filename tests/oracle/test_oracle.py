@@ -100,7 +100,7 @@ def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_each_planted_fault_changes_a_file_of_a_kind_that_is_compared(fault: Fault) -> None:
+def test_each_injected_fault_changes_a_file_of_a_compared_kind(fault: Fault) -> None:
     """Otherwise `make mutants KIND=oracle` ends with an error after an hour."""
     home = f"devicecore/{fault.file}" if not fault.file.startswith("../") else fault.file.removeprefix("../")
     (file,) = (path for path in (ROOT / "src" / home, *ROOT.glob(f"packages/*/src/{home}")) if path.is_file())

@@ -19,7 +19,7 @@ PARTS = (
 
 
 def quantity(random: Random) -> Json:
-    """A valid or nearly valid quantity."""
+    """Return a valid or nearly valid quantity."""
     digits = "".join(random.choice("0123456789") for _ in range(random.choice((0, 1, 1, 2, 3, 5, 14, 15, 18, 19, 25))))
     part = "".join(random.choice("0012345") for _ in range(random.choice((0, 1, 3, 9, 10, 12))))
     number = digits + random.choice(("", "", f".{part}"))
@@ -83,7 +83,7 @@ _SUFFIX_OF = dict(zip(range(-9, 19, 3), ("n", "u", "m", "", "k", "M", "G", "T", 
 
 
 def _with_lost_suffix(canonical: str, exact: str) -> str:
-    """Return a canonical form with the suffix that Go loses (`78000E` is written `78`: no suffix stands for 10^21)."""
+    """Return a canonical form with the suffix that Go loses (`78000E` becomes `78`; 10^21 has no suffix)."""
     number = exact.partition(".")[0]
     zeros = len(number) - len(canonical)
     is_lost = zeros >= _FIRST_LOST and zeros % 3 == 0 and number == canonical + "0" * zeros
@@ -94,13 +94,13 @@ _FIRST_LOST = 21
 
 
 def _nanos(exact: str) -> str:
-    """A Go decimal with nine digits after the point."""
+    """Return a Go decimal with nine digits after the point."""
     whole, _, part = exact.partition(".")
     return f"{whole}.{part:0<9}".removesuffix("0" * max(0, len(part) - 9))
 
 
 def name(random: Random) -> Json:
-    """A string that may be a valid name."""
+    """Return a string that may be a valid name."""
     text = "".join(random.choice(PARTS) for _ in range(random.randint(0, 6)))
     return {"text": text[: random.choice((400, 63, 64, 253))]}
 

@@ -35,7 +35,7 @@ def case(random: Random) -> Json:
 
 
 def policy_options(random: Random, nodes: Sequence[int]) -> Json:
-    """Whether closer NUMA nodes are preferred, and their distances, with few different values so that many tie."""
+    """Return whether closer NUMA nodes are preferred, and distances with few distinct values, so that many tie."""
     if random.random() < 0.5:
         return {}
     # A kubelet uses a NUMA node's number as its position in the row, so a row has a position for each number below 8.
@@ -89,7 +89,7 @@ def _given(hints: Json) -> dict[str, list[TopologyHint] | None]:
 
 
 def options(random: Random) -> Json:
-    """The options of a policy, usually almost valid, and a machine."""
+    """Return the options of a policy, usually almost valid, and a machine."""
     values = {
         "prefer-closest-numa-nodes": ("true", "false", "T", "0", "yes", "", "tRUE"),
         "max-allowable-numa-nodes": ("8", "9", "+16", "7", "-1", "64", "8.0", " 8", "x", "010", "0x10", "1_6"),

@@ -34,7 +34,7 @@ def test_a_missing_folder_has_no_devices(tmp_path: Path) -> None:
     assert ids(DirectoryPlugin(GOPHER, tmp_path / "missing").devices()) == []
 
 
-def test_a_name_that_is_no_id_is_left_out_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_is_not_an_id_is_left_out_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("x" * 63, "x" * 64, "two\nlines", os.fsdecode(b"\xff")):
         (tmp_path / name).touch()
     plugin = DirectoryPlugin(GOPHER, tmp_path)
@@ -47,7 +47,7 @@ def test_an_invalid_resource_name_is_refused(tmp_path: Path) -> None:
         DirectoryPlugin("gopher", tmp_path)
 
 
-def test_files_that_come_and_go_are_reported(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
+def test_files_that_appear_and_disappear_are_reported(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
     (tmp_path / "rob").touch()
     served = memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path, poll_interval=0.01))
     memory_kubelet.wait_for_counts(GOPHER, 1)
@@ -65,8 +65,8 @@ def test_a_container_gets_what_the_answer_function_returns(memory_kubelet: Memor
     assert memory_kubelet.admit({GOPHER: 1}).mounts == (Mount("/gophers/rob", "/etc/g/rob", read_only=True),)
 
 
-def test_a_file_that_has_gone_is_refused(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
-    """Between the file's deletion and the next poll, the kubelet may still ask for it."""
+def test_a_vanished_file_is_refused(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
+    """Between the file's deletion and the next poll, the kubelet may still request it."""
     (tmp_path / "rob").touch()
     memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path, poll_interval=60))
     (tmp_path / "rob").unlink()

@@ -23,7 +23,7 @@ def test_iluvatars_device_nodes_follow_the_id_and_not_the_position(devices: list
     )
 
 
-def test_minor_numbers_may_come_from_elsewhere() -> None:
+def test_minor_numbers_may_be_supplied_by_the_caller() -> None:
     minors = {DeviceId("GPU-uuid"): 7}
     assert responses.numbered_device_nodes(minors, "x", minors.__getitem__, "rwm").devices == (
         DeviceSpec("/dev/x0", "/dev/x7", "rwm"),

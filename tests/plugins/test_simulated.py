@@ -1,4 +1,4 @@
-"""The environment variable in which a simulated plugin lists the devices of a container."""
+"""The environment variable in which a simulated plugin lists a container's devices."""
 
 import re
 
@@ -22,6 +22,6 @@ def test_the_variable_is_derived_from_the_resource_and_a_shell_can_read_it(resou
     assert resource_name(resource)  # a kubelet accepts this name
 
 
-def test_the_devices_are_named_as_those_of_the_command_unless_they_are_given() -> None:
+def test_the_devices_are_named_as_by_the_command_unless_given() -> None:
     named = [device.id for device in SimulatedPlugin("example.com/gpu").devices()]
     assert named == [f"gpu-{number}" for number in range(10)]

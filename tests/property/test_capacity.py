@@ -95,7 +95,7 @@ def peak(pod: Pod) -> dict[str, int]:
         running.append(container.limits)
         moments.append(list(running))
         if not container.restartable:
-            running.pop()  # it ends before the next one starts
+            running.pop()  # the container ends before the next one starts
     running += [container.limits for container in pod.containers]
     moments.append(running)
     used = [{name: sum(limits.get(name, 0) for limits in moment) for name in (*RESOURCES, "cpu")} for moment in moments]

@@ -46,7 +46,7 @@ def modules_set_aside(**instead: None) -> Iterator[None]:
     kept = ours | {name: sys.modules[name] for name in instead}
     for name in ours:
         del sys.modules[name]
-    sys.modules.update(instead)  # type: ignore[arg-type]  # None is how a module is made impossible to import
+    sys.modules.update(instead)  # type: ignore[arg-type]  # None makes a module impossible to import
     try:
         yield
     finally:
@@ -94,7 +94,7 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def id_lists() -> st.SearchStrategy[tuple[str, ...] | None]:
-    """A list of strings, or null."""
+    """Return a list of strings, or null."""
     return st.none() | st.lists(texts(), max_size=4).map(tuple)
 
 
@@ -291,7 +291,7 @@ def test_an_entry_that_has_rendered_itself_is_still_the_same_value(entry: PodDev
     ],
     ids=["pod", "device", "resource", "registered"],
 )
-def test_text_that_is_no_text_cannot_be_written(codec: ModuleType, format_: int, data: CheckpointData) -> None:
+def test_invalid_text_cannot_be_written(codec: ModuleType, format_: int, data: CheckpointData) -> None:
     with pytest.raises(UnencodableCheckpointError, match="contains a lone surrogate"):
         codec.encode(of(codec, data), format_)
     with pytest.raises(UnencodableCheckpointError, match=r"cannot be written: .* contains a lone surrogate"):
@@ -355,7 +355,7 @@ def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
     except CorruptCheckpointError:
         assert finding.verdict.value == "checksum"
         assert found.format in {1, 2}
-    except CheckpointError as error:  # pragma: no cover - there is no other, and this line says so
+    except CheckpointError as error:  # pragma: no cover - there is no other case, and this line says so
         raise AssertionError from error
     else:
         assert finding.verdict.value == "ok"

@@ -23,7 +23,7 @@ from devicecore.testing.strategies import allocate_responses
 NAMES = tuple(map(ResourceName, ("a.com/x", "b.com/x", "c.com/x")))
 
 Responses = dict[ResourceName, ContainerAllocateResponse]
-Item = tuple[str, str, str, object]  # kind, name, what is compared, the whole
+Item = tuple[str, str, str, object]  # kind, name, the compared part, the whole value
 
 responses_by_resource = st.dictionaries(st.sampled_from(NAMES), allocate_responses())
 
@@ -92,7 +92,7 @@ def test_one_answer_that_agrees_with_itself_is_kept_whole(answer: ContainerAlloc
         assert merged.devices == answer.devices
 
 
-def test_no_answers_are_no_options() -> None:
+def test_no_responses_give_no_options() -> None:
     """Merging nothing gives nothing."""
     assert merge({}) == ContainerOptions()
 

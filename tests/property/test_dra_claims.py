@@ -1,4 +1,4 @@
-"""Laws of the decisions of dynamic resource allocation, and of reading foreign objects."""
+"""Laws of the decisions of dynamic resource allocation, and of reading untrusted objects."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -180,7 +180,7 @@ NO_NAMES = ("", "gpu", "ab/cd", "ab=cd", "ab/cd=", "/cd=e", "ab/=e", "1ab/cd=e",
 
 
 @pytest.mark.parametrize("name", [*NO_NAMES, "a/cd=e"])
-def test_anything_else_is_no_cdi_name(name: str) -> None:
+def test_anything_else_is_not_a_cdi_name(name: str) -> None:
     assert not is_cdi_name(name)
 
 

@@ -1,4 +1,4 @@
-"""Laws of the files of claims and of health: written files are read back unchanged, and no bytes break a reader."""
+"""Laws of the claim and health files: written files are read back unchanged, and no bytes break a reader."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -119,7 +119,7 @@ def test_any_bytes_have_one_verdict(blob: bytes) -> None:
 
 @given(st.lists(entries, min_size=1, max_size=2), st.data())
 def test_a_file_that_lost_a_byte_is_never_taken_for_another(written: Sequence[ClaimEntry], data: st.DataObject) -> None:
-    """A file with one byte removed is refused, or has the same claims."""
+    """A file with one byte removed is refused, or contains the same claims."""
     blob = state_file.encode(written)
     at = data.draw(st.integers(0, len(blob) - 1))
     spoilt = blob[:at] + blob[at + 1 :]

@@ -1,4 +1,4 @@
-"""Laws of the ResourceSlices that a driver publishes: what must be written, whatever the API server has."""
+"""Laws of the ResourceSlices that a driver publishes: what must be written, regardless of what the API server has."""
 
 from collections.abc import Iterable
 
@@ -149,7 +149,7 @@ def test_a_change_of_the_devices_gets_a_higher_generation_in_all_slices() -> Non
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_slice_that_says_another_number_of_slices_is_not_shown(count: int) -> None:
-    """A scheduler sees no device of a pool if the number of slices differs from what they say."""
+    """A scheduler sees none of a pool's devices if the number of slices differs from what they state."""
     server = Server()
     server.bring(pool_of(300))
     first = min(server.slices)
@@ -176,7 +176,7 @@ def test_devices_that_the_server_changes_are_not_written_again_and_again() -> No
     assert not changes(pool, NODE_UID, [kept], returned=returned)
 
 
-def test_a_node_that_was_made_anew_becomes_the_owner() -> None:
+def test_a_recreated_node_becomes_the_owner() -> None:
     server = Server()
     server.bring(pool_of(1))
     needed = changes(pool_of(1), "another-uid", server.slices.values())

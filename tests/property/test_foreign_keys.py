@@ -1,4 +1,4 @@
-"""The law of `adapters/kube_api`: the sink changes only keys that it was told about or that an earlier run wrote."""
+"""The law of `adapters/kube_api`: the sink changes only keys that it must publish or that an earlier run wrote."""
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ foreign_maps = st.dictionaries(foreign_keys, (quantities | anything).filter(is_k
 
 
 def held(ours: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
-    """One map of a node's status, with keys of ours and of others, or none."""
+    """Return one map of a node's status, with keys of ours and of others, or none."""
     our_map = st.dictionaries(st.sampled_from(OURS), ours, max_size=2)
     return st.none() | st.builds(lambda theirs, mine: {**theirs, **mine}, foreign_maps, our_map)
 

@@ -1,4 +1,4 @@
-"""Foreign text is bounded and escaped before anybody sees it. Numbers are shown with their nouns."""
+"""Untrusted text is bounded and escaped before anyone sees it. Numbers are shown with their nouns."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""Whatever manifests, state files, kubeconfigs and API answers contain, it becomes values or an error."""
+"""No matter what manifests, state files, kubeconfigs and API responses contain, it becomes values or an error."""
 
 import json
 from typing import Any

@@ -29,7 +29,7 @@ not_utf8 = b"\n\x03\n\x01\xff"
 
 
 def maybe(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
-    """Some of these fields."""
+    """Return some of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 
@@ -210,7 +210,7 @@ class TestTransport:
         try:
             receipt = line.transport.allocate(plugin, [DeviceId("d0")])
         except PluginError as error:
-            assert str(error)  # noqa: PT017 - none is expected, but one of ours may come
+            assert str(error)  # noqa: PT017 - none is expected, but one of ours may be raised
         else:
             line.transport.read(receipt)
 

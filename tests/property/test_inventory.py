@@ -65,7 +65,7 @@ class NaiveResource:
 
 @given(plugin_events(max_size=12))
 def test_an_inventory_says_what_counting_the_events_says(events: tuple[Event, ...]) -> None:
-    """The latest instance counts, and then the previous one. Events of instances that are gone change nothing."""
+    """The latest instance counts, and then the previous one. Events from vanished instances change nothing."""
     naive = {resource: NaiveResource() for resource in RESOURCES}
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)

@@ -1,6 +1,6 @@
 """The laws of `domain/node_state.py`.
 
-"A `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger of one moment."
+"A `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger as of the same time."
 
 And of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
 """
@@ -56,7 +56,7 @@ awkward_lists = device_lists(min_size=1, max_size=6)
 
 
 def restarted(node: NodeState, format: int = 2) -> NodeState:  # noqa: A002 - as `encode` calls it
-    """Return what is known after a restart, with the checkpoint on disk in between."""
+    """Return what is known after a restart that reads the checkpoint from disk."""
     return restore(decode(encode(checkpoint_of(node), format)).verified(), now=0.0)
 
 
@@ -211,7 +211,7 @@ def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
     assert node.apply(RegistrationRequested(name), now=0.0) is node
 
 
-# --- what a pod asks for ---------------------------------------------------------------------------------------------
+# --- what a pod requests ---------------------------------------------------------------------------------------------
 
 
 @given(node_states(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())

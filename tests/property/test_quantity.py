@@ -83,20 +83,20 @@ def test_what_the_grammar_does_not_derive_is_refused(text: str) -> None:
         Quantity.parse(text)
 
 
-def test_a_text_without_digits_is_0_and_only_binary_quantities_have_a_limit_as_in_go() -> None:
+def test_text_without_digits_is_0_and_only_binary_quantities_have_a_limit() -> None:
     assert [Quantity.parse(text).whole for text in (".", "k", "-Ki", "+", ".m", "e3")] == [0] * 6
     assert Quantity.parse("12345678901234567890").nanos == 12345678901234567890 * 10**9
     assert Quantity.parse("9Ei").nanos == MAX_QUANTITY * 10**9
 
 
-def test_what_is_too_long_is_refused_and_not_repeated() -> None:
+def test_text_that_is_too_long_is_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidQuantityError) as refused:
         Quantity.parse("1" * 10_000_000)
     assert len(str(refused.value)) < MAX_QUANTITY_LENGTH + 100
     assert Quantity.parse("1" * MAX_QUANTITY_LENGTH).whole == MAX_QUANTITY
 
 
-def test_a_quantity_of_more_than_18_digits_is_no_integer_of_64_bits_in_go() -> None:
+def test_a_quantity_of_more_than_18_digits_is_not_a_64_bit_integer_in_go() -> None:
     """Go counts the digits as written, before and after the point."""
     assert Quantity.parse("0.12345678901234567e17").is_int64
     assert not Quantity.parse("0.123456789012345678e18").is_int64
@@ -104,9 +104,7 @@ def test_a_quantity_of_more_than_18_digits_is_no_integer_of_64_bits_in_go() -> N
 
 
 @pytest.mark.parametrize(("suffix", "digits"), [("Ki", 11), ("Mi", 8), ("Gi", 5), ("Ti", 2)])
-def test_a_binary_quantity_of_too_many_digits_for_its_suffix_is_no_integer_of_64_bits_in_go(
-    suffix: str, digits: int
-) -> None:
+def test_a_binary_quantity_with_too_many_digits_is_not_a_64_bit_integer_in_go(suffix: str, digits: int) -> None:
     assert Quantity.parse("1" * digits + suffix).is_int64
     assert not Quantity.parse("1" * (digits + 1) + suffix).is_int64
 

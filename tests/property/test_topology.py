@@ -318,7 +318,7 @@ providers_hints = st.lists(provider_hints(nodes=4), max_size=3)
 
 
 def hinted(*masks: set[int], preferred: bool = False) -> Hints:
-    """The hints of a provider for one resource."""
+    """Return the hints of a provider for one resource."""
     return {"r": tuple(TopologyHint(NumaMask.of(map(NumaNode, mask)), preferred) for mask in masks)}
 
 

@@ -1,7 +1,7 @@
 """Realistic pods, for a real kubelet and a devicecore node.
 
-A container whose name begins with `init-` ends at once in the runtime of the real kubelet (`peers/cri`), as every init
-container does on a devicecore node; one whose name begins with `side-` runs until it is stopped.
+A container whose name starts with `init-` exits at once in the runtime of the real kubelet (`peers/cri`), as every init
+container does on a devicecore node; one whose name starts with `side-` runs until it is stopped.
 """
 
 import os
@@ -38,7 +38,7 @@ class Case:
     waits: str = ""
 
     def restarts(self, pod: Json) -> int | None:
-        """Return the restart count of the container that waits as expected, or None if none does.
+        """Return the restart count of the container that waits as expected, or None if no container does.
 
         Between restarts, a kubelet may show a container as terminated until it starts it again.
         """

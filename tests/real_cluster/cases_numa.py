@@ -1,6 +1,6 @@
-"""Nodes with pinned CPUs and memory, and the pods that arrive there one after another.
+"""Nodes with pinned CPUs and memory, and the pods that arrive on them one after another.
 
-A container whose name begins with `init-` ends at once, and one that begins with `side-` is a sidecar.
+A container whose name starts with `init-` exits at once, and one whose name starts with `side-` is a sidecar.
 """
 
 from collections.abc import Mapping

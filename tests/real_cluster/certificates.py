@@ -45,7 +45,7 @@ class Authority:
         return cls(directory, pair.certificate, pair.key, key, name)
 
     def issue(self, file: str, user: str, groups: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> Pair:
-        """Issue a certificate for a user in groups, and for the servers `hosts`. File names begin with `file`."""
+        """Issue a certificate for a user in groups, and for the servers `hosts`. File names start with `file`."""
         key = _key()
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
         builder = _builder(_name(user, groups), key).issuer_name(self._name)

@@ -9,5 +9,5 @@ from tests.real_cluster.trouble import Situation, judged
 
 @pytest.mark.apart
 @pytest.mark.parametrize("of", SITUATIONS.values(), ids=lambda one: one.name)
-def test_the_tools_say_of_a_node_in_trouble_what_is_true(plane: ControlPlane, of: Situation) -> None:
+def test_the_tools_statements_about_a_troubled_node_are_true(plane: ControlPlane, of: Situation) -> None:
     assert not judged(plane, of).problems(of)

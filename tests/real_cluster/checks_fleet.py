@@ -150,7 +150,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
 
 
 def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
-    """Cause an outage, and watch all nodes until some time after it.
+    """Cause an outage, and watch all nodes until a while after it.
 
     Return what an overloaded machine prevented checking.
     """
@@ -296,7 +296,7 @@ def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped:
 
 
 def _wait_for_line(program: Program, text: str) -> None:
-    """Wait until a program, which may end by itself, has printed something."""
+    """Wait until a program, which may exit on its own, has printed something."""
     try:
         wait_for(f"{program.name} to print {text!r}", lambda: text in program.log.read_text("utf-8"), 30.0)
     except RealClusterError as error:

@@ -32,7 +32,7 @@ ROWS = {
 }
 _NOT_SENT = re.findall(r"^\* Events that are not sent: (.*?)\n\*", GUIDE, re.MULTILINE | re.DOTALL)
 ((_OF_CONTAINERS, _REFUSED),) = re.findall(r"^\| (`logs`[^|]+) \|([^|]+)", GUIDE, re.MULTILINE)
-"""The commands of kubectl that the guide says need a container, and what they print."""
+"""The kubectl commands that need a container according to the guide, and what they print."""
 
 _OVERHEAD = {"podFixed": {"cpu": "10m", "memory": "8Mi"}}
 SHARED: tuple[Json, ...] = (
@@ -205,7 +205,7 @@ def _waits(pod: Json) -> bool:
 
 
 def _go_on(admin: Client, case: Case, pod: Json) -> str:
-    """Let a pod that waits for the test proceed. Return the state it has not reached yet.
+    """Release a pod that is waiting for the test. Return the state it has not reached yet.
 
     Scheduling gates are removed. A pod that is to be deleted is deleted once it is in the expected state.
     """
@@ -222,7 +222,7 @@ def _go_on(admin: Client, case: Case, pod: Json) -> str:
 
 
 def _backs_off(admin: Client, case: Case, pod: Json) -> bool:
-    """Whether the container of a pod waits as expected and the node has sent the event of its back-off.
+    """Return whether the container of a pod waits as expected and the node has sent the event of its back-off.
 
     A pod that is deleted earlier never gets this event.
     """
@@ -237,7 +237,7 @@ def _is_removed(pod: Json) -> bool:
 
 
 def _is_settled(both: Both) -> bool:
-    """Whether the nodes have reported everything: running containers as ready, and finished ones as not ready."""
+    """Return whether the nodes have reported running containers as ready and finished ones as not ready."""
     for pod in (pod for namespace in both.spaces for pod in both.plane.admin.list("Pod", namespace)):
         conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions") or []}
         is_ready = pod["status"]["phase"] == "Running" and "readinessGates" not in pod["spec"]
@@ -289,7 +289,7 @@ def _undecided(case: Case, real: Json) -> list[str]:
     """Return the paths that vary with the time at which a kubelet last looked at the pod.
 
     Between two restarts, it may show a container as terminated. A deleted pod's container may have restarted first. For
-    a pod that ended by itself, it shows the requests and the devices' health if it has not looked again.
+    a pod that ended on its own, it shows the requests and the devices' health if it has not looked again.
     """
     has_ended = case.until == "Succeeded" or DO in case.annotations
     found = ["status.resources", "status.containerStatuses[].allocatedResourcesStatus"] if has_ended else []

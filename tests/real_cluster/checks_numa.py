@@ -102,12 +102,12 @@ def test_pods_get_the_same_cpus_and_memory(nodes: Nodes, setting: Setting, tmp_p
     assert not problems, "\n".join(problems)
 
 
-def test_thirty_pods_come_to_both_settings() -> None:
+def test_thirty_pods_arrive_under_both_settings() -> None:
     assert sum(len(one.steps) for one in SETTINGS.values()) >= 30
 
 
 def _as_cadvisor_says_it() -> Json:
-    """Return the machine with the totals that a kubelet asks for."""
+    """Return the machine with the totals that a kubelet requests."""
     described: Json = described_machine(MACHINE)
     pages: dict[int, int] = {}
     for node in described["topology"]:
@@ -241,7 +241,7 @@ def _wait_until_gone(nodes: Nodes, node: ClusterNode, pods: tuple[str, ...]) -> 
 
 
 def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
-    """Wait until a restarted node has all its pods. Until then, `fits` answers that it does not know."""
+    """Wait until a restarted node has all its pods. Until then, `fits` reports that the answer is unknown."""
 
     def is_listed() -> bool:
         running = {

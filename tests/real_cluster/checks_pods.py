@@ -29,9 +29,9 @@ Json = Any
 SITUATIONS = {**OF_PODS, **OF_REQUESTS}
 _STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
 _UNKNOWN = 3
-_STEADY = 1.2  # seconds without a new answer after which the scheduler's answer is final
+_STEADY = 1.2  # seconds without a new result after which the scheduler's result is final
 _LONGEST = 12.0
-_SEEN = 0.7  # seconds after which the scheduler has seen new objects; it does not confirm them
+_SEEN = 0.7  # seconds to wait for the scheduler to see new objects, since it sends no confirmation
 _WORDS = (
     *("Insufficient", "untolerated taint", "node affinity/selector", "were unschedulable", "Too many pods"),
     *("pod affinity rules", "pod anti-affinity rules", "existing pods anti-affinity rules", "missing required label"),
@@ -158,7 +158,7 @@ def described(where: Path, objects: tuple[Json, ...]) -> list[str]:
 
 
 def asked(*words: str) -> tuple[int, str]:
-    """Run a command of devicecore, and return its exit status and what it printed."""
+    """Run a command of devicecore, and return its exit status and output."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
         status = main(list(words))

@@ -66,7 +66,7 @@ class Server:
         return answer.status_code, _plain(parsed)
 
     def _add_pages(self, where: str, query: Json, listed: Json) -> None:
-        """Add the other pages to the first page of a list. A server that ignores `limit` has no others."""
+        """Add the other pages to the first page of a list. A server that ignores `limit` has no other pages."""
         listed["metadata"].pop("remainingItemCount", None)
         while token := listed["metadata"].pop("continue", ""):
             page = self.client.send("GET", where, query={**query, "continue": token})

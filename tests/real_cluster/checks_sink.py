@@ -1,4 +1,4 @@
-"""`KubeApiSink` next to a real kubelet: the fields of both persist."""
+"""`KubeApiSink` alongside a real kubelet: both keep their fields."""
 
 import json
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_what_the_sink_publishes_stays_beside_a_real_kubelet(
 
 
 def _without(status: Json) -> Json:
-    """Return the status without fields that change by themselves, and without the sink's resource."""
+    """Return the status without fields that change on their own, and without the sink's resource."""
     kept = json.loads(json.dumps({key: value for key, value in status.items() if key not in ("conditions", "images")}))
     for part in ("capacity", "allocatable"):
         for name in (OURS, GPU):

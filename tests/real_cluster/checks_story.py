@@ -1,4 +1,4 @@
-"""Two real kubelets or devicecore nodes, two resources, and pods that fit on one node, the other or neither."""
+"""Two real kubelets or devicecore nodes, two resources, and pods that fit on one node, on the other, or on neither."""
 
 import json
 from collections.abc import Iterator

@@ -176,7 +176,7 @@ class Client:
         namespace: str = "default",
         timeout: float = 60.0,
     ) -> Json:
-        """Wait until `look` is true for an object, and return it. `expected` describes the condition."""
+        """Wait until `look` is true for an object, and return that object. `expected` describes the condition."""
         last: list[Json] = [None]
 
         def found() -> Json:

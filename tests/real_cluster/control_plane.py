@@ -1,6 +1,6 @@
 """A real control plane on free ports of the loopback address: etcd, API server, scheduler and controller manager.
 
-Law: after `stop`, none of its processes and files is left, even if the start failed.
+Law: after `stop`, none of its processes or files remain, even if the start failed.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.real_cluster.client import Client, RefusedError
 from tests.real_cluster.programs import Program, Programs, free_port, wait_for
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
-"""The parts, in the order in which they start."""
+"""The parts, in start order."""
 
 _FIRST_START = 120.0  # seconds; two busy cores are slow
 

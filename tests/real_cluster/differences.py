@@ -69,7 +69,7 @@ def _shown(value: Json) -> str:
 
 
 def is_listed(path: str, rows: Mapping[str, str]) -> bool:
-    """Whether a row of a table names the path or a part of the document that contains it."""
+    """Return whether a table row names the path or a part of the document that contains it."""
     return any(re.fullmatch(_pattern(row) + r"([.\[].*)?", path) for row in rows)
 
 

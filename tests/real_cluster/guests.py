@@ -45,7 +45,7 @@ class Guest:
         """Return the path of the program, and build it if it is not in the cache."""
         made = cache_of(default_version()).parent / "guests" / f"{self.package.rpartition('/')[2]}-{self.version}"
         if not made.exists():
-            say(f"building {self.module} {self.version}, which takes some minutes")
+            say(f"building {self.module} {self.version}, which takes a few minutes")
             words = ("go", "mod", "download", "-json", f"{self.module}@{self.version}")
             source = json.loads(_run(*words, cwd=Path("/"))).get("Dir")
             _run("go", "build", "-o", str(made), self.package, cwd=source)
@@ -79,7 +79,7 @@ class Stage:
     last_to_first: ExitStack
 
     def kubectl(self, *words: str) -> str:
-        """Run kubectl, and return what it prints."""
+        """Run kubectl and return its output."""
         program = self.plane.programs.path("kubectl")
         return _run(program, f"--kubeconfig={self.plane.kubeconfig()}", *words, cwd=self.plane.directory)
 
@@ -113,7 +113,7 @@ def _is_true(found: Json, kind: str) -> bool:
 
 
 def kueue(stage: Stage) -> Mapping[str, object]:
-    """Three Jobs that need four GPUs each share a quota of eight: the third starts when one of the others has ended."""
+    """Three Jobs that each need four GPUs share a quota of eight; the third starts when one of the others finishes."""
     plane, source = stage.plane, KUEUE.source()
     stage.kubectl("apply", "--server-side", "-f", str(source / "config/components/crd/bases"))
     stage.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
@@ -140,7 +140,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
     file.write_text(json.dumps(config), encoding="utf-8")
     words = [str(KUEUE.built()), f"--config={file}", f"--kubeconfig={plane.kubeconfig()}"]
     words.append("--feature-gates=VisibilityOnDemand=false")
-    # It looks for its metrics certificates in /etc/kueue, so it gets a private /etc.
+    # It expects its metrics certificates in /etc/kueue, so it gets a private /etc.
     script = f"{shlex.join(['mount', '--bind', str(etc), '/etc'])} && exec {shlex.join(words)}"
     own = () if os.geteuid() == 0 else ("--map-root-user",)
     program = stage.start("kueue", "unshare", "--mount", *own, "sh", "-c", script)
@@ -190,7 +190,7 @@ def descheduler(stage: Stage) -> Mapping[str, object]:
 
 
 def _are_even(stage: Stage, nodes: tuple[str, ...]) -> bool:
-    """Whether eight pods are ready, evenly spread over these nodes and none elsewhere."""
+    """Return whether eight pods are ready, evenly spread over these nodes and none elsewhere."""
     found = stage.ready_pods()
     return len(stage.pods()) == 8 and found == dict.fromkeys(nodes, 8 // len(nodes))
 
@@ -218,7 +218,7 @@ def autoscaler(stage: Stage) -> Mapping[str, object]:
 def _scale(stage: Stage, seen: dict[str, float]) -> None:
     """Add nodes for unschedulable pods, and delete the Nodes that have had no pod for a while.
 
-    `seen` has the time at which each pod was handled, and since when each node has had no pod.
+    `seen` contains the time at which each pod was handled, and since when each node has had no pod.
     """
     now = time.monotonic()
     waiting = [pod["metadata"]["uid"] for pod in stage.pods("Pending") if _is_unschedulable(pod)]

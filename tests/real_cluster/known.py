@@ -32,7 +32,7 @@ def _path(pattern: str) -> Callable[[Answered], bool]:
 
 
 def _is_nothing(value: Json) -> bool:
-    """Whether a value is what Go writes for an empty struct."""
+    """Return whether a value is what Go writes for an empty struct."""
     if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     return value in ("", 0, [], None)
@@ -113,7 +113,7 @@ _NO_JSON = _says(
 
 
 def _has_other_order(one: Answered) -> bool:
-    """Whether both name the same conflicts. Go iterates over the managers in random order."""
+    """Return whether both name the same conflicts. Go iterates over the managers in random order."""
     if not (_is_refused_by_both(one) and one.difference.path.startswith("answer.details.causes[")):
         return False
     both = [
@@ -130,7 +130,7 @@ _IS_GENERATION = _path(r"metadata\.generation")
 
 
 def _is_dropped(one: Answered) -> bool:
-    """Whether the field `none`, which Kubernetes does not know, is present or owned by a manager."""
+    """Return whether the field `none`, which Kubernetes does not know, is present or owned by a manager."""
     found, real = one.difference, one.real
     if '"none": 1' not in str(one.asked):
         return False

@@ -139,7 +139,7 @@ class RealKubelet(ClusterNode):
             "nodeStatusUpdateFrequency": "1s",  # not 10, so that tests wait less
             "syncFrequency": "10m",  # not 1: a kubelet would read a pod's resources from a cgroup that does not exist
             "runtimeRequestTimeout": "1h",  # not 2m, after which a kubelet gives up on a container that starts slowly
-            "registryPullQPS": 0,  # otherwise pods that arrive together wait for their images in random order
+            "registryPullQPS": 0,  # otherwise, pods that arrive together wait for their images in random order
             "eventRecordQPS": 0,
             # The test machine may forbid these, and does not need them.
             "cgroupDriver": "cgroupfs",

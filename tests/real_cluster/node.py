@@ -25,7 +25,7 @@ _PLANTED = Path(__file__).with_name("planted.py")
 DEVICECORE = (
     (sys.executable, "-P", str(_PLANTED)) if os.environ.get(VARIABLE) else (sys.executable, "-m", "devicecore_tools")
 )
-"""The command `devicecore`, with a planted fault if there is one."""
+"""The command `devicecore`, with an injected fault if there is one."""
 _START = 90.0  # seconds until the Node is ready
 _SETTLED = 30.0  # seconds within which the Node shows a change
 
@@ -179,7 +179,7 @@ class ClusterNode(ABC):
 
     @property
     def cdi(self) -> Path:
-        """The directory of CDI files of the drivers that `driver` starts."""
+        """The CDI directory of the drivers that `driver` starts."""
         return self.home / "cdi"
 
     @staticmethod
@@ -225,7 +225,7 @@ class FleetNode(ClusterNode):
 
     Attributes:
         capacity: the size of the node, and other fields of its group in the file.
-        devices: the number of devices of the plugin, and of the driver.
+        devices: the number of devices of the plugin and of the driver.
     """
 
     capacity: Mapping[str, Json] = field(factory=dict)
@@ -259,7 +259,7 @@ def on_node(pod: Json, node: str) -> Json:
 
 
 def is_ready(node: Json) -> bool:
-    """Whether the condition Ready of a Node is true."""
+    """Return whether the condition Ready of a Node is true."""
     return any(
         one["type"] == "Ready" and one["status"] == "True" for one in (node.get("status") or {}).get("conditions") or []
     )

@@ -1,4 +1,7 @@
-"""The command `devicecore` with the planted fault that the environment names (`plants.py`). Run it with `python -P`."""
+"""The command `devicecore` with the injected fault that the environment names (`plants.py`).
+
+Run it with `python -P`.
+"""
 
 import runpy
 import sys

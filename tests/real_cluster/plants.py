@@ -1,7 +1,8 @@
-"""Planted faults that `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
+"""Injected faults that `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
 
-Each was found by hand in an earlier version, or is of the same kind. A plant replaces a devicecore function, in the
-test process and in each devicecore command that the tests start. A plant that its check misses is a gap in the check.
+Each was found by hand in an earlier version, or is of the same kind. An injected fault replaces a devicecore function,
+in the test process and in each devicecore command that the tests start. A fault that its check misses is a gap in the
+check.
 """
 
 import os
@@ -33,7 +34,7 @@ Json = Any
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLANT"
-"""The environment variable that names the plant of a process."""
+"""The environment variable that names a process's injected fault."""
 
 
 @frozen
@@ -44,7 +45,7 @@ class Plant:
         part: the part that the check belongs to, such as `doctor`.
         check: what selects it in the file of the part (pytest: `-k`).
         says: a string that the check's report must contain, to prove that it failed because of the fault.
-        grow: plants the fault.
+        grow: injects the fault.
     """
 
     part: str
@@ -58,7 +59,7 @@ PLANTS: dict[str, Plant] = {}
 
 
 def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Turn a function into a plant with the same name. The arguments are the attributes of `Plant`."""
+    """Turn a function into an injected fault with the same name. The arguments are the attributes of `Plant`."""
 
     def register(grow: Callable[[], None]) -> Callable[[], None]:
         PLANTS[grow.__name__.removeprefix("_")] = Plant(part, check, says, grow)
@@ -235,7 +236,10 @@ def _a_simulated_plugin_has_one_device_less() -> None:
 
 
 def find(name: str) -> str:
-    """Run the check that must find a plant. Return what is wrong; empty if the plant was found."""
+    """Run the check that must find an injected fault.
+
+    Return what is wrong, or an empty string if the fault was found.
+    """
     one = PLANTS[name]
     checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))
     command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", str(checks)]
@@ -258,7 +262,10 @@ def find(name: str) -> str:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the checks that must find these plants, by default all. The exit status is 1 if a plant is not found."""
+    """Run the checks that must find these faults, by default all of them.
+
+    The exit status is 1 if a fault is not found.
+    """
     chosen = [one for one in PLANTS if not names or one in names]
     if unknown := set(names) - {*PLANTS}:
         sys.stderr.write(f"expected one of {', '.join(PLANTS)}, got {', '.join(sorted(unknown))}\n")

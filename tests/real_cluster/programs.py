@@ -1,6 +1,6 @@
 """Kubernetes' own programs as built by `make peers`, and their processes.
 
-Law: after `Program.stop` no process of the program is left, and its output can still be read.
+Law: after `Program.stop` none of the program's processes remain, and its output can still be read.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class RealClusterError(Exception):
 
 
 class EndedError(RealClusterError):
-    """A program has ended by itself."""
+    """A program has exited on its own."""
 
 
 @frozen
@@ -76,7 +76,7 @@ def free_port() -> int:
 
 
 def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
-    """Call `look` until it returns something true, and return that.
+    """Call `look` until it returns a truthy value, and return that value.
 
     Raises RealClusterError after `timeout` seconds. The message contains `expected` and the last exception of `look`.
     """
@@ -100,7 +100,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 def _end_with_parent() -> None:
     """Make the kernel end this process when its parent ends.
 
-    Otherwise a run that is killed, or a worker of pytest whose run was ended, leaves whole control planes behind.
+    Otherwise, a killed run, or a pytest worker whose run was ended, leaves whole control planes behind.
     """
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 

@@ -148,7 +148,7 @@ def _has_no_affinity(situation: Situation, *_: str) -> Situation:
 
 
 def _requests(situation: Situation, size: str | None, name: str) -> Situation:
-    """Reduce the request of the largest part of the pod: the pod as a whole, an init container, or its container."""
+    """Reduce the request of the pod's largest part: the pod as a whole, an init container, or its container."""
     spec = situation.pod["spec"]
     own = {which: {**of, name: size} for which, of in spec.get("resources", {}).items() if name in of}
     if own:

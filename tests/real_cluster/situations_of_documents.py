@@ -146,7 +146,7 @@ def the_network_plugin_has_no_device_left(node: RealKubelet) -> None:
 
 @situation(a_pod("four", 4), finds={"pod-refused"})
 def a_critical_pod_finds_no_free_devices(node: RealKubelet) -> None:
-    # A kubelet asks its device manager before it looks for pods to preempt.
+    # A kubelet consults its device manager before it looks for pods to preempt.
     node.plugin()
     node.run(a_pod("holder", 3))
     _refused(node, a_pod("critical", 4, priorityClassName="system-node-critical", priority=2_000_001_000))

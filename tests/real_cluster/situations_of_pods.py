@@ -20,7 +20,7 @@ class Situation:
 
 
 def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool = False, **allocatable: str) -> Json:
-    """A Node with 8 CPUs and 32Gi, unless `allocatable` says otherwise; `card` is the resource of a plugin."""
+    """Return a Node with 8 CPUs and 32Gi, unless `allocatable` says otherwise; `card` is the resource of a plugin."""
     amounts = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"} | allocatable
     if "card" in amounts:
         amounts[PLUGIN] = amounts.pop("card")
@@ -41,7 +41,7 @@ def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool 
 
 
 def a_slice(node: str, driver: str = GPU, count: int = 2, where: Json = None, **fields: Json) -> Json:
-    """A slice with devices. Each has the attributes index and model, and the given fields."""
+    """Return a slice with devices. Each has the attributes index and model, and the given fields."""
     devices = [
         {
             "name": f"d{number}",
@@ -56,7 +56,7 @@ def a_slice(node: str, driver: str = GPU, count: int = 2, where: Json = None, **
 
 
 def a_class(name: str, driver: str, resource: str = "") -> Json:
-    """A DeviceClass of a driver."""
+    """Return a DeviceClass of a driver."""
     spec = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]}
     return {
         "kind": "DeviceClass",
@@ -75,7 +75,7 @@ def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields:
 
 
 def a_claim(name: str, *requests: Json, held: tuple[str, str] | None = None, by: Json = (), **spec: Json) -> Json:
-    """A claim reserved for the pods `by`. `held` names the device, and the node's pool, that it holds."""
+    """Return a claim reserved for the pods `by`. `held` names the device, and the node's pool, that it holds."""
     claim: Json = {
         "kind": "ResourceClaim",
         "metadata": {"name": name},
@@ -108,7 +108,7 @@ def a_pod(
     ports: Json = (),
     **spec: Json,
 ) -> Json:
-    """A pod with one container that uses claims, and requests resources."""
+    """Return a pod with one container that uses claims, and requests resources."""
     resources: Json = {"claims": [{"name": one} for one in claims]} if claims else {}
     if limits:
         resources["limits"] = limits
@@ -124,7 +124,7 @@ def a_pod(
 
 
 def bound(node: str, name: str, limits: Json = None, priority: int = 0, **fields: Json) -> Json:
-    """A pod that already runs on a node."""
+    """Return a pod that already runs on a node."""
     fields |= {"priority": priority} if priority else {}
     return a_pod(name=name, limits=limits, nodeName=node, **fields)
 
@@ -134,28 +134,28 @@ DB, ASK = {"app": "db"}, {"app": "ask"}
 
 
 def a_term(labels: Json, key: str = HOST, **fields: Json) -> Json:
-    """A pod affinity term: pods with these labels, on nodes with the same value of a label."""
+    """Return a pod affinity term: pods with these labels, on nodes with the same value of a label."""
     return {"labelSelector": {"matchLabels": labels}, "topologyKey": key, **fields}
 
 
 def near(*terms: Json) -> Json:
-    """The affinity of a pod to other pods."""
+    """Return the affinity of a pod to other pods."""
     return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
 
 
 def apart(*terms: Json) -> Json:
-    """The anti-affinity of a pod to other pods."""
+    """Return the anti-affinity of a pod to other pods."""
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
 
 
 def spread(key: str = HOST, **fields: Json) -> Json:
-    """The topology spread constraint of a pod."""
+    """Return the topology spread constraint of a pod."""
     one = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
     return {"topologySpreadConstraints": [{**one, "labelSelector": {"matchLabels": ASK}, **fields}]}
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """The host port of a container."""
+    """Return the host port of a container."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
@@ -171,7 +171,7 @@ def a_volume_claim(name: str, volume: str = "", storage_class: str = "", size: s
 
 
 def a_volume(name: str, term: Json = None, storage_class: str = "", size: str = "1Gi", claim: str = "") -> Json:
-    """A PersistentVolume that the nodes of a term can use, or all nodes without a term."""
+    """Return a PersistentVolume that the nodes of a term can use, or all nodes without a term."""
     spec: Json = {
         "capacity": {"storage": size},
         "accessModes": ["ReadWriteOnce"],
@@ -186,43 +186,43 @@ def a_volume(name: str, term: Json = None, storage_class: str = "", size: str = 
 
 
 def with_volume(*names: str) -> Json:
-    """The volumes of a pod that uses PersistentVolumeClaims."""
+    """Return the volumes of a pod that uses PersistentVolumeClaims."""
     return {"volumes": [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in names]}
 
 
 def two(pod: Json, *objects: Json, **fields: bool) -> Situation:
-    """Two nodes in two zones without devices."""
+    """Return two nodes in two zones without devices."""
     return Situation((a_node("n1", {ZONE: "a"}), a_node("n2", {ZONE: "b"}), *objects), pod, **fields)
 
 
 def affinity(*terms: Json) -> Json:
-    """The affinity of a pod to nodes."""
+    """Return the affinity of a pod to nodes."""
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 
 
 def by_label(key: str, operator: str, *values: str) -> Json:
-    """A term of an affinity."""
+    """Return a term of an affinity."""
     return {"matchExpressions": [{"key": key, "operator": operator, **({"values": list(values)} if values else {})}]}
 
 
 def tainted(key: str = "team", value: str = "ml", effect: str = "NoSchedule") -> Json:
-    """The taints of a node."""
+    """Return the taints of a node."""
     return [{"key": key, "value": value, "effect": effect}]
 
 
 def tolerating(**fields: str) -> Json:
-    """The tolerations of a pod."""
+    """Return the tolerations of a pod."""
     return {"tolerations": [fields]}
 
 
 def both(pod: Json, first: Json = None, second: Json = None, *more: Json, **fields: bool) -> Situation:
-    """Two nodes. Only the second has devices, unless `more` has slices too."""
+    """Return two nodes. Only the second has devices, unless `more` has slices too."""
     nodes = first or a_node("n1"), second or a_node("n2")
     return Situation((*nodes, a_slice("n2"), a_claim("c"), *more), pod, **fields)
 
 
 def one(pod: Json, *objects: Json, node: Json = None, claim: Json = None, **fields: bool) -> Situation:
-    """One node with two devices."""
+    """Return one node with two devices."""
     return Situation((node or a_node("n1"), a_slice("n1"), claim or a_claim("c"), *objects), pod, **fields)
 
 
@@ -271,30 +271,30 @@ ONE_POD = "ReadWriteOncePod"
 
 
 def for_one_pod(volume: Json) -> Json:
-    """A volume or its claim that only one pod may use."""
+    """Return a volume or its claim that only one pod may use."""
     modes = {"accessModes": [ONE_POD]}
     status = {"status": {**volume["status"], **modes}} if "status" in volume else {}
     return {**volume, "spec": {**volume["spec"], **modes}, **status}
 
 
 def a_disk(name: str) -> tuple[Json, Json]:
-    """A volume and its claim with the same name."""
+    """Return a volume and its claim with the same name."""
     return a_volume(f"pv-{name}", claim=name), a_volume_claim(name, f"pv-{name}")
 
 
 def takes(node: str, count: int) -> Json:
-    """The number of volumes that a node can attach."""
+    """Return the number of volumes that a node can attach."""
     driver = {"name": "disk.example.com", "nodeID": node, "topologyKeys": [], "allocatable": {"count": count}}
     return {"kind": "CSINode", "metadata": {"name": node}, "spec": {"drivers": [driver]}}
 
 
 def a_runtime(**fields: Json) -> Json:
-    """A RuntimeClass."""
+    """Return a RuntimeClass."""
     return {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata", **fields}
 
 
 def a_rule(effect: str = "NoSchedule", **selector: str) -> Json:
-    """A DeviceTaintRule."""
+    """Return a DeviceTaintRule."""
     taint = {"key": "bad", "value": "x", "effect": effect}
     return {
         "kind": "DeviceTaintRule",
@@ -304,7 +304,7 @@ def a_rule(effect: str = "NoSchedule", **selector: str) -> Json:
 
 
 def a_quota(hard: Json, used: Json) -> Json:
-    """A ResourceQuota that is partly used."""
+    """Return a ResourceQuota that is partly used."""
     return {
         "kind": "ResourceQuota",
         "metadata": {"name": "q"},
@@ -314,7 +314,7 @@ def a_quota(hard: Json, used: Json) -> Json:
 
 
 def room(size: str) -> tuple[Json, ...]:
-    """The maximum size of a volume of the class `tracked` on n1."""
+    """Return the maximum size of a volume of the class `tracked` on n1."""
     topology = {"matchLabels": {HOST: "n1"}}
     return (
         {"kind": "CSIDriver", "metadata": {"name": "room.example.com"}, "spec": {"storageCapacity": True}},
@@ -329,7 +329,7 @@ def room(size: str) -> tuple[Json, ...]:
 
 
 def in_parts(node: str) -> tuple[Json, Json]:
-    """Two slices of one pool: counters, and a device that can be allocated whole or as two halves."""
+    """Return two slices of one pool: counters, and a device that can be allocated whole or as two halves."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
     counters = {"name": "memory", "counters": {"mem": {"value": "40Gi"}}}
     devices = [
@@ -349,13 +349,13 @@ def in_parts(node: str) -> tuple[Json, Json]:
 
 
 def divided(total: str, policy: Json = None) -> Json:
-    """A slice of n1 with one device that several claims may share."""
+    """Return a slice of n1 with one device that several claims may share."""
     memory = {"value": total, **({"requestPolicy": policy} if policy else {})}
     return a_slice("n1", count=1, allowMultipleAllocations=True, capacity={"memory": memory})
 
 
 def a_share(name: str, amount: str) -> Json:
-    """A claim that holds a share of n1's d0."""
+    """Return a claim that holds a share of n1's d0."""
     claim = a_claim(name, held=("n1", "d0"), by=["x"])
     result = claim["status"]["allocation"]["devices"]["results"][0]
     result |= {"shareID": "7c0a5b5e-0000-4000-8000-000000000001", "consumedCapacity": {"memory": amount}}
@@ -363,7 +363,7 @@ def a_share(name: str, amount: str) -> Json:
 
 
 def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
-    """A node, a fabric device held by claim c, and the conditions that its driver reports."""
+    """Return a node, a fabric device held by claim c, and the conditions that its driver reports."""
     claim = a_claim("c", a_request("fabric"))
     key = {"driver": FABRIC, "pool": "f1", "device": "d0"}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
@@ -382,7 +382,7 @@ def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
 
 
 def a_condition(kind: str) -> Json:
-    """A condition of a device that is true."""
+    """Return a condition of a device that is true."""
     return {
         "type": f"fabric.example.com/{kind}",
         "status": "True",
@@ -393,12 +393,12 @@ def a_condition(kind: str) -> Json:
 
 
 def sized(size: str) -> str:
-    """The expression for a part of a device."""
+    """Return the expression for a part of a device."""
     return f'device.attributes["{GPU}"].size == "{size}"'
 
 
 def with_memory(amount: str, **fields: Json) -> Json:
-    """A request of an amount of memory."""
+    """Return a request of an amount of memory."""
     return a_request(capacity={"requests": {"memory": amount}}, **fields)
 
 

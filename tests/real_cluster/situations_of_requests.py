@@ -46,29 +46,29 @@ THREE_WAYS = {
 
 
 def having(node: str, *devices: Json, driver: str = GPU, where: Json = None, **pool: int) -> Json:
-    """A slice with these devices, named d0, d1 and so on."""
+    """Return a slice with these devices, named d0, d1 and so on."""
     made = a_slice(node, driver, 0, where)
     named = [{"name": f"d{number}", **of} for number, of in enumerate(devices)]
     return {**made, "spec": {**made["spec"], "devices": named, "pool": {**made["spec"]["pool"], **pool}}}
 
 
 def on_numa(node: int) -> Json:
-    """A device on a NUMA node."""
+    """Return a device on a NUMA node."""
     return {"attributes": {NUMA: {"int": node}}}
 
 
 def of_model(model: str) -> Json:
-    """A device with a model."""
+    """Return a device with a model."""
     return {"attributes": {"model": {"string": model}}}
 
 
 def marked(effect: str = "NoSchedule") -> Json:
-    """The taints of a device."""
+    """Return the taints of a device."""
     return {"taints": [{"key": "hot", "value": "x", "effect": effect}]}
 
 
 def tolerated(**fields: str) -> Json:
-    """A request that tolerates taints of devices."""
+    """Return a request that tolerates taints of devices."""
     return a_request(tolerations=[{"key": "hot", **fields}])
 
 
@@ -79,17 +79,17 @@ def init(**fields: Json) -> Json:
 
 
 def alone(pod: Json, *objects: Json) -> Situation:
-    """One node and the given objects."""
+    """Return one node and the given objects."""
     return Situation((a_node("n1"), *objects), pod)
 
 
 def beside(pod: Json, *objects: Json, **labels: Json) -> Situation:
-    """Two nodes and the given objects. The second node may have labels."""
+    """Return two nodes and the given objects. The second node may have labels."""
     return Situation((a_node("n1"), a_node("n2", labels or None), *objects), pod)
 
 
 def counted(total: Json, *used: Json) -> tuple[Json, Json]:
-    """Two slices of one pool of n1: counters, and devices that use them."""
+    """Return two slices of one pool of n1: counters, and devices that use them."""
     sets = [{"name": "s", "counters": {name: {"value": of} for name, of in total.items()}}]
     counters = having("n1", resourceSliceCount=2)
     spec = {name: of for name, of in counters["spec"].items() if name != "devices"}
@@ -105,14 +105,14 @@ def counted(total: Json, *used: Json) -> tuple[Json, Json]:
 
 
 def reserved_for(uid: str) -> Json:
-    """A claim held by an earlier pod of the same name."""
+    """Return a claim held by an earlier pod of the same name."""
     claim = a_claim("c", held=("n1", "d0"))
     claim["status"]["reservedFor"] = [{"resource": "pods", "name": "ask", "uid": uid}]
     return claim
 
 
 def with_containers(*used: Json) -> Json:
-    """A pod with a container for each list of claims."""
+    """Return a pod with a container for each list of claims."""
     pod = a_pod("c")
     containers = [
         {"name": f"k{number}", "image": "registry.example/app:1", "resources": {"claims": [of]}}

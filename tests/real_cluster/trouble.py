@@ -7,7 +7,7 @@ A situation is a function that causes trouble on a node, with the probe pods to 
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names a possibility that
-it cannot rule out. It must find again what it found when the situation was recorded. The record that it saves gives the
+it cannot rule out. It must find the same as when the situation was recorded. The record that it saves gives the
 same report as the live node. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not
 run. `why` explains the cluster's messages about a probe that does not run.
 
@@ -161,7 +161,7 @@ class Verdicts:
     unexplained: tuple[str, ...] = ()
 
     def problems(self, of: Situation) -> list[str]:
-        """Return one sentence for each error of the tools."""
+        """Return one sentence for each of the tools' errors."""
         found = [f"doctor has not found {code}" for code in sorted(of.expected - set(self.codes))]
         said = "\n".join((*self.sentences, *self.not_ruled_out))
         found += [f"doctor does not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
@@ -231,7 +231,7 @@ def _content(text: str) -> Json:
 
 
 def _clear(plane: ControlPlane, node: str) -> None:
-    """Remove what a situation left behind."""
+    """Remove anything a situation left behind."""
     without = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
     plane.admin.patch("Namespace", "default", without)
     keeping = (["acme.io/keep"], ["resource.kubernetes.io/delete-protection"])
@@ -276,7 +276,7 @@ def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
 def _doctor_late(node: RealKubelet, record: Path, expected: Collection[str]) -> tuple[Json, Json]:
     """Return these reports once they have the expected findings, or after a while without them.
 
-    A kubelet on a busy machine may not show the trouble yet when it is asked for the first time.
+    A kubelet on a busy machine may not show the problem yet when it is first queried.
     """
     end = time.monotonic() + _UNTIL_SHOWN
     while True:
@@ -330,7 +330,7 @@ def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
 
 
 def _truth(node: RealKubelet, probe: Json) -> Truth:
-    """Try a probe, and return whether it runs, was rejected, or still waits after some time."""
+    """Try a probe, and return whether it runs, was rejected, or is still waiting after a while."""
     admin, name = node.plane.admin, probe["metadata"]["name"]
     uid = admin.create(on_node(probe, node.name))["metadata"]["uid"]
     began = time.monotonic()

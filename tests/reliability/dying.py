@@ -1,4 +1,4 @@
-"""A program that admits pods in child processes, each of which is killed at another system call.
+"""A program that admits pods in child processes, each of which is killed at a different system call.
 
 `python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where it was killed, its
 directory, and the answers that it had given. WAY is `shim`, where `FaultyOs` kills it, or `strace`, where the
@@ -36,7 +36,7 @@ def admit_pods(directory: Path, pods: int, tell: Tell) -> None:
 def in_a_child(
     work: Callable[[Tell], None], attach: Callable[[int], "subprocess.Popen[str] | None"]
 ) -> tuple[int, str]:
-    """Fork, call `attach` with the child's id, and let the child work; return its exit code and its output."""
+    """Fork, call `attach` with the child's id, and run the child; return its exit code and output."""
     told, tell = os.pipe()
     begin, go = os.pipe()
     write = os.write
@@ -66,7 +66,7 @@ def void(_: object) -> None:
 
 
 def seed(directory: Path) -> None:
-    """Make what an earlier run left: a checkpoint that other users may read, and half of the next file."""
+    """Create what an earlier run left behind: a checkpoint that other users may read, and half of the next file."""
     directory.mkdir()
     manager, transport = in_memory(directory)
     with manager:
@@ -99,7 +99,7 @@ def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
 
 def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill on entry of each system call, which a first run counts by name."""
+    """Kill the child on entry to each system call; a first run counts the calls by name."""
     log, counted = root / "strace.log", root / "counted"
     seed(counted)
     code, told = in_a_child(lambda tell: admit_pods(counted, pods, tell), strace("-o", str(log)))
@@ -133,7 +133,7 @@ def strace(*arguments: str) -> Callable[[int], "subprocess.Popen[str]"]:
 
 
 def report(point: str, directory: Path, code: int, told: str) -> dict[str, object]:
-    """Return one line of the output of this program."""
+    """Return one line of this program's output."""
     answered = dict(json.loads(line) for line in told.splitlines())
     return {"point": point, "directory": str(directory), "code": code, "answered": answered}
 

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`; `make fuzz` runs them all.
 
-It begins with the inputs recorded under `tests/data` and continues with those that an earlier run kept in `build/fuzz`.
+It starts with the inputs recorded under `tests/data` and continues with those that an earlier run kept in `build/fuzz`.
 The first input that breaks a law ends the run; it is saved in `tests/data/fuzz`, which `test_fuzz_wire.py` reads.
 """
 
@@ -126,7 +126,7 @@ SEEDS = {
 
 
 def main(target: str, seconds: str) -> None:
-    """Fuzz one target for some seconds."""
+    """Fuzz one target for a few seconds."""
     is_of_tools = target == "questions"  # the tests of the library cannot read its inputs
     seeds, corpus = BUILD / f"{target}-seeds", BUILD / target
     found = BUILD / f"{target}-found" if is_of_tools else DATA / "fuzz" / target

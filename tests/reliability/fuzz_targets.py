@@ -1,6 +1,6 @@
 """Laws for any bytes, as functions of bytes: used by Hypothesis, by atheris, and for the inputs that they found.
 
-Law: bytes from outside become a value or an error of ours; any other exception is a bug.
+Law: bytes from outside become a value or one of our errors; any other exception is a bug.
 """
 
 import json
@@ -43,7 +43,7 @@ def checkpoint(data: bytes) -> None:
     try:
         decoded = decode(data)
     except CheckpointError as refusal:
-        assert str(refusal)  # noqa: PT017 - no exception is expected, but one of ours may come
+        assert str(refusal)  # noqa: PT017 - no exception is expected, but one of ours may be raised
         return
     for number in (1, 2):
         encode(decoded.data, number)

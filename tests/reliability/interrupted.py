@@ -1,7 +1,8 @@
-"""A program whose calls are interrupted at random times, as by Ctrl-C, and which checks the state after each.
+"""A program whose calls are interrupted at random times, as by Ctrl-C, and that checks the state after each one.
 
 `python -m tests.reliability.interrupted devices|claims main|threads CALLS DIRECTORY` prints a line of JSON with counts.
-In `main` a timer interrupts the main thread, as Ctrl-C does. In `threads` eight threads are interrupted by another one.
+In `main` a timer interrupts the main thread, as Ctrl-C does. In `threads`, eight threads are interrupted by another
+one.
 """
 
 import ctypes
@@ -202,7 +203,7 @@ def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, direc
 
 
 class SlowStore(MemoryStore):
-    """A store in which a save takes so long that the commits of other threads wait for it together."""
+    """A store in which a save takes so long that other threads' commits wait for it together."""
 
     def save(self, blob: bytes) -> None:
         time.sleep(0.0005)

@@ -92,7 +92,7 @@ def measured() -> Record:
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (rss,) = re.findall(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
     return {
-        "threads": len(os.listdir("/proc/self/task")),  # noqa: PTH208 - they come and go while one looks
+        "threads": len(os.listdir("/proc/self/task")),  # noqa: PTH208 - they appear and disappear while we look
         "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - as above
         "megabytes": round(int(rss) / 1024, 1),
     }
@@ -147,7 +147,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
 def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
     """Several fleets, one after another."""
     with managed(directory) as (manager, clock):
-        one_fleet(directory, manager, clock, 2 * PROCESSES)  # objects that are made once and kept
+        one_fleet(directory, manager, clock, 2 * PROCESSES)  # objects that are created once and kept
         before = measured()
         client = SteadyClient(manager, clock)
         client.start()

@@ -87,7 +87,7 @@ def test_a_partial_write_is_continued(directory: Path) -> None:
 
 
 def test_a_power_cut_finds_the_blob_before_its_name_and_the_name_before_the_answer(directory: Path) -> None:
-    """A test cannot cut the power, and a kernel keeps what a killed process wrote, so the order of calls is checked."""
+    """A test cannot cut the power, and a kernel keeps a killed process's writes, so the order of calls is checked."""
     manager, transport = in_memory(directory)
     with manager:
         transport.connect(plugin())

@@ -1,7 +1,7 @@
 """Everything that runs, in a fork: its start and its stop are refused there, and the parent's keeps running.
 
-Law: each class that starts threads, processes, sockets or connections is in a table here, or has only the start and the
-stop of `HasLifecycle`, which refuse. A class that is in none fails the test, whether it is public or not.
+Law: each class that starts threads, processes, sockets or connections is in a table here, or has only `HasLifecycle`'s
+start and stop, which refuse. A class that is in none fails the test, whether it is public or not.
 """
 
 import importlib

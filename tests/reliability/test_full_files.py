@@ -102,7 +102,7 @@ ANSWERS = {
 }
 
 
-def test_no_name_of_an_answer_that_is_refused_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_in_a_refused_response_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     node = DraNode(MemoryStore(), ANSWERS["many CDI names"])
     monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that accessing a name raises an error
     assert node.refusal("greedy", GREEDY) is not None

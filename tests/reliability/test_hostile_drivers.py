@@ -1,4 +1,4 @@
-"""DRA drivers that flood, hang up in the middle of an answer, or speak no gRPC, next to a driver that works."""
+"""DRA drivers that flood, hang up in the middle of a response, or do not speak gRPC, alongside a driver that works."""
 
 import socket
 import time
@@ -26,7 +26,7 @@ from tests.reliability.scale import PATIENCE, scale
 DEVICES = scale(1_000, 10_000)
 CALLS = scale(100, 1_000)
 SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-"""The frame with which an HTTP/2 server begins."""
+"""The frame that an HTTP/2 server sends first."""
 
 
 def test_a_flood_of_health_reports_with_new_names_is_bounded(

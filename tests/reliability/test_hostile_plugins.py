@@ -38,7 +38,7 @@ def messages(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
 
 
 class SlowListener(Recorder):
-    """A listener that takes some time for each list of a flood, and records when it was called."""
+    """A listener that takes a while for each list of a flood, and records when it was called."""
 
     SECONDS = 0.02
 
@@ -245,7 +245,9 @@ class TestRegistry:
         assert messages(caplog, "kubelet.sock is not registered") == []
         assert messages(caplog, f"the plugin at {directory}/second-name.sock") == []
 
-    def test_a_link_is_no_endpoint_of_a_found_plugin(self, directory: Path, registry: Path, recorder: Recorder) -> None:
+    def test_a_link_is_not_an_endpoint_of_a_found_plugin(
+        self, directory: Path, registry: Path, recorder: Recorder
+    ) -> None:
         transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
         transport.start(recorder)
         with RawPlugin(directory / "p.sock", ["d0"]):
@@ -264,7 +266,7 @@ class TestRegistry:
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """It would come after 36 hours; here, there are no pauses."""
+        """It would happen after 36 hours; here, there are no pauses."""
         monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
         monkeypatch.setattr(watcher, "INTERVAL", 0.0)
         with socket.socket(socket.AF_UNIX) as dead:

@@ -12,7 +12,7 @@ import pytest
 from tests.adapters.peers import environment
 from tests.reliability.scale import scale
 
-FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would only make so many calls slower
+FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would only slow down this many calls
 
 
 @pytest.mark.parametrize("what", ["devices", "claims"])

@@ -1,4 +1,4 @@
-"""A manager is killed during admissions: the next one knows every answer, and no device has two owners.
+"""A manager is killed during admissions: the next one knows every completed admission, and no device has two owners.
 
 `test_crash.py` kills at each system call of one write. Here many admissions and evictions run over real sockets, and
 the kill comes at any time.
@@ -33,7 +33,10 @@ Devices = list[list[str]]
 
 
 def main(directory: str) -> None:
-    """Run a manager; print what was restored, then every answer. The pod of every third admission is not evicted."""
+    """Run a manager, and print what was restored and then every result.
+
+    The pod of every third admission is not evicted.
+    """
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager, ThreadPoolExecutor(THREADS) as threads:
         say(problem=str(manager.restored.problem or ""), held=devices(manager.state.ledger))

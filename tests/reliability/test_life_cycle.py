@@ -1,7 +1,7 @@
 """Starts, stops, forks and calls from inside a callback, at any time.
 
-Law: each is correct or a clear error, and none hangs. A call that might hang runs in a daemon thread or in a forked
-process, and has `LIMIT` seconds.
+Law: each call is correct or raises a clear error, and none hangs. A call that might hang runs in a daemon thread or in
+a forked process, and has `LIMIT` seconds.
 """
 
 import gc
@@ -374,7 +374,7 @@ def test_an_observer_that_admits_a_pod(same: bool) -> None:
         assert list(manager.state.ledger.allocations) == ["p"] + ["other"] * (not same)
 
 
-def test_a_plugin_that_admits_the_pod_it_is_asked_for_is_an_error() -> None:
+def test_a_plugin_that_admits_the_pod_it_is_called_for_is_an_error() -> None:
     """The call fails with this message, and the pod is refused."""
 
     class Recursive(SimulatedPlugin):
@@ -425,7 +425,7 @@ def in_fork(action: Callable[[], object]) -> str:
         message = NOTHING_RAISED
         try:
             action()
-        except BaseException as error:  # noqa: BLE001 - the parent looks at it
+        except BaseException as error:  # noqa: BLE001 - the parent inspects it
             message = f"{type(error).__name__}: {error}"
         os.write(sending, message.encode())
         os._exit(0)

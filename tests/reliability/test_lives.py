@@ -42,8 +42,8 @@ def holders(path: Path) -> dict[str, str]:
 
 
 def live(path: Path, seed: int, said: int) -> None:
-    """Admit and evict pods until this process ends, and print what was tried and what was done."""
-    chance, clock, transport = Random(seed), Clock(), MemoryTransport()  # noqa: S311 - it is to be repeated
+    """Admit and evict pods until this process ends, and print what was tried and what succeeded."""
+    chance, clock, transport = Random(seed), Clock(), MemoryTransport()  # noqa: S311 - it must be repeatable
     manager = DeviceManager(transport, FileStore(path), MemorySink(), clock=clock)
     manager.start()
     transport.connect(SimulatedPlugin(GPU))
@@ -68,7 +68,7 @@ def live(path: Path, seed: int, said: int) -> None:
 
 
 def life(path: Path, seed: int) -> list[list[str]]:
-    """Run a manager in a separate process, and return what it printed."""
+    """Run a manager in a separate process, and return its output."""
     receiving, said = os.pipe()
     child = os.fork()
     if child == 0:

@@ -37,7 +37,7 @@ def manager_at(path: Path) -> tuple[DeviceManager, MemoryTransport]:
 
 
 def saved(path: Path) -> bytes:
-    """Let a pod hold a device, and return the checkpoint."""
+    """Make a pod hold a device, and return the checkpoint."""
     manager, transport = manager_at(path)
     with manager:
         transport.connect(SimulatedPlugin(GPU))

@@ -35,7 +35,7 @@ class StuckPlugin(SimulatedPlugin):
         self.calls += 1
         if self.calls == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
-            self.may_continue.wait()  # the signal may take effect a moment later
+            self.may_continue.wait()  # the signal may take effect slightly later
         print("answered", flush=True)  # noqa: T201 - what the test waits for
         return super().allocate(devices)
 

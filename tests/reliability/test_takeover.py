@@ -1,6 +1,6 @@
 """Old and new instances of one plugin, in real processes.
 
-Law: the instance that registered last is used, in whatever order the instances disconnect.
+Law: the instance that registered last is used, no matter in what order the instances disconnect.
 """
 
 import os
@@ -57,7 +57,7 @@ def instance(directory: Path, name: str, *devices: str) -> Generator[Child, None
 
 
 def registered(process: Child) -> str:
-    """Let it register, and return the answer."""
+    """Make it register, and return the response."""
     process.send("register")
     return process.line()
 
@@ -113,7 +113,7 @@ def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, ma
             if way == "stopped":
                 old.send_signal(signal.SIGCONT)
             if way != "killed":
-                old.send("list", "old-0", "old-1", "old-2")  # a list of the instance that was replaced
+                old.send("list", "old-0", "old-1", "old-2")  # a list from the instance that was replaced
                 old.send("disconnect")
             old.kill()
             old.wait()
@@ -135,7 +135,7 @@ def test_late_disconnects_and_lists_change_no_new_instance(directory: Path, mana
         assert registered(new) == "StatusCode.OK"
         manager.wait_for(lists("d0", "d1", "d2"), PATIENCE)
         before = manager.state.inventory.resources[ResourceName(GPU)].plugins[0].report
-        old.send("list", "d0")  # another list of the old one
+        old.send("list", "d0")  # another list from the old instance
         manager.wait_for(lambda node: node.inventory.resources[ResourceName(GPU)].plugins[0].report != before, PATIENCE)
         assert lists("d0", "d1", "d2")(manager.state)
         if way == "disconnect":

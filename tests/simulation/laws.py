@@ -286,7 +286,7 @@ def a_pod_waits_only_for_a_plugin_that_has_not_reported(world: World, attempt: A
 
 
 def a_running_pod_survives_a_restart(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """Until all pods are known again, a running container is admitted as it is, and no plugin is asked for it."""
+    """Until all pods are known again, a running container is admitted as it is, and no plugin is called for it."""
     wants = [container for container in attempt.containers if _asked(attempt.pod, container)]
     if world.pods.ready or not all(_ran_before(world, attempt.pod, container) for container in wants):
         return
@@ -331,7 +331,7 @@ def a_pod_that_has_ended_holds_nothing(world: World) -> Violations:
 AFTER_GARBAGE_COLLECTION: tuple[Callable[[World], Violations], ...] = (a_pod_that_has_ended_holds_nothing,)
 
 
-# --- what the laws share ----------------------------------------------------------------------------------------------
+# --- shared by the laws ----------------------------------------------------------------------------------------------
 
 
 def _all_holdings(ledger: Ledger) -> Iterator[Holding]:
@@ -344,7 +344,7 @@ def _known(resource: Resource | None) -> frozenset[DeviceId]:
 
 
 def _asked(pod: Pod, container: Container) -> dict[ResourceName, int]:
-    """The requests of a container to device plugins. A request for 0 counts: a kubelet checks that a plugin exists."""
+    """Return a container's requests to device plugins. A request for 0 counts: a kubelet needs its plugin to exist."""
     return {
         ResourceName(name): size
         for name, size in container.limits.items()
@@ -361,19 +361,19 @@ def _entries(blob: bytes | None, pod: PodUid) -> list[PodDevicesEntry]:
 
 
 def _ends(pod: Pod, container: Container) -> bool:
-    """Whether it is an init container that ends before the next one starts."""
+    """Return whether it is an init container that ends before the next one starts."""
     return container in pod.init_containers and not container.restartable
 
 
 def _ran_before(world: World, pod: Pod, container: Container) -> bool:
-    """Whether a container ran when the manager started, or is an init container that had ended before."""
+    """Return whether a container ran when the manager started, or is an init container that had ended before."""
     later = pod.in_start_order[pod.in_start_order.index(container) + 1 :]
     has_ended = _ends(pod, container) and any(pod.key(other) in world.was_running for other in later)
     return has_ended or pod.key(container) in world.was_running
 
 
 def _disturbed(world: World, attempt: Attempt) -> bool:
-    """Whether something else happened during the admission, or another admission is in progress."""
+    """Return whether something else happened during the admission, or another admission is in progress."""
     return world.actions_done != attempt.actions_done or bool(world.in_flight)
 
 

@@ -58,7 +58,7 @@ class Simulation:
     manager: ManagerType = field(default=DeviceManager, kw_only=True)
 
     def run(self) -> Outcome:
-        """Take all steps, or as many as it takes to break a law."""
+        """Take all steps, or stop at the step that breaks a law."""
         chance = Random(self.seed)  # noqa: S311 - a run has to be repeatable, not secret
         steps, problem = Steps(chance, self.manager), None
         try:

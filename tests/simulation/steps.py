@@ -126,7 +126,7 @@ class Steps:
         self.trace.append(f"{self.step:5}{'  ' * self._depth} {text}")
 
     def _one_of(self, things: Sequence[T]) -> list[T]:
-        """Return a list of one of `things`, or an empty list if there are none."""
+        """Return a list with one of `things`, or an empty list if there are none."""
         return [self._chance.choice(things)] if things else []
 
     def _with_probability(self, probability: float) -> bool:
@@ -197,7 +197,7 @@ class Steps:
             self.tick()
 
     def break_the_disk(self) -> None:
-        """Let one save or all later saves fail, or cut the power before or after a save."""
+        """Make one save or all later saves fail, or cut the power before or after a save."""
         dishonest = (faults.Loses(), faults.Tears(), faults.Tears(0.9))  # the port forbids these
         honest = (faults.Fails(), faults.FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
         if self._with_probability(0.2):
@@ -209,19 +209,19 @@ class Steps:
             self._log(f"one of the next saves has the fault {getattr(fault, '__name__', fault)}")
 
     def repair_the_disk(self) -> None:
-        """Let all later saves succeed."""
+        """Make all later saves succeed."""
         self.world.script.clear("save")
         self._log("the disk works")
 
     def break_the_sink(self) -> None:
-        """Let the next call of the sink fail."""
+        """Make the next call to the sink fail."""
         self.world.script.on("publish", faults.Fails("connection refused"))
         self._log("the next call of the sink fails")
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Register a new instance: beside old ones, after a lost one, or on a socket that is in use."""
+        """Register a new instance: alongside old ones, after a lost one, or on a socket that is in use."""
         unserved = [resource for resource in RESOURCES if not self.world.plugin_record.live(resource)]
         resource = self._chance.choice(unserved if unserved and self._with_probability(0.8) else RESOURCES)
         socket = f"{resource.partition('/')[2]}-{self._chance.randrange(3)}.sock"
@@ -270,7 +270,7 @@ class Steps:
             self.world.transport.notify(self._chance.choice((listed, PluginLost(plugin))))
 
     def list_the_same_devices_again(self) -> None:
-        """Let an instance send its list again, perhaps twice."""
+        """Make an instance send its list again, perhaps twice."""
         for instance in self._one_of(self.world.instances):
             if self._with_probability(0.3):
                 self.world.script.on("DevicesReported", faults.DeliveredTwice())
@@ -286,14 +286,14 @@ class Steps:
                 instance.plugin.set_health(device.id, health)
 
     def change_the_devices(self) -> None:
-        """Let a plugin list other devices."""
+        """Make a plugin list different devices."""
         for instance in self._one_of(self.world.instances):
             devices = self._devices(instance.plugin.resource)
             self._log(f"{instance} has {' '.join(device.id for device in devices)}")
             instance.plugin.set_devices(devices)
 
     def break_a_plugin(self) -> None:
-        """Let the next call of one method have a fault."""
+        """Inject a fault into the next call of one method."""
         method = self._chance.choice(
             (faults.ALLOCATE, faults.ALLOCATE, faults.GET_PREFERRED_ALLOCATION, faults.PRE_START_CONTAINER)
         )
@@ -404,7 +404,7 @@ class Steps:
         ask: Callable[[], Verdict],
         all_laws: Sequence[Callable[..., Violations]],
     ) -> Verdict:
-        """Call `ask`, and check the laws with the verdict."""
+        """Call `ask`, and check the laws against the verdict."""
         world = self.world
         attempt = world.begin(pod, containers)
         verdict = ask()
@@ -493,7 +493,7 @@ class Steps:
 
 
 def _topology(resource: ResourceName, number: int) -> tuple[NumaNode, ...] | None:
-    """The NUMA nodes of a device: one for a GPU, two or none for an FPGA, unknown for a NIC."""
+    """Return the NUMA nodes of a device: one for a GPU, two or none for an FPGA, unknown for a NIC."""
     if resource == GPU:
         return (NumaNode(number % 2),)
     if resource == FPGA:

@@ -197,7 +197,7 @@ def test_a_call_fails_or_is_late(fault: faults.Fault, cause: str, asked: int, pa
     assert (len(rig.plugin.asked), rig.clock.now) == (asked, passed)
 
 
-def test_a_call_without_a_timeout_has_that_of_the_transport() -> None:
+def test_a_call_without_a_timeout_gets_the_transports_timeout() -> None:
     rig = Rig()
     rig.script.on("Allocate", faults.NeverAnswers())
     outcomes(rig.allocate, 1)
@@ -235,7 +235,7 @@ def test_a_preference_is_wrong(fault: faults.Fault, answer: Sequence[str]) -> No
 
 
 def test_a_gate_suspends_a_call() -> None:
-    """The call is suspended before the plugin is called, or after its answer."""
+    """The call is suspended before the plugin is called or after it has answered."""
     for gate, asked in ((faults.Gate(20.0), 0), (faults.Gate(20.0, after=True), 1)):
         rig = Rig()
         rig.script.on("Allocate", gate)

@@ -1,8 +1,8 @@
 """Mutation tests: each removes one protection of the manager, and a law or a race test must fail without it.
 
 Law: every protection has a check that fails when the protection is removed. Each mutation is a mistake that a developer
-could make; many are what a kubelet does. The seed of a mutation is one that broke the law, which saves time; if it no
-longer does, the test tries others.
+could make; many of them are what a kubelet does. The seed of a mutation is one that broke the law, which saves time; if
+it no longer does, the test tries others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -179,7 +179,7 @@ def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
 @fails(races.test_140929_devices_that_cannot_be_saved_are_not_allocated)
 def memory_is_changed_before_the_file(patch: Patch) -> None:
     """kubernetes#140929."""
-    write = SavedState._write  # noqa: SLF001 - what is mutated is inside
+    write = SavedState._write  # noqa: SLF001 - the mutated part is private
 
     def confirming(self: Untyped, value: NodeState, call: OpenCall) -> None:
         self._state.replace(lambda _: value)
@@ -190,7 +190,7 @@ def memory_is_changed_before_the_file(patch: Patch) -> None:
 
 @breaks("an_answered_admission_is_never_lost", 21)
 def a_failed_save_is_ignored(patch: Patch) -> None:
-    write = SavedState._write  # noqa: SLF001 - what is mutated is inside
+    write = SavedState._write  # noqa: SLF001 - the mutated part is private
 
     def careless(self: Untyped, value: NodeState, call: OpenCall) -> None:
         with suppress(StoreError):
@@ -254,7 +254,7 @@ def a_list_is_matched_by_resource(patch: Patch) -> None:
 
 
 @breaks("the_manager_takes_over_what_plugins_report", 0)
-@fails(races.test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation)
+@fails(races.test_a_plugin_lost_while_it_is_called_changes_no_other_allocation)
 def devices_stay_healthy_when_their_plugin_goes(patch: Patch) -> None:
     patch.setattr(DeviceReport, "all_unhealthy", lambda self: self)
 
@@ -315,7 +315,7 @@ def ended_init_containers_need_their_plugin(patch: Patch) -> None:
 @breaks("a_pod_waits_only_for_a_plugin_that_has_not_reported", 0)
 @fails(races.test_109595_after_a_reboot_a_pod_waits_for_its_plugin)
 def not_ready_is_a_refusal(patch: Patch) -> None:
-    verdict = Admissions._verdict  # noqa: SLF001 - what is mutated is inside
+    verdict = Admissions._verdict  # noqa: SLF001 - the mutated part is private
 
     def refusing(self: Admissions, error: DeviceCoreError, at: Container | None) -> Refused:
         found = verdict(self, error, at)
@@ -415,7 +415,7 @@ def holders_are_listed_after_active_pods(patch: Patch) -> None:
     patch.setattr(ActivePods, "sweep", looking_too_late)
 
 
-@fails(races.test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing)
+@fails(races.test_a_manager_restarted_while_a_plugin_is_called_allocated_nothing)
 @fails(races.test_a_manager_that_has_stopped_writes_nothing)
 @fails(races.test_a_stopped_manager_frees_nothing_and_admits_no_pod)
 def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:

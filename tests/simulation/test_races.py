@@ -263,8 +263,8 @@ def test_137534_two_pods_get_the_same_preference() -> None:
         rig.check()
 
 
-def test_137534_the_last_device_is_taken_while_the_plugin_is_asked() -> None:
-    """The pod whose plugin was asked meanwhile is refused and holds nothing."""
+def test_137534_the_last_device_is_taken_while_the_plugin_is_called() -> None:
+    """The pod whose plugin was being called is refused and holds nothing."""
     with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 1))) as rig:
         with rig.suspended("GetPreferredAllocation", rig.admit, pod("first")) as first:
             assert list(devices(rig.admit(pod("second")))) == ["gpu-0"]
@@ -300,7 +300,7 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
 @pytest.mark.parametrize("fault", [faults.Fails("no"), faults.NeverAnswers(), faults.AnswersNothing()], ids=repr)
 @pytest.mark.parametrize("at", range(1, 5))
 def test_130145_a_half_failed_admission_leaks_nothing(fault: faults.Fault, at: int) -> None:
-    """If any call of an admission fails, nothing has changed, and another pod can have all its devices."""
+    """If any call of an admission fails, nothing has changed, and another pod can get all its devices."""
     greedy = pod("greedy", {GPU: 2, NIC: 1}, {GPU: 1, NIC: 1})
     with Rig(gpus(3), nics(2)) as rig:
         before, blob, published = rig.node, rig.store.blob, len(rig.sink.published)
@@ -350,7 +350,7 @@ def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
 
 
 def test_117435_a_stuck_plugin_delays_no_other_pod() -> None:
-    """The manager holds no lock while it asks a plugin, so it admits other pods, also of the same resource."""
+    """The manager holds no lock while it calls a plugin, so it admits other pods, even for the same resource."""
     with Rig(gpus(4), nics(1)) as rig:
         with rig.suspended("Allocate", rig.admit, pod("stuck")) as stuck:
             assert isinstance(rig.admit(pod("plain", {"cpu": 1})), Admitted)
@@ -381,7 +381,7 @@ def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
 
 
 def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
-    """An event belongs to an instance, not to a resource. It arrives here while the new instance is asked."""
+    """An event belongs to an instance, not to a resource. It arrives here while the new instance is being called."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "old.sock")
         disconnect = faults.Delayed()
@@ -411,7 +411,7 @@ def test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing() ->
 
 
 def test_124716_a_socket_in_use_is_not_registered_again() -> None:
-    """A second registration is refused; the first instance, which is being asked, stays connected."""
+    """A second registration is refused; the first instance, which is being called, stays connected."""
     with Rig() as rig:
         rig.network.connect(gpus(2), "gpu.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
@@ -421,7 +421,7 @@ def test_124716_a_socket_in_use_is_not_registered_again() -> None:
         assert isinstance(first.result(), Admitted)
 
 
-def test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation() -> None:
+def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
     """Its devices are no longer allocatable; the admission in progress fails, and allocations stay."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
@@ -436,7 +436,7 @@ def test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation() -> None:
 
 
 def test_a_resource_that_expires_during_an_admission_is_still_required() -> None:
-    """The manager decides at the beginning which requests it handles, so the pod is refused."""
+    """The manager decides at the start which requests it handles, so the pod is refused."""
     with Rig(gpus(1)) as rig:
         rig.network.connect(nics(1)).disconnect()
         rig.clock.advance(290.0)
@@ -492,7 +492,7 @@ def test_138446_an_ended_init_container_does_not_reject_its_pod() -> None:
             assert verdict == before if container is main else isinstance(verdict, NotReady)
 
 
-def test_a_manager_that_dies_while_a_plugin_is_asked_allocated_nothing() -> None:
+def test_a_manager_that_dies_while_a_plugin_is_called_allocated_nothing() -> None:
     """The next manager knows the answered admission, and can allocate the device that was only reserved."""
     with Rig(gpus(2)) as rig:
         answered = rig.admit(pod("answered"))
@@ -507,7 +507,7 @@ def test_a_manager_that_dies_while_a_plugin_is_asked_allocated_nothing() -> None
             next_rig.check()
 
 
-def test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing() -> None:
+def test_a_manager_restarted_while_a_plugin_is_called_allocated_nothing() -> None:
     """The restarted manager knows only answered admissions; the old admission is refused."""
     with Rig(gpus(1)) as rig:
         with rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight:

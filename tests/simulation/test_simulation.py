@@ -108,7 +108,7 @@ def test_a_subclass_of_the_manager_can_be_simulated() -> None:
 
 
 def test_an_outcome_as_text() -> None:
-    """The text has the law in words and the command that repeats the run."""
+    """The text contains the law in words and the command that repeats the run."""
     assert str(Outcome(7, 10, 12, ())) == "seed 7: 10 steps, all laws held"
     assert str(Outcome(7, 10, 12, (), Problem(10, "no_device_has_two_owners", "gpu-0 has"))) == (
         "seed 7, step 10: no device has two owners: gpu-0 has\n"

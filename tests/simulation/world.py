@@ -1,6 +1,7 @@
 """Everything that surrounds a device manager: clock, disk, sink, plugins, pods and power.
 
-Law: the world records events and what a manager must then have, as simply as possible, and never asks the manager.
+Law: the world records events and what a manager must have as a result, as simply as possible, and never queries the
+manager.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +64,7 @@ class Disk(CheckpointStore):
         return self.attempted is None and self.honest
 
     def load(self) -> bytes | None:
-        """The blob."""
+        """Return the blob."""
         return self._store.load()
 
     def save(self, blob: bytes) -> None:
@@ -187,7 +188,7 @@ class Instance:
 
 @define(eq=False)
 class Attempt:
-    """An admission in progress, and the state, file, disk, pods, sink and clock at its beginning.
+    """An admission in progress, and the state, file, disk, pods, sink and clock at its start.
 
     `called` counts its Allocate calls, `answered_at` is the time of the last answer of a plugin, and `ended` is whether
     the pod ended before its admission.
@@ -255,7 +256,7 @@ class World:
         self.sink.before_call = partial(self.note_a_locked_call, "publish")
 
     def note_a_locked_call(self, method: str) -> None:
-        """Record a port that is called while the state is locked, which only the manager can have done."""
+        """Record a port that was called while the state was locked, which only the manager can do."""
         if self.manager._state._lock.locked():  # noqa: SLF001 - no caller of the manager can see this lock
             self.locked_calls.append(method)
 
@@ -287,7 +288,7 @@ class World:
         unanswered, self.in_flight = self.admitting, []
         restored = {pod: holdings(held) for pod, held in self.node.ledger.allocations.items()}
         if self.manager.restored.problem or not self.found_honest:
-            # The disk broke its promise or could not be read, so what it lost is no longer expected.
+            # The disk broke its promise or could not be read, so the lost data is no longer expected.
             self.answers = {pod: restored[pod] for pod in self.answers if pod in restored}
         for pod in unanswered & self.answers.keys() & restored.keys():
             if (

@@ -45,7 +45,7 @@ def test_a_link_to_a_directory_is_refused(tmp_path: Path) -> None:
     make_directory(tmp_path / "link", allow_shared=True)
 
 
-def test_a_missing_directory_is_made_with_its_mode_whatever_the_umask_is(tmp_path: Path) -> None:
+def test_a_missing_directory_is_created_with_its_mode_whatever_the_umask(tmp_path: Path) -> None:
     for umask in (0, 0o077):
         old = os.umask(umask)
         try:
@@ -70,7 +70,7 @@ def test_a_file_or_a_missing_parent_is_an_error_in_the_systems_words(tmp_path: P
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
-def test_each_missing_part_of_a_path_is_made_with_the_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_each_missing_part_of_a_path_gets_the_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         make_directories(tmp_path / "a" / "b")

@@ -7,7 +7,7 @@ import pytest
 from devicecore.system.environment import inherited_environment
 
 
-def test_a_variable_that_another_thread_takes_away_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_another_thread_removes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"A": "1", "B": "2"}
 
     def decode(text: str) -> str:

@@ -36,7 +36,7 @@ def test_a_name_is_locked_once_and_another_one_beside_it(path: Path) -> None:
         pass
 
 
-def test_threads_get_a_lock_in_the_order_in_which_they_asked(path: Path) -> None:
+def test_threads_get_a_lock_in_the_order_of_their_requests(path: Path) -> None:
     locks, order = NamedLocks(path), list[int]()
     waiting = [threading.Event() for _ in range(5)]
 

@@ -1,4 +1,4 @@
-"""Sockets that this process binds, next to those of other processes."""
+"""Sockets that this process binds, alongside other processes' sockets."""
 
 import ctypes
 import os
@@ -40,7 +40,7 @@ def test_a_socket_appears_only_when_it_is_served_and_leaves_nothing_else(directo
     assert owned.state() is SocketState.MISSING
     with owned.binding() as private:
         assert owned.state() is SocketState.MISSING
-        assert Path(private).parent.stat().st_mode & 0o077 == 0  # nobody else can connect before the mode is set
+        assert Path(private).parent.stat().st_mode & 0o077 == 0  # no one else can connect before the mode is set
         listen(private, listeners)
     assert owned.state() is SocketState.OURS
     assert is_served(owned.path)
@@ -88,7 +88,7 @@ def test_a_successor_replaces_the_socket_in_one_step_and_the_former_owner_lets_i
     assert is_served(successor.path)
 
 
-def test_a_socket_that_was_deleted_is_noticed_and_can_be_served_again(directory: Path, listeners: ExitStack) -> None:
+def test_a_deleted_socket_is_noticed_and_can_be_served_again(directory: Path, listeners: ExitStack) -> None:
     owned = OwnedSocket(str(directory / "a.sock"))
     serve(owned, listeners)
     before = owned.identity
@@ -103,7 +103,7 @@ def test_a_file_that_is_not_a_socket_is_neither_replaced_nor_removed(directory: 
     owned = OwnedSocket(str(directory / "a.sock"))
     serve(owned, listeners)
     Path(owned.path).unlink()
-    Path(owned.path).write_text("somebody's file")
+    Path(owned.path).write_text("someone's file")
     assert owned.state() is SocketState.FOREIGN
     with pytest.raises(DirectoryError, match=r"a\.sock is in the way and is not a socket"):
         serve(owned, listeners)

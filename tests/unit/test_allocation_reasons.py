@@ -46,7 +46,7 @@ def _first_reason(
     node: str = "n1",
     second: bool = False,
 ) -> str:
-    """Return the text about the first device that has a reason, for a request for one device."""
+    """Return the text for the first device that has a reason, for a request for one device."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
     shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
     specs: list[Json] = [{"devices": list(devices), **shared}]
@@ -113,7 +113,7 @@ def _wants(**capacity: str) -> Json:
 
 
 @pytest.mark.parametrize(("text", "reason"), REASONS.items(), ids=range(len(REASONS)))
-def test_a_reason_names_what_is_in_the_way_in_one_line(text: str, reason: Callable[[], str]) -> None:
+def test_a_reason_names_the_obstacle_on_one_line(text: str, reason: Callable[[], str]) -> None:
     assert reason() == text
 
 
@@ -124,7 +124,7 @@ def _slice(name: str, count: int, *devices: Json, **more: object) -> allocation.
 
 
 @pytest.mark.parametrize(("selectors", "found"), [([], ["d1", "d2"]), (["first"], None)])
-def test_an_expression_without_a_value_is_no_error_where_kubernetes_never_evaluates_it(
+def test_an_expression_without_a_value_is_fine_where_kubernetes_never_evaluates_it(
     selectors: list[str], found: list[str] | None
 ) -> None:
     """Kubernetes does not try d0 for admin access because its counters are exhausted, so it never reaches d3."""
@@ -176,7 +176,7 @@ def test_claims_that_ask_for_no_device_get_none_and_no_fault_is_in_the_way() -> 
         ({}, True, None),
     ],
 )
-def test_an_error_of_an_expression_has_the_device_for_which_it_has_no_value(
+def test_an_expression_error_names_the_device_it_has_no_value_for(
     selector: Json, *, at_run_time: bool, device: str | None
 ) -> None:
     def fails(_expression: str, _device: allocation.PoolDevice) -> bool:

@@ -69,7 +69,7 @@ def read(blob: bytes) -> checkpoint.CheckpointData | None:
         return None
 
 
-def test_a_flipped_bit_is_noticed_or_means_nothing() -> None:
+def test_a_flipped_bit_is_detected_or_harmless() -> None:
     """Every accepted file has the same data, and the same text was hashed."""
     for place, bit, blob in flipped():
         data = read(blob)
@@ -78,8 +78,8 @@ def test_a_flipped_bit_is_noticed_or_means_nothing() -> None:
             assert checkpoint.dump(data) == checkpoint.dump(DATA), (place, bit)
 
 
-def test_what_is_accepted_is_what_a_kubelet_accepts() -> None:
-    """Accepted are letters of names and escapes in the other case, and unneeded bits of base64, but nothing else."""
+def test_a_file_is_accepted_if_a_kubelet_accepts_it() -> None:
+    """Names and escapes with letters in the other case, and unneeded base64 bits, are accepted, but nothing else is."""
     accepted = {(place, bit) for place, bit, blob in flipped() if read(blob) is not None}
     letters = {(place, CASE) for place in (*names(), *digits())}
     assert letters <= accepted
@@ -99,7 +99,7 @@ def test_every_flip_gets_a_verdict() -> None:
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
-    """It starts in any case, and keeps files that it cannot use. Every eighth of the refused files is enough."""
+    """It starts anyway, and keeps files that it cannot use. Every eighth of the refused files is enough."""
     allocations = [checkpoint.allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         data = read(blob)

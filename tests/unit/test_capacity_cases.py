@@ -1,4 +1,4 @@
-"""The rows of the kubelet's cases about capacity, allocatable and what a node shows."""
+"""The kubelet's cases for capacity, allocatable and what a node shows."""
 
 import pytest
 from attrs import evolve
@@ -61,7 +61,7 @@ class Script:
             self.inventory = recorded.inventory(evolve(listed.resources[name], plugins=()))
 
     def set_stop_time(self, step: Json) -> None:
-        # A plugin that is gone, but whose devices have not been marked: again, only a constructed value can have this
+        # A plugin that is gone but whose devices have not been marked: again, only a constructed value can be in this
         # state.
         known = self.inventory.resources[ResourceName(step["resource"])]
         gone = evolve(known, plugins=(), stopped=known.plugin, gone_since=NOW - step["seconds_ago"])
@@ -147,7 +147,7 @@ def test_names_that_only_look_valid_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in FLOWS if "node_allocatable_before" in case], ids=lambda c: c["id"])
-def test_allocatable_is_raised_to_what_is_in_use(case: Json) -> None:
+def test_allocatable_is_raised_to_the_number_in_use(case: Json) -> None:
     """`UpdatePluginResources` raises a node's allocatable to what its pods hold, and never lowers it."""
     holder = "pod" if case["pod_known"] else "another pod"
     ledger: Ledger = recorded.ledger({holder: {"c": case["allocated"]}})

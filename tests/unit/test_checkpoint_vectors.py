@@ -1,4 +1,4 @@
-"""The kubelet is the reference: files that it wrote, and its verdicts about files that it was given."""
+"""The kubelet is the reference: files that it wrote, and its verdicts on other files."""
 
 import base64
 import json
@@ -134,13 +134,13 @@ def test_published_files_of_1_13_are_read(name: str, form: int, stored: int, com
     assert [len((entry.device_ids or {})[0] or ()) for entry in found.data.entries or ()] == devices
 
 
-# --- what no recorded file shows --------------------------------------------------------------------------------------
+# --- cases without a recorded file ----------------------------------------------------------------------------------
 
 EMPTY = 2932075448  # the checksum of [] and {}
 
 
 def entries_of(text: str) -> tuple[PodDevicesEntry, ...] | None:
-    """Return what is read from the JSON of the fields of `Data`."""
+    """Return what is read from the JSON of `Data`'s fields."""
     return decode(f'{{"Data":{{{text}}}}}'.encode()).data.entries
 
 
@@ -194,7 +194,7 @@ def filled(text: str) -> bytes:
 
 
 def shown(text: str) -> str:
-    """A test's name."""
+    """Return a test's name."""
     start, end = (text[:20], f"...{text[-20:]}x{len(text)}") if len(text) > 100 else (text, "")
     return (start + end).encode("unicode_escape").decode()
 
@@ -348,7 +348,7 @@ def test_the_largest_and_smallest_numbers_are_read() -> None:
         (b"\\ud800\xff\\u0041", "\ufffd\ufffdA"),
     ],
 )
-def test_whatever_is_no_text_becomes_one_replacement_character_a_piece(raw: bytes, read: str) -> None:
+def test_each_invalid_piece_of_text_becomes_one_replacement_character(raw: bytes, read: str) -> None:
     found = decode(b'{"Data":{"RegisteredDevices":{"%b":["%b"]}}}' % (raw, raw))
     assert found.data.registered_devices == {read: (read,)}
 

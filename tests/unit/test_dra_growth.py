@@ -29,7 +29,7 @@ MEGABYTE = 1_000_000
 
 @define
 class Work:
-    """The work since the counting began."""
+    """The work since counting started."""
 
     driver_calls: int = 0
     writes: int = 0
@@ -114,7 +114,7 @@ def running(count: int) -> Counting:
 def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
     """Return the claims that were rendered."""
     rendered: list[ClaimInfo] = []
-    render = StateWriter._render  # noqa: SLF001 - what is counted is inside
+    render = StateWriter._render  # noqa: SLF001 - the counted calls are private
 
     def counting(self: StateWriter, claim: ClaimInfo) -> tuple[bytes, bytes]:
         rendered.append(claim)
@@ -133,7 +133,7 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
     assert {claim.key.name for claim in rendering} == {"new"}
 
 
-def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
+def test_one_claim_costs_the_same_function_calls_at_any_size() -> None:
     small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
     assert small.calls == pytest.approx(large.calls, abs=30)  # four for each of three additional blocks, twice
     assert large.calls < 1_000
@@ -172,7 +172,7 @@ def released(count: int, *, shared: bool) -> Work:
     return work
 
 
-def test_a_release_of_many_pods_costs_as_much_for_each_whatever_there_is() -> None:
+def test_releasing_many_pods_costs_the_same_per_pod_at_any_size() -> None:
     small, large = released(SMALL, shared=False), released(LARGE, shared=False)
     assert (small.driver_calls, large.driver_calls) == (SMALL, LARGE)
     assert large.writes <= LARGE / 32 + 1

@@ -14,7 +14,7 @@ A history may differ only for one of the reasons in docs/dra.md, from the first 
 
 Steps without an outcome are not compared: from there on, the kubelet's own answer is random.
 
-Each reason is recognized from the recording itself, so that it excuses nothing else.
+Each reason is recognized from the recording itself, so that it explains nothing else.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,11 +50,11 @@ DIFFERENT = {
 
 ARE_OURS = len(HISTORIES) == 180  # other recordings have other differences, for the same reasons
 
-FOREIGN = ("transport:", "unknown service", "json:")  # where messages of Go's libraries begin
+FOREIGN = ("transport:", "unknown service", "json:")  # where messages from Go's libraries start
 
 
 class Comparison:
-    """One history: what the recording shows so far, and why the rest is not compared, if so."""
+    """One history: what the recording has shown so far, and why the rest is not compared, if it is not."""
 
     def __init__(self) -> None:
         self.replay = Replay()
@@ -201,12 +201,12 @@ class Comparison:
         assert set(theirs) - set(ours) <= before
 
     def _last_answer(self, expect: Json, claim: ClaimInfo, driver: DriverName) -> tuple[PreparedDevice, ...] | None:
-        """What the driver answers for the claim in this step, if it answers with devices."""
+        """Return what the driver answers for the claim in this step, if it answers with devices."""
         call = self._call_about(expect, claim, driver)
         return tuple(dict.fromkeys(answered_devices(call, claim.uid))) or None if call else None
 
     def _call_about(self, expect: Json, claim: ClaimInfo, driver: DriverName) -> Json:
-        """The call of this step in which the driver answers for the claim, if there is one."""
+        """Return the call in this step in which the driver responds for the claim, if there is one."""
         calls = (call for call in expect["calls"] if call["driver"] == driver and call["method"] == PREPARE)
         return next((call for call in calls if claim.uid in (call.get("answer") or {})), None)
 
@@ -226,7 +226,7 @@ class Comparison:
         assert {item for item in other if item not in mine} <= stale
 
     def _learn(self, expect: Json) -> None:
-        """Keep what drivers answered, and what the kubelet saved."""
+        """Record what drivers returned and what the kubelet saved."""
         for call in expect["calls"]:
             for uid, result in (call.get("answer") or {}).items():
                 if call["method"] == PREPARE and not (result or {}).get("error"):
@@ -248,7 +248,7 @@ class Comparison:
 
 
 def own_text(error: str) -> str:
-    """The part of an error's text that is not that of a Go library."""
+    """Return the part of an error message that does not come from a Go library."""
     for foreign in FOREIGN:
         error = error.partition(foreign)[0]
     return error
@@ -260,7 +260,7 @@ def call_of(call: Json) -> Json:
 
 
 def state_of(state: Json) -> dict[ClaimKey, ClaimInfo]:
-    """The claims of the kubelet's file, equal devices once (N1)."""
+    """Return the claims of the kubelet's file, equal devices once (N1)."""
     claims: dict[ClaimKey, ClaimInfo] = {}
     for row in state["claims"] or ():
         key = ClaimKey(row["Namespace"], row["ClaimName"])
@@ -273,7 +273,7 @@ def state_of(state: Json) -> dict[ClaimKey, ClaimInfo]:
 
 
 def kept(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, ClaimInfo]:
-    """The part of claims that a file has."""
+    """Return the part of claims that a file has."""
     return {key: ClaimInfo(key, claim.uid, claim.pods, claim.drivers) for key, claim in claims.items()}
 
 
@@ -283,7 +283,7 @@ def saved_device(row: Json) -> PreparedDevice:
 
 
 def answered_devices(call: Json, uid: str) -> tuple[PreparedDevice, ...]:
-    """The devices of a driver's answer; `v1beta1` has no share ids."""
+    """Return the devices of a driver's answer; `v1beta1` has no share ids."""
     return tuple(
         device_of(
             row.get("pool", ""),
@@ -301,7 +301,7 @@ def device_of(pool: str, device: str, share: str | None, requests: Json, ids: Js
 
 
 def own_ids(resource: Json) -> Json:
-    """A resource of pod resources whose devices list their own CDI names only (N12)."""
+    """Return a resource of pod resources whose devices list their own CDI names only (N12)."""
     assert resource.keys() == {"claim", "namespace", "resources"}
     before: dict[str, int] = {}
     rows = []
@@ -343,7 +343,7 @@ SHARE = [history for history in HISTORIES if history["id"] in HALF | DIFFERENT.k
 
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
-def test_a_history_of_claims_comes_out_as_on_a_kubelet(history: Json) -> None:
+def test_a_history_of_claims_gives_the_same_results_as_a_kubelet(history: Json) -> None:
     """Every step of every recorded history has the recorded outcome, or a reason of the list above."""
     comparison = Comparison()
     for number, step in enumerate(history["steps"]):
@@ -361,7 +361,7 @@ def test_a_history_of_claims_comes_out_as_on_a_kubelet(history: Json) -> None:
 
 
 @pytest.mark.parametrize("history", HEALTH, ids=[history["id"] for history in HEALTH])
-def test_a_history_of_health_comes_out_as_on_a_kubelet(history: Json) -> None:
+def test_a_history_of_health_gives_the_same_results_as_a_kubelet(history: Json) -> None:
     comparison = Comparison()
     for step in history["steps"]:
         comparison.play(step)

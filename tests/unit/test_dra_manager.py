@@ -115,7 +115,7 @@ def users(claim: str, *pods: str) -> Callable[[ClaimCache], bool]:
 
 @define
 class Node:
-    """A manager with in-memory adapters, and a clock that stands still."""
+    """A manager with in-memory adapters, and a stopped clock."""
 
     store: Store = field(factory=Store)
     health_store: MemoryStore = field(factory=MemoryStore)
@@ -147,7 +147,7 @@ class Node:
         return manager
 
     def with_claim(self, *pods: str, **options: bool) -> tuple[DraManager, Driver]:
-        """Start a manager with a driver, which is asked for the claim `claim` of these pods."""
+        """Start a manager with a driver, which is called for these pods' claim `claim`."""
         manager = self.manager(driver := Driver(), **options)
         self.claim("claim", *pods)
         return manager, driver
@@ -192,7 +192,7 @@ def done(*futures: Running) -> None:
         future.result()
 
 
-# --- two things at once -----------------------------------------------------------------------------------------------
+# --- concurrent calls -----------------------------------------------------------------------------------------------
 
 
 def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: ThreadPoolExecutor) -> None:
@@ -222,7 +222,7 @@ def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: 
 
 
 def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A pod is released while another one comes and goes: the second preparation must be undone too."""
+    """A pod is released while another one starts and ends; the second preparation must also be undone."""
     manager = node.manager(gpu := Driver(GPU), nic := Driver(NIC))
     node.claim("both", "x", "y", drivers=[GPU, NIC])
     node.claim("late", "x", drivers=[NIC])
@@ -248,7 +248,7 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Thr
 def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
     node: Node, monkeypatch: pytest.MonkeyPatch, release: Callable[[DraManager], object]
 ) -> None:
-    """Another pod comes and goes after the driver was asked, and before the claim is forgotten."""
+    """Another pod starts and ends after the driver was called and before the claim is forgotten."""
     manager, driver = node.with_claim("a", "b")
     manager.prepare(pod("a", "claim"))
     others = [pod("b", "claim")]
@@ -451,7 +451,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
 
 
 def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:
-    """Another process may own it. The next start reports what is wrong with the file."""
+    """Another process may own it. The next start reports the problem with the file."""
 
     class Broken(MemoryDriverTransport):
         def start(self, listener: DriverListener) -> None:
@@ -470,7 +470,7 @@ def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> N
     assert isinstance(manager.restored.problem, CorruptCheckpointError)
 
 
-def test_what_was_found_at_the_start_is_reported(node: Node) -> None:
+def test_problems_found_on_start_are_reported(node: Node) -> None:
     entry = ClaimEntry("uid", "claim", "default", ("a",), {GPU: None})
     node.store.blob = encode([entry, evolve(entry, name="other", pods=("b",))])
     assert node.manager().restored.claims == 2
@@ -775,7 +775,7 @@ def test_a_deletion_of_slices_that_fails_after_a_restart_delays_nothing(node: No
         def delete(self, driver: DriverName | None) -> None:
             manager.stop()
             manager.start()
-            raise errors.SliceError("the API server is away")
+            raise errors.SliceError("the API server is down")
 
     node.slices = Restarting()
     manager = node.manager()
@@ -788,7 +788,7 @@ def test_a_deletion_of_slices_that_fails_is_not_tried_again_if_the_driver_is_bac
         def delete(self, driver: DriverName | None) -> None:
             if driver is not None:
                 instance.connect()
-                raise errors.SliceError("the API server is away")
+                raise errors.SliceError("the API server is down")
 
     node.slices = Late()
     manager = node.manager()
@@ -872,7 +872,7 @@ def test_a_report_that_changes_nothing_is_not_saved(node: Node) -> None:
     assert node.health_store.blob != saved
 
 
-def test_health_survives_a_restart_and_a_bad_file_is_no_health(node: Node) -> None:
+def test_health_survives_a_restart_and_a_bad_file_means_no_health(node: Node) -> None:
     node.manager()
     node.transport.register(Driver()).report(healthy(limit=100, message="fine"))
     node.now += 50
@@ -935,7 +935,7 @@ def test_health_does_not_expire_because_the_machines_clock_is_set(days: int, mon
 
 
 def test_a_call_that_is_over_has_given_its_turns_back(node: Node, pool: ThreadPoolExecutor) -> None:
-    """Otherwise the next call in another thread would wait until it looks for abandoned turns."""
+    """Otherwise, the next call in another thread would wait until it checks for abandoned turns."""
     manager = node.manager()
     instance = node.transport.register(Driver())
     node.claim("claim", "a", "b", "c")

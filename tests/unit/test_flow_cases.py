@@ -1,4 +1,4 @@
-"""The rows of the kubelet's cases about whole pods, restarts, plugin instances and container settings."""
+"""The kubelet's cases for whole pods, restarts, plugin instances and container settings."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -181,8 +181,8 @@ def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() 
 
 @pytest.mark.filterwarnings("ignore:pod .* holds no:RuntimeWarning")  # a case starts a pod that was never admitted
 @pytest.mark.parametrize("name", of_shape("steps"))
-def test_pods_come_and_go_as_on_a_kubelet(name: str) -> None:
-    """Each step admits or refuses its pod, or asks for its settings, with the recorded outcome."""
+def test_pods_start_and_end_as_on_a_kubelet(name: str) -> None:
+    """Each step admits or refuses its pod, or requests its settings, with the recorded outcome."""
     flow = Flow(FLOWS[name])
     pods = {step["pod"]: simple_pod(step["pod"], step["limits"]) for step in FLOWS[name]["steps"] if "pod" in step}
     with flow.manager:
@@ -303,7 +303,7 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 late = len(gone) == 0 or (case["id"].startswith("late disconnect") and "p2" in ids)
                 inventory = inventory.disconnect(ids[gone.pop(0)] if gone and not late else PluginId(*slot, 0), 0.0)
                 assert not late or inventory is before
-            case "allocate":  # the instance that serves is the one that is asked
+            case "allocate":  # the serving instance is the one that is called
                 current = inventory.resources[name].plugin
                 asked = {plugin: int(current is not None and ids.get(plugin) == current.id) for plugin in ("p1", "p2")}
                 assert asked == step["expect"]["calls"]

@@ -41,7 +41,7 @@ TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 @define
 class Work:
-    """The work since the counting began."""
+    """The work since counting started."""
 
     entries_rendered: int = 0
     bytes_hashed: int = 0
@@ -164,7 +164,7 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
 
 
 def test_evicted_pods_cost_one_hashing_of_the_entries_behind_them() -> None:
-    """When the file is made, the entries behind them are hashed once, and no entry is rendered again."""
+    """When the file is created, the entries behind them are hashed once, and no entry is rendered again."""
     node = running(*SMALL, Topology()).manager.state
     for number in range(0, SMALL[0], 2):
         node = node.evict([PodUid(f"pod-{number:06d}")])

@@ -13,7 +13,7 @@ SHARE = recorded.share(HISTORIES, 4)
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=[history["id"] for history in HISTORIES])
-def test_a_history_comes_out_as_it_did_on_a_kubelet(history: Json) -> None:
+def test_a_history_gives_the_same_results_as_on_a_kubelet(history: Json) -> None:
     """Every step of every recorded history has the recorded outcome."""
     check(Replay(Topology(history["numa_nodes"])), history)
 

@@ -57,7 +57,7 @@ DOORS: dict[str, Callable[[bytes, Path], object]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("unit", UNITS)
-def test_rubbish_is_refused_before_values_are_made_of_it(
+def test_garbage_is_refused_before_it_is_parsed_into_values(
     door: str, unit: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     blob = rubbish(UNITS[unit])
@@ -103,7 +103,7 @@ def test_lists_of_structs_and_answers_have_limits() -> None:
         decode(b'{"Data":{"PodDeviceEntries":[{"AllocResp":"' + b"AAAA" * 2_000_000 + b'"}]}}')
 
 
-def test_a_file_of_which_too_much_cannot_be_read_is_not_salvaged() -> None:
+def test_a_file_with_too_much_unreadable_data_is_not_salvaged() -> None:
     bad = b'{"PodUID":1},' * (MAX_UNREADABLE + 1)
     with pytest.raises(MalformedCheckpointError, match="at most 1,000 parts that cannot be read, got 1,001"):
         salvage(b'{"Data":{"PodDeviceEntries":[' + bad + b"{}]}}")
@@ -129,14 +129,14 @@ def test_a_store_writes_nothing_that_cannot_be_read_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("character", "most"), [(b"\\u0100", 420_000_000 // 11), (b"\\ud83d", 420_000_000 // 21)])
 def test_the_widest_character_decides_how_long_a_text_may_be(character: bytes, most: int) -> None:
-    """Python keeps 2 or 4 bytes for each character of such a string, and five copies of a file of state are made."""
+    """Python keeps 2 or 4 bytes for each character of such a string, and five copies of a state file are made."""
     text = character + b" " * (most - len(character))
     assert size_problem(text) == ""
     assert size_problem(text + b" ") != ""
 
 
 @pytest.mark.parametrize("inside", ["1 2", "{1: 2}", '{"a" 1}', '{"a": 1 "b": 2}', "1}", "[1", "1]"])
-def test_what_is_no_json_is_refused_at_any_depth(inside: str) -> None:
+def test_invalid_json_is_refused_at_any_depth(inside: str) -> None:
     """Python's own parser fails at this depth."""
     parse(b"[" * 3000 + b"1" + b"]" * 3000)
     with pytest.raises(MalformedCheckpointError, match="not JSON: "):

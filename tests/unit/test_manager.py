@@ -47,7 +47,7 @@ GPU = resource_name("example.com/gpu")
 
 
 def gpus(count: int = 4, numa_nodes: Sequence[int] = ()) -> SimulatedPlugin:
-    """A plugin with this many devices `gpu-0`, `gpu-1`, ..."""
+    """Return a plugin with this many devices `gpu-0`, `gpu-1`, ..."""
     return SimulatedPlugin(GPU, simulated_devices("gpu", count, numa_nodes=numa_nodes))
 
 
@@ -119,7 +119,7 @@ def test_a_checkpoint_that_cannot_be_read_or_set_aside_prevents_a_start(tmp_path
     ],
     ids=["a uid", "a list of pods", "a pod", "a number"],
 )
-def test_evict_says_what_is_wrong_with_its_argument(argument: Iterable[PodUid], message: str) -> None:
+def test_evict_says_why_its_argument_is_wrong(argument: Iterable[PodUid], message: str) -> None:
     whole = f"^DeviceManager.evict: the uids of pods, such as \\[pod.uid\\]: {message}$"
     with MemoryManager() as manager, pytest.raises(TypeError, match=whole):
         manager.evict(argument)
@@ -343,7 +343,7 @@ def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> Non
 
 
 def test_an_empty_affinity_differs_from_no_affinity() -> None:
-    """Then devices without topology are as good as any, and those with topology come first, as in a kubelet."""
+    """Devices without topology are then as good as any, and those with topology come first, as in a kubelet."""
     devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]
     with MemoryManager(SimulatedPlugin(GPU, devices)) as manager:
         verdict = manager.admit(a_pod("p"), affinity=())
@@ -372,7 +372,7 @@ def test_topology_and_health_outlast_the_grace_period() -> None:
         assert status.devices == {"gpu-1": Health.UNHEALTHY, "gpu-3": Health.HEALTHY}
 
 
-def test_devices_come_from_the_numa_nodes_of_all_hint_providers() -> None:
+def test_devices_come_from_the_numa_nodes_that_all_hint_providers_agree_on() -> None:
     """If a CPU manager prefers NUMA node 1, the devices are from NUMA node 1."""
 
     class CpuManager:
@@ -405,7 +405,7 @@ def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> No
         assert list(manager.state.ledger.allocations) == []
 
 
-def test_a_pod_source_may_call_evict_while_it_is_asked() -> None:
+def test_a_pod_source_may_call_evict_while_it_is_called() -> None:
     class Source(MemoryPods):
         def active_pods(self) -> tuple[PodUid, ...]:
             if not self.active:

@@ -1,4 +1,4 @@
-"""Mistakes by authors of programs, plugins and drivers: each gives one sentence, at the place of the mistake."""
+"""Mistakes by authors of programs, plugins and drivers: each is reported in one sentence, where it was made."""
 
 import inspect
 import re
@@ -261,7 +261,7 @@ CALLS: list[tuple[Callable[[Any], object], str]] = [
 
 
 @pytest.mark.parametrize(("make", "message"), [*VALUES, *ANSWERS, *MANAGERS])
-def test_a_mistake_is_answered_where_it_is_made(make: Try, message: str) -> None:
+def test_a_mistake_is_reported_where_it_is_made(make: Try, message: str) -> None:
     with pytest.raises((TypeError, ValueError)) as refused:
         make()
     assert message in str(refused.value)
@@ -318,7 +318,7 @@ class WithoutResource(Gpus):
         (Gpus(devices=["a"]), "Gpus.devices: expected Device, got 'a'"),
     ],
 )
-def test_what_is_no_plugin_is_not_connected(plugin: object, message: str) -> None:
+def test_an_object_that_is_not_a_plugin_is_not_connected(plugin: object, message: str) -> None:
     with pytest.raises(TypeError) as refused, running(plugin):
         pass
     assert message in str(refused.value)
@@ -359,10 +359,10 @@ def test_what_a_plugin_in_another_language_sends_is_kept_as_a_kubelet_keeps_it()
     assert [(device.id, device.health) for device in (*listed, *listed.by_id.values())] == [("", Health.UNHEALTHY)] * 2
 
 
-# --- what is seen last ------------------------------------------------------------------------------------------------
+# --- the last observed state ----------------------------------------------------------------------------------------
 
 
-def test_a_wait_that_ends_says_what_was_seen_last() -> None:
+def test_a_failed_wait_reports_the_last_observed_state() -> None:
     with running() as manager, pytest.raises(TimeoutError) as ended:
         manager.wait_for(lambda _: False, timeout=0)
     assert str(ended.value) == (

@@ -60,7 +60,7 @@ def test_a_program_that_is_older_than_its_sources_is_refused(tmp_path: Path, mon
 def test_a_program_whose_build_was_interrupted_is_refused() -> None:
     _build("cri")
     stamp_of("cri", VERSION).unlink()
-    _refused("is not whole")
+    _refused("is incomplete")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
 
 
 def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, the oracle would again have several answers to a question, and nobody would notice."""
+    """Otherwise, the oracle would again have several answers to a question, and no one would notice."""
     source = tmp_path / "pkg" / "manager.go"
     source.parent.mkdir()
     source.write_text('package a\n\nimport (\n\t"fmt"\n)\n\nfor k := range all {\n}\n', encoding="utf-8")
@@ -126,7 +126,7 @@ def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypa
 
 
 def test_a_text_that_kubernetes_no_longer_has_is_named(tmp_path: Path) -> None:
-    """Otherwise, the kubelet would use this machine instead of the described one, and nobody would notice."""
+    """Otherwise, the kubelet would use this machine instead of the described one, and no one would notice."""
     source = tmp_path / "pkg" / "cadvisor.go"
     source.parent.mkdir()
     source.write_text("return found()\n", encoding="utf-8")

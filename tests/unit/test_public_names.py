@@ -114,7 +114,7 @@ def _lines(name: str, value: object) -> Iterator[str]:
 
 
 def _members(cls: type) -> dict[str, object]:
-    """Return what a class defines, and what it inherits from our bases that are not public themselves."""
+    """Return what a class defines, and what it inherits from those of our bases that are not public themselves."""
     public = {id(value) for names in public_modules().values() for value in names.values()}
     ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore") and id(base) not in public]
     return {name: member for base in (*reversed(ours), cls) for name, member in vars(base).items()}
@@ -137,7 +137,7 @@ def raised_by(value: object) -> Iterator[str]:
                 yield from _RAISED.findall(f"\n{block}")
 
 
-def test_the_public_names_are_those_of_the_list() -> None:
+def test_the_public_names_match_the_list() -> None:
     """A change of the public interface is a decision: the list changes with it, and CHANGELOG.md says it."""
     assert public_names() == LIST.read_text(encoding="utf-8")
     assert public_signatures() == SIGNATURES.read_text(encoding="utf-8")
@@ -180,7 +180,7 @@ def test_the_reference_describes_each_public_module_once() -> None:
     "private",
     ["from devicecore.domain.model import Pod", "import devicecore.system.files", "from devicecore import wire"],
 )
-def test_a_guide_cannot_import_what_is_not_public(private: str) -> None:
+def test_a_guide_cannot_import_private_names(private: str) -> None:
     namespace: dict[str, object] = {}
     forbid_private_modules(namespace)
     exec("from devicecore import Pod\nfrom devicecore.plugins import simulated\nimport devicecore.dra", namespace)  # noqa: S102 - as a guide
@@ -200,7 +200,7 @@ def test_a_name_is_fetched_when_it_is_first_used() -> None:
     assert devicecore.NodeState is NodeState
 
 
-def test_the_version_is_that_of_the_installed_package() -> None:
+def test_the_version_matches_the_installed_package() -> None:
     assert devicecore.__version__ == version("devicecore")
 
 

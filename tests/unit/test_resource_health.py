@@ -71,7 +71,7 @@ def test_a_device_with_two_owners_names_both_pods() -> None:
     assert found == (changed("dev0", Health.UNHEALTHY, "a", "b"),)
 
 
-def test_the_notifications_are_those_of_the_kubelets_channel() -> None:
+def test_the_notifications_match_the_kubelets_channel() -> None:
     """TestFeatureGateResourceHealthStatus; but for us no message is ever dropped."""
     ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(200))
     before = report(*((f"dev{n}", "Healthy") for n in range(200)))

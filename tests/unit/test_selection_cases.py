@@ -1,4 +1,4 @@
-"""The rows of the kubelet's cases about which devices a container gets."""
+"""The kubelet's cases for which devices a container gets."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ def inventory_of(row: Json) -> Inventory:
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return the holders of a row: the devices of the container, and those of others."""
+    """Return a row's holders: the container's devices, and other containers' devices."""
     others = [id_ for id_ in row["allocated"] if id_ not in (row["pre_allocated"] or ())]
     held = {} if row["pre_allocated"] is None else {row["container"]: {row["resource"]: row["pre_allocated"]}}
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})

@@ -50,7 +50,7 @@ def ledger_of(row: Json) -> Ledger:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
-def test_hints_are_those_of_a_kubelet(row: Json) -> None:
+def test_hints_match_a_kubelets(row: Json) -> None:
     """Each resource has the same masks, and the same ones are preferred."""
     inventory = recorded.inventory(*(recorded.resource(name, devices) for name, devices in row["devices"].items()))
     lender = [{"name": "lender", "limits": {}}] if row.get("reusable") else []
@@ -120,7 +120,7 @@ def test_of_masks_of_the_same_width_the_closest_is_chosen() -> None:
         assert tuple(topology.merge(machine, [hints])[0].mask or ()) == best
 
 
-def test_the_options_are_those_of_a_kubelet() -> None:
+def test_the_options_match_a_kubelets() -> None:
     of = topology.PolicyOptions.of
     assert of({}) == topology.PolicyOptions()
     assert of({"prefer-closest-numa-nodes": "T", "max-allowable-numa-nodes": "+16"}) == topology.PolicyOptions(
@@ -145,6 +145,6 @@ def test_a_policy_has_at_most_as_many_numa_nodes_as_its_option_allows() -> None:
 
 
 @pytest.mark.parametrize("rows", [((10,),), ((10, 20), (20,)), ((10, 20), (-1, 10))])
-def test_distances_are_those_of_the_machine(rows: Sequence[Sequence[int]]) -> None:
+def test_distances_match_the_machine(rows: Sequence[Sequence[int]]) -> None:
     with pytest.raises(ValueError, match="expected 2 rows of 2 distances, one for each NUMA node and none below 0"):
         topology.Topology((0, 1), distances=rows)

@@ -203,6 +203,6 @@ def test_each_core_may_have_its_own_cache() -> None:
         {"sockets": 40, "numaNodesPerSocket": 1},
     ],
 )
-def test_what_is_no_machine_is_refused(given: dict[str, Any]) -> None:
+def test_an_invalid_machine_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises((NumaConfigError, DocumentError)):
         Policies.read(Value(STATIC | {"reservedSystemCPUs": "0"}, "c"), machine_in(Value(given, "machine.yaml")))

@@ -1,7 +1,7 @@
-"""Each question that Kubernetes' own tests of both packages ask, answered as Kubernetes answers it.
+"""Each question from Kubernetes' own tests of both packages, answered as Kubernetes answers it.
 
-`tools/record_numa_tables.py` has run the tests of `cm/cpumanager` and `cm/memorymanager`, and written down each call of
-the functions that decide. `data/tables_of_kubernetes.json.gz` has the calls, each once, and the names of all tests.
+`tools/record_numa_tables.py` has run the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call of the
+functions that decide. `data/tables_of_kubernetes.json.gz` has the calls, each once, and the names of all tests.
 """
 
 import gzip
@@ -79,12 +79,12 @@ NOT_COMPARED = {
     "memorymanager.Test_getPodRequestedResources": _PARTS,
     "memorymanager.Test_isAffinityViolatingNUMAAllocations": _PARTS,
 }
-"""The tests with cases of which no call is compared, and why."""
+"""The tests with cases for which no call is compared, and why."""
 
 
 @cache
 def recorded() -> Json:
-    """What was recorded."""
+    """Return what was recorded."""
     found: Json = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return found
 
@@ -93,7 +93,7 @@ def recorded() -> Json:
 
 
 def layout_of(topology: Json) -> CpuLayout:
-    """The layout that a test of Kubernetes has made by hand."""
+    """Return the layout that one of Kubernetes' tests created by hand."""
     layout = CpuLayout(count=topology["cpus"])
     for number, info in sorted((int(cpu), info) for cpu, info in topology["details"].items()):
         for groups, key in (
@@ -107,13 +107,13 @@ def layout_of(topology: Json) -> CpuLayout:
 
 
 def cpu_policy_of(question: Json) -> StaticCpuPolicy:
-    """The policy that a question is about."""
+    """Return the policy that a question is about."""
     options, layout = options_of(question["options"]), layout_of(question["topology"])
     return StaticCpuPolicy(layout, options, parse_cpus(question["reserved"]))
 
 
 def options_of(given: Json) -> CpuOptions:
-    """The options of the policy."""
+    """Return the options of the policy."""
     return CpuOptions(
         full_pcpus_only=given["FullPhysicalCPUsOnly"],
         distribute_cpus_across_numa=given["DistributeCPUsAcrossNUMA"],
@@ -125,7 +125,7 @@ def options_of(given: Json) -> CpuOptions:
 
 
 def cpu_state_of(question: Json) -> CpuState:
-    """The state before a question."""
+    """Return the state before a question."""
     given = question["state"]
     entries = {
         uid: {name: parse_cpus(text) for name, text in held.items()} for uid, held in given["entries"].items() if held
@@ -135,13 +135,13 @@ def cpu_state_of(question: Json) -> CpuState:
 
 
 def cpu_json(state: CpuState) -> Json:
-    """A state as it was recorded."""
+    """Return a state as it was recorded."""
     entries = {uid: {name: cpu_list(cpus) for name, cpus in held.items()} for uid, held in state.assignments.items()}
     return {"shared": cpu_list(state.shared), "entries": {uid: held for uid, held in entries.items() if held}}
 
 
 def hint_of(given: tuple[list[int] | None, bool]) -> TopologyHint:
-    """A hint."""
+    """Return a hint."""
     nodes, preferred = given
     return TopologyHint(None if nodes is None else NumaMask.of(map(NumaNode, nodes)), preferred=preferred)
 
@@ -155,7 +155,7 @@ def hints_json(hints: Hints) -> Json:
 
 
 def asked_of(question: Json) -> tuple[PodRequest, ContainerRequest | None]:
-    """The pod and the container that a question is about."""
+    """Return the pod and the container that a question is about."""
     pod = read_pod(question["pod"])
     return pod, pod.container(question["container"]) if "container" in question else None
 
@@ -178,7 +178,7 @@ def cpu_request(question: Json) -> Json:
 
 
 def container_of(question: Json) -> tuple[PodRequest, ContainerRequest]:
-    """The same, of a question about a container."""
+    """Return the same for a question about a container."""
     pod, container = asked_of(question)
     assert container is not None
     return pod, container
@@ -224,7 +224,7 @@ def cpu_hints(question: Json) -> Json:
 
 
 def memory_policy_of(question: Json) -> StaticMemoryPolicy:
-    """The policy that a question is about."""
+    """Return the policy that a question is about."""
     cells = [
         NumaCell(one["id"], (), one["memory"], {int(kib): count for kib, count in one["pages"].items()})
         for one in question["machine"]
@@ -237,7 +237,7 @@ _TABLE = ("total", "systemReserved", "allocatable", "reserved", "free")
 
 
 def memory_state_of(question: Json) -> MemoryState:
-    """The state before a question."""
+    """Return the state before a question."""
     given = question["state"]
     nodes = {
         int(number): NodeMemory(
@@ -264,7 +264,7 @@ def memory_state_of(question: Json) -> MemoryState:
 
 
 def memory_json(state: MemoryState) -> Json:
-    """A state as it can be compared: blocks in order, and memory by group of NUMA nodes."""
+    """Return a state as it can be compared: blocks in order, and memory by group of NUMA nodes."""
     return {
         "nodes": {
             str(number): [
@@ -365,7 +365,7 @@ def why_not(call: Json) -> str:
 
 
 def ours(call: Json) -> Json:
-    """What we answer."""
+    """Return what we answer."""
     try:
         return {"error": None, **KINDS[call["kind"]](call["question"])}
     except DeviceCoreError as error:
@@ -373,7 +373,7 @@ def ours(call: Json) -> Json:
 
 
 def theirs(call: Json) -> Json:
-    """What Kubernetes has answered. After an error, only that counts."""
+    """Return what Kubernetes has answered. After an error, only that counts."""
     answer = dict(call["answer"])
     if answer.get("error"):
         return {"error": answer["error"]}
@@ -400,7 +400,7 @@ def test_each_question_of_kubernetes_tests_has_the_same_answer(kind: str) -> Non
 
 
 def test_each_case_of_kubernetes_tables_is_compared_or_listed() -> None:
-    """A case is a row of a table, or a whole test without one."""
+    """A case is a table row, or a whole test that has no table."""
     compared, excused = set[tuple[str, str]](), set[tuple[str, str]]()
     for call in recorded()["calls"]:
         (excused if why_not(call) else compared).update(map(tuple, call["asked"]))

@@ -1,4 +1,4 @@
-"""A Chromium without a window, controlled through its DevTools protocol over a pipe. No library or driver is needed."""
+"""A headless Chromium, controlled through its DevTools protocol over a pipe. No library or driver is needed."""
 
 import fcntl
 import json
@@ -36,18 +36,18 @@ _FLAGS = (
 )
 # A browser that is controlled through a pipe reads from descriptor 3 and writes to 4.
 _TRAMPOLINE = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
-_PATIENCE = 60  # the seconds that an answer may take on a busy machine
+_PATIENCE = 60  # seconds that a response may take on a busy machine
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
 _KEYS["ArrowDown"] = 40
 
 
 class BrowserError(Exception):
-    """The browser has ended, or hangs."""
+    """The browser has exited or hangs."""
 
 
 @contextmanager
 def a_browser() -> "Iterator[Browser]":
-    """Run Chromium, or skip the test if none starts here."""
+    """Run Chromium, or skip the test if it cannot be started here."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
@@ -64,7 +64,7 @@ def a_browser() -> "Iterator[Browser]":
 
 @define
 class Browser:
-    """One Chromium with one page. `complaints` are errors and warnings of its console, `requests` what it loaded."""
+    """One Chromium with one page. `complaints` are its console errors and warnings; `requests` is what it loaded."""
 
     path: str
     complaints: list[str] = field(factory=list, init=False)
@@ -138,7 +138,7 @@ class Browser:
                 return result
 
     def open(self, url: str, *, scheme: str = "light", size: tuple[int, int] = (1400, 1000)) -> None:
-        """Load a page and wait for it. Complaints and requests of earlier pages are forgotten."""
+        """Load a page and wait for it. Complaints and requests from earlier pages are discarded."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}

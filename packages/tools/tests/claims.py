@@ -7,7 +7,7 @@ DRIVER = "gpu.example.com"
 
 
 def claim(name: str = "shared", driver: str = DRIVER, device: str = "dev-0", **status: object) -> dict[str, Any]:
-    """Return a ResourceClaim to which a device of node `n1` is allocated."""
+    """Return a ResourceClaim with a device on node `n1` allocated to it."""
     result = {"request": "gpu", "driver": driver, "pool": "n1", "device": device}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -20,7 +20,7 @@ def claim(name: str = "shared", driver: str = DRIVER, device: str = "dev-0", **s
 def pod(
     name: str, claim_name: str = "shared", *, limits: Mapping[str, int] | None = None, **entry: str
 ) -> dict[str, Any]:
-    """Return a pod with a claim. `entry` refers to it in another way."""
+    """Return a pod with a claim. `entry` refers to it in a different way."""
     resources = {"claims": [{"name": "mine"}], "limits": limits or {}}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Runs the tests' programs as forks of a process that has imported what they need, because imports take longest.
+"""Runs the tests' programs as forks of a process that has imported what they need, because imports take the longest.
 
 Law: a fork is a child of the process that asked for it. Streams, environment, directory, session, signals and exit
 status are its own, also in /proc; only the imported modules are shared.
@@ -73,7 +73,7 @@ class Start(subprocess.Popen[Any]):
         is_known = words[1:2] and (words[1] in _SCRIPTS or tuple(words[1:3]) == _COMMAND)
         has_session, group = more[-2:]
         if not is_known or words[0] != sys.executable or preexec_fn or group >= 0:
-            super()._execute_child(  # type: ignore[misc]  # it has a name of its own
+            super()._execute_child(  # type: ignore[misc]  # it has a different name
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *more
             )
             return
@@ -107,9 +107,9 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Make a fork for each request, until no process can send one anymore.
+    """Fork once per request, until no process can send requests anymore.
 
-    In each fork, return the words of the request.
+    In each fork, return the request's words.
     """
     gc.freeze()
     while True:
@@ -180,7 +180,10 @@ if __name__ == "__main__":
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs. One that has ended does not, even if nobody has waited for it."""
+    """Return whether a process is running.
+
+    A process that has ended does not count, even if it has not been waited for.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

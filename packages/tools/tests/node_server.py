@@ -18,7 +18,7 @@ Json = Any
 
 
 class NodeServer(LocalApiServer):
-    """An API server in which tests write Nodes as a kubelet and other clients would.
+    """An API server where tests write Nodes as a kubelet and other clients would.
 
     With `secure`, it speaks TLS with a certificate of our authority; with `mutual`, clients must show the node's.
     """
@@ -28,7 +28,8 @@ class NodeServer(LocalApiServer):
 
     def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
         """Write `ca.crt` and `kubeconfig`, whose only user has these credentials, and return the path of the latter."""
-        # Named even where it is not needed: a client is made at once with one authority, but in 0.1 s with all of them.
+        # Named even where it is not needed: a client is created instantly with one authority, but takes 0.1 s with all
+        # of them.
         authority = directory / "ca.crt"
         authority.write_text(certificates.AUTHORITY)
         return self.kubeconfig(directory / "kubeconfig", user, authority=authority)

@@ -1,7 +1,7 @@
 """CDI files as container runtimes read them: the CDI specification, and its library in Go, version 1.1.
 
-Laws: a file that the library refuses has a problem here. Directories are read in rising priority. A name defined in two
-files of one directory cannot be resolved.
+Laws: for a file that the library refuses, a problem is reported here. Directories are read in rising priority. A name
+defined in two files of one directory cannot be resolved.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Files on a disk: the checkpoint, and the node's status as JSON.
 
-Law: a file is replaced whole and durably or not at all, even if a call fails or the power is lost.
+Law: a file is replaced completely and durably or not at all, even if a call fails or the power is lost.
 """
 
 import errno
@@ -56,7 +56,7 @@ class FileStore:
         return cls(Path(directory) / CHECKPOINT_NAME)
 
     def load(self) -> bytes | None:
-        """Read the file. Return None if there is no file.
+        """Read the file. Return None if the file does not exist.
 
         Raises:
             StoreError: it cannot be read.
@@ -72,7 +72,7 @@ class FileStore:
         Raises:
             StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
                 process has written it since. The old file is still there, unless the disk fails again while the old
-                file is being restored. Then the new one is there.
+                file is being restored. In that case, the new one is in place.
         """
         try:
             with self._lock:
@@ -87,7 +87,7 @@ class FileStore:
         if len(blob) > _MANY_BYTES and (problem := size_problem(blob)):
             raise OSError(errno.EFBIG, f"it could not be read again: {problem}")
         old = self._file.current()
-        # If we overwrote what another manager has saved, that manager's devices would be allocated again.
+        # If we overwrote what a different manager has saved, that manager's devices would be allocated again.
         if self._ours is not None and old is not None and old not in self._ours:
             problem = "another process has written it since; only one manager at a time can use it"
             raise OSError(errno.EBUSY, problem)
@@ -134,7 +134,7 @@ class JsonFileSink:
         return f"JsonFileSink({str(self.path)!r})"
 
     def publish(self, status: NodeStatus) -> None:
-        """Merge `status` into the file. A removed resource stays with 0, as in a Node object (kubelet.md 8.2).
+        """Merge `status` into the file. A removed resource is kept with 0, as in a Node object (kubelet.md 8.2).
 
         Raises:
             SinkError: the file cannot be written, or contains something else. It is left unchanged.

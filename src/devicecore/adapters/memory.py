@@ -1,6 +1,6 @@
 """Every port without leaving the process: for tests and programs without sockets and files.
 
-Law: these adapters fulfill the same contracts as the real ones.
+Law: these adapters fulfill the same contracts as the real adapters.
 """
 
 import logging

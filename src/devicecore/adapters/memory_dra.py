@@ -1,6 +1,6 @@
 """Every port of dynamic resource allocation without leaving the process.
 
-Law: these adapters fulfill the same contracts as the real ones. The store is `MemoryStore`, as for
+Law: these adapters fulfill the same contracts as the real adapters. The store is `MemoryStore`, as for
 device plugins.
 """
 

@@ -19,9 +19,9 @@ from devicecore.domain.text import counted, foreign_text
 class Admitted:
     """The pod has its devices, and they are in the checkpoint.
 
-    `allocations` is everything the pod holds, including what it held before. `unhandled` names, by container, the
-    resources that it asks for and that no device plugin here ever registered: the device manager ignores them, as a
-    kubelet does. A misspelled name ends up there, so `repr` shows them.
+    `allocations` is everything the pod holds, including what it held before. `unhandled` lists, per container, the
+    requested resources that no device plugin here ever registered: the device manager ignores them, as a kubelet does.
+    A misspelled name ends up there, so `repr` shows them.
     """
 
     pod: Pod
@@ -49,7 +49,7 @@ class Admitted:
 
 @frozen
 class Refused:
-    """The pod cannot run here. `container` is the one that failed, or None if the pod as a whole did."""
+    """The pod cannot run here. `container` is the container that failed, or None if the pod as a whole did."""
 
     error: DeviceCoreError
     container: str | None = None

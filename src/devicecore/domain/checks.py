@@ -1,4 +1,4 @@
-"""Checks of the values that callers construct.
+"""Checks on the values that callers construct.
 
 Law: a refused value raises a `TypeError` or `ValueError` of one sentence. It names the class and the field, says
 what was expected, and shows the value, escaped and truncated. An adapter in the wrong position, or a class instead of
@@ -79,7 +79,10 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
 
 
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
-    """Refuse a string in place of several values, such as `("gpu")` without its comma. None stands for no answer."""
+    """Refuse a string in place of several values, such as `("gpu")` without its comma.
+
+    None means that there is no answer.
+    """
     if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))
 
@@ -91,7 +94,7 @@ def is_name(instance: object, field: "Attribute[Text]", value: Text) -> None:
 
 
 def is_absolute_path(instance: object, field: "Attribute[str]", value: str) -> None:
-    """Refuse a path that does not begin with a slash, as a container runtime does."""
+    """Refuse a path that does not start with a slash, as a container runtime does."""
     if not checked(value, str, _place(instance, field)).startswith("/"):
         raise ValueError(expected(_place(instance, field), "an absolute path, such as /dev/gpu0", value))
 
@@ -140,11 +143,11 @@ def _methods(port: type) -> list[str]:
     return [name for name, value in vars(port).items() if callable(value) and not name.startswith("_")]
 
 
-# --- what others have sent --------------------------------------------------------------------------------------------
+# --- values sent by others --------------------------------------------------------------------------------------------
 
 
 def received(cls: type[Values], *values: object) -> Values:
-    """Construct a value of an attrs class without its checks, from what a plugin has sent over a socket.
+    """Construct a value of an attrs class without its checks, from data that a plugin has sent over a socket.
 
     A kubelet checks neither ids nor paths (kubelet.md 7.3), so they are kept unchanged.
     """

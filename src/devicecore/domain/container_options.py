@@ -132,7 +132,7 @@ Value = TypeVar("Value")
 
 
 def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> ContainerOptions:
-    """Merge the answers of the plugins of a container's resources (kubelet: `deviceRunContainerOptions`)."""
+    """Merge the responses of the plugins for a container's resources (kubelet: `deviceRunContainerOptions`)."""
     answers = sorted(responses.items())
     conflicts: list[Conflict] = []
 

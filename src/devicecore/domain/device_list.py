@@ -77,7 +77,7 @@ class DeviceList(Sequence[Device]):
 
 @frozen(eq=False, repr=False)
 class DevicesById(Mapping[DeviceId, Device]):
-    """Devices by id, in the order in which each id was listed first."""
+    """Devices by id, in the order in which each id first appeared."""
 
     states: Mapping[DeviceId, DeviceState]
 

@@ -1,6 +1,6 @@
 """Sets of device ids with set operations.
 
-Law: a device set is equal to any set with the same members; the index that it uses does not matter. Iteration is in
+Law: a device set is equal to any set with the same members, no matter what index it uses. Iteration is in
 the natural order of the ids, and no operation changes a set.
 """
 
@@ -91,7 +91,7 @@ class DeviceIndex:
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """Return the set of the `ids` that this index has."""
+        """Return the set of those `ids` that this index contains."""
         if ids == self.ids:  # a complete list in natural order, as plugins nearly always send it
             return self.all
         places = self.places
@@ -223,13 +223,13 @@ class DeviceSet(AbstractSet[DeviceId]):
         return self._hash()  # the hash of a frozenset, because a device set may be equal to one
 
     def __contains__(self, device: object) -> bool:
-        place = self.index.places.get(device)  # type: ignore[call-overload]  # a caller may ask for any object
+        place = self.index.places.get(device)  # type: ignore[call-overload]  # a caller may look up any object
         return place is not None and bool(self.bits >> place & 1)
 
     def __iter__(self) -> Iterator[DeviceId]:
         ids = self.index.ids
         bits = self.bits
-        if not bits & (bits - 1):  # most requests ask for at most one device
+        if not bits & (bits - 1):  # most requests are for at most one device
             return iter((ids[bits.bit_length() - 1],) if bits else ())
         if bits.bit_count() <= _FEW:
             few = []

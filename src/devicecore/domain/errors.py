@@ -1,7 +1,7 @@
 """All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk, the setup.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
-`str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts.
+`str(error)` is the kubelet's own message where it has one, and the fields carry the facts.
 
 The library raises a `DeviceCoreError` if something outside the caller's program is to blame. A mistake in a call raises
 the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), and a wait that takes too
@@ -22,8 +22,8 @@ class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
     Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. It
-    defines `__repr__` as attrs would, because generating it takes half of the time that attrs needs for each subclass
-    whenever a program starts. `_text` is an error's message, with its fields in braces.
+    defines `__repr__` as attrs would, because generating it takes half the time that attrs spends on each subclass at
+    program start. `_text` is an error's message, with its fields in braces.
     """
 
     _text: ClassVar[str] = ""
@@ -109,7 +109,7 @@ class InvalidLimitError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class ContainerNotFoundError(DeviceCoreError, KeyError):
-    """A pod was asked for a container that it does not have. `containers` lists the ones it has."""
+    """A container was requested that the pod does not have. `containers` lists the ones it has."""
 
     pod: str
     container: str
@@ -397,7 +397,7 @@ class UnreadableReceiptError(PluginError):
 
 @frozen(repr=False)
 class DeviceRefusedError(PluginError):
-    """A plugin was asked for a device that it does not have."""
+    """A device was requested that the plugin does not have."""
 
     resource: str
     device: str

@@ -19,14 +19,14 @@ from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 GRACE_PERIOD = 300.0
-"""How many seconds the devices of a disconnected plugin count as capacity (kubelet: 5 minutes)."""
+"""How many seconds a disconnected plugin's devices count as capacity (kubelet: 5 minutes)."""
 
 
 @frozen(repr=False, slots=False)  # with slots, cached properties need a slow `__getattr__`
 class DeviceReport:
     """One complete list of devices (kubelet: `allDevices`, `healthyDevices`, `unhealthyDevices` of one resource).
 
-    An id that is listed twice with different health is in both sets, as in a kubelet; `devices` has the last one.
+    An id that is listed twice with different health is in both sets, as in a kubelet; `devices` contains the last one.
     """
 
     devices: DevicesById
@@ -129,11 +129,11 @@ class Phase(Enum):
 class Resource:
     """One resource of the node.
 
-    `plugins` are the connected instances, in the order in which they registered. `report` is the current list, None
-    until a plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time at which it
-    did (monotonic seconds); both are None while a plugin is connected. `awaited` says that the resource was known
-    before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last; if
-    none is connected, the one that disconnected last.
+    `plugins` are the connected instances, in order of registration. `report` is the current list, None
+    until a plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time of the
+    disconnection (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was
+    known before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last;
+    if none is connected, the one that disconnected last.
     """
 
     name: ResourceName
@@ -142,7 +142,7 @@ class Resource:
     stopped: Plugin | None = None
     gone_since: float | None = None
     awaited: bool = False
-    # computed once, because each admission asks for it twice
+    # computed once, because each admission needs it twice
     plugin: Plugin | None = field(init=False, eq=False, repr=False)
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class Resource:
 class Inventory:
     """All resources of a node that plugins have registered, now or within the grace period.
 
-    `former` has the last reports of the resources that have expired since the start.
+    `former` contains the last reports of the resources that have expired since the start.
     """
 
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
@@ -181,7 +181,7 @@ class Inventory:
         return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """The current report of a resource, or None if no plugin has sent a list (kubelet: key of `healthyDevices`)."""
+        """Return a resource's current report, or None if no plugin sent a list (kubelet: key of `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 
@@ -221,7 +221,7 @@ class Inventory:
     def disconnect(self, id_: PluginId, now: float) -> "Inventory":
         """Remove a plugin instance that has disconnected (kubelet: `PluginDisconnected`), if it was connected.
 
-        If it was the last one, the devices become unhealthy and the grace period begins at `now` (monotonic seconds).
+        If it was the last one, the devices become unhealthy and the grace period starts at `now` (monotonic seconds).
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         plugins = tuple(plugin for plugin in resource.plugins if plugin.id != id_)
@@ -235,7 +235,7 @@ class Inventory:
     def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
         """Add the resources that were registered before a restart (kubelet.md 4.4).
 
-        They have no devices until a plugin reports them. Their grace period begins at `now` (monotonic seconds).
+        They have no devices until a plugin reports them. Their grace period starts at `now` (monotonic seconds).
         """
         restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
         return evolve(self, resources={**restored, **self.resources})

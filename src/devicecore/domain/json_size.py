@@ -1,7 +1,7 @@
 """The cost of reading a JSON text, estimated before it is read.
 
 Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
-    itself. Writers of files ask the same function, so what is written can be read again.
+    itself. Writers use the same function, so any file they write can be read again.
 
 Values are counted by the commas and brackets in the text, so those inside strings count as well. An object counts
 twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
@@ -18,13 +18,14 @@ A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 
 MAX_OF_OWNER = 4 * 1024 * 1024
 """How many bytes one driver or device plugin may take up in a state file.
 
-That is an eighth of what a store writes, so a single one cannot fill the file at the expense of the others.
+That is an eighth of what a store writes, so a single driver or plugin cannot fill the file at the expense of the
+others.
 """
 
 MAX_MEMORY = 420_000_000
 """How many bytes of memory reading may take, not counting the 40 MB of a Python process with all imports."""
 
-_BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins with another byte
+_BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF starts with a different byte
 
 
 @frozen

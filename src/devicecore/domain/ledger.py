@@ -82,7 +82,8 @@ _NO_DEVICES: Mapping[ResourceName, DeviceSet] = {}
 class Ledger:
     """All reservations and allocations of a node.
 
-    `allocations` keeps pods, and within a pod its allocations, at least one, in the order in which they were confirmed.
+    `allocations` lists pods, and within each pod its allocations (at least one), in the order in which they were
+    confirmed.
     """
 
     allocations: Mapping[PodUid, tuple[Allocation, ...]] = _NO_ALLOCATIONS
@@ -110,7 +111,7 @@ class Ledger:
 
     @property
     def resources(self) -> Collection[ResourceName]:
-        """Return the resources of which a container holds devices."""
+        """Return the resources for which a container holds devices."""
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:
@@ -211,7 +212,7 @@ class Ledger:
         raise KeyError(key, resource)
 
     def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
-        """Return `left`, which is this ledger without the holdings `gone`, whose devices count as free there."""
+        """Return `left`: this ledger without the holdings `gone`, with their devices counted as free."""
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource
@@ -233,7 +234,7 @@ def _copied(
 
 
 def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """The sorted NUMA nodes of a device, without `NO_TOPOLOGY`, which a restored checkpoint may have."""
+    """Return the sorted NUMA nodes of a device, without `NO_TOPOLOGY`, which a restored checkpoint may have."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 

@@ -1,6 +1,6 @@
 """The basic values of the domain.
 
-Law: text from outside is parsed once, by a function of this module. After that, each `ResourceName` is valid and each
+Law: text from outside is parsed once, by a function in this module. After that, each `ResourceName` is valid and each
 health is a `Health`.
 """
 
@@ -33,7 +33,9 @@ ResourceName = NewType("ResourceName", str)
 """An extended resource name such as `nvidia.com/gpu`. Create one with the function `resource_name`."""
 
 MAX_DEVICE_ID_LENGTH = 63
-"""The maximum length of a device id. A comment in the device plugin API requires this limit, but no kubelet checks it.
+"""The maximum length of a device id.
+
+A comment in the device plugin API requires this limit, but no kubelet checks it.
 """
 
 _QUOTA_PREFIX = "requests."
@@ -250,8 +252,8 @@ class Pod:
 
     `generated_claims` maps names of `claims` to the ResourceClaims that were created for them (API:
     `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` has the (container, resource)
-    pairs that `extended_claim` serves instead of a device plugin. `in_start_order` has all containers in the order in
-    which a kubelet admits them: init containers first.
+    pairs that `extended_claim` serves instead of a device plugin. `in_start_order` contains all containers in the order
+    a kubelet admits them: init containers first.
 
     Raises:
         TypeError: a value has another type.
@@ -266,7 +268,7 @@ class Pod:
     claims: tuple[PodClaim, ...] = field(default=(), converter=_pod_claims, kw_only=True)
     generated_claims: Mapping[str, str | None] = field(factory=dict, converter=_generated_claims, kw_only=True)
     extended_claim: ExtendedClaim | None = field(default=None, converter=_extended_claim, kw_only=True)
-    # These are computed once, because each admission asks for them.
+    # These are computed once, because each admission needs them.
     in_start_order: tuple[Container, ...] = field(init=False, eq=False, repr=False)
     claimed: frozenset[tuple[str, str]] = field(init=False, eq=False, repr=False)
 
@@ -292,7 +294,7 @@ class Pod:
         return bool(self.claims) or self.extended_claim is not None
 
     def container(self, name: str) -> Container:
-        """The container called `name`.
+        """Return the container called `name`.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -309,5 +311,5 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:
-        """Whether `container` is an init container that ends: later ones may reuse its devices (kubelet.md 5.2)."""
+        """Return whether `container` is an init container that ends: others may reuse its devices (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

@@ -29,7 +29,9 @@ from devicecore.domain.model import (
 from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
 
 SMALL_ANSWER = 4096
-"""Answers to Allocate of up to this many bytes do not count toward the limit. A plugin has at most one per container.
+"""Answers to Allocate of up to this many bytes do not count toward the limit.
+
+A plugin has at most one response per container.
 """
 
 _NOTHING_REPORTED, _NOTHING_HELD = Inventory(), Ledger()
@@ -99,17 +101,17 @@ class NodeState:
         )
 
     def devices_to_allocate(self, pod: Pod, request: ResourceRequest, *, always_asks: bool = False) -> Decision:
-        """Choose devices for one container of `pod`; see `selection.devices_to_allocate` for what it raises."""
+        """Choose devices for one container of `pod`. See `selection.devices_to_allocate` for the errors it raises."""
         reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
         return devices_to_allocate(request, self.inventory, self.ledger, reusable, always_asks=always_asks)
 
     def reserve(self, pod: Pod, request: ResourceRequest, devices: DeviceSet) -> "NodeState":
-        """Take `devices` for a container of `pod`; see `Ledger.reserve` for what it raises."""
+        """Take `devices` for a container of `pod`. See `Ledger.reserve` for the errors it raises."""
         reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
         return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
-        """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology.
+        """Confirm a reservation. If the plugin no longer lists a device, it counts as a device without topology.
 
         Raises KeyError without a reservation, and PluginAnswersTooLargeError if the plugin's answers have become too
         large in total.

@@ -1,7 +1,7 @@
 """Turn API objects into pods, whether they come from the API server, a kubelet or a manifest.
 
 Law: any parsed JSON gives a pod or an error that names the field. Every source of pods uses this function, so an object
-gives the same pod wherever it was read.
+gives the same pod no matter where it was read.
 """
 
 from devicecore.domain.checks import repeated

@@ -18,16 +18,16 @@ from devicecore.domain.text import counted, foreign_text
 
 @frozen
 class Choice:
-    """The question that a policy is asked: which `size` devices a container gets.
+    """The question put to a policy: which `size` devices a container gets.
 
-    A kubelet asks a plugin the same question.
+    A kubelet puts the same question to a plugin.
 
     Attributes:
         resource: the extended resource.
         container: the container, with the UID of its pod.
         available: the devices that may be chosen, including `must_include`. If the topology manager has chosen NUMA
             nodes that have enough devices, these are only the devices there (kubelet.md 5.4).
-        must_include: devices that the container gets in any case: those it reuses from an init container, and all
+        must_include: devices that the container gets regardless: those it reuses from an init container, and all
             devices of the chosen NUMA nodes if those nodes have too few.
         size: how many devices the container gets, including `must_include`.
         preferred: the plugin's unchecked answer to GetPreferredAllocation, which is empty if the plugin does not offer
@@ -72,7 +72,7 @@ class Choice:
 def kubelet_order(choice: Choice) -> DeviceSet:
     """Return the devices that the plugin prefers, then the others in natural order (kubelet: `devicesToAllocate`).
 
-    If NUMA nodes were chosen, devices without a NUMA node come last. This is what a manager does without a policy.
+    If NUMA nodes were chosen, devices without a NUMA node come last. This is a manager's behavior without a policy.
     """
     others = choice.free
     if choice.affinity is not None:
@@ -85,7 +85,7 @@ def packed(choice: Choice) -> DeviceSet:
     """Return devices on NUMA nodes that are nearly full, so that other nodes stay entirely free.
 
     Among the NUMA nodes with enough free devices, it takes the one with the fewest. If none has enough, it starts with
-    the one that has the most.
+    the node that has the most.
     """
     return _by_numa_node(choice, Counter())
 
@@ -178,7 +178,7 @@ def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> 
 
 
 def _problem(choice: Choice, ids: Sequence[str]) -> str:
-    """Return what is wrong with an answer, or an empty string if it is good."""
+    """Return what is wrong with an answer, or an empty string if it is valid."""
     if strange := [device for device in ids if device not in choice.available]:
         return f"expected available devices, but {foreign_text(strange[0], 100)} is not one"
     if (twice := repeated(ids)) is not None:

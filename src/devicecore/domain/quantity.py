@@ -68,7 +68,7 @@ class Quantity(NamedTuple):
 
     @classmethod
     def of(cls, whole: int, *, binary: bool) -> "Quantity":
-        """Return a whole number as a quantity."""
+        """Return an integer as a quantity."""
         return cls(whole * _NANO, binary)
 
     @property
@@ -82,7 +82,7 @@ class Quantity(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a whole number, once it is rounded up to billionths as in Kubernetes."""
+        """Whether it is an integer once rounded up to billionths, as in Kubernetes."""
         return self.nanos % _NANO == 0
 
     def __str__(self) -> str:

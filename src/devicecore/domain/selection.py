@@ -1,8 +1,8 @@
 """Which devices a container gets.
 
-Law: these functions call no port. If the plugin must be asked for its preference, the question is the returned value;
-there is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests, each of
-them free or reusable inside its pod. Among equals the natural order of the ids decides.
+Law: these functions call no port. If the plugin must be consulted for its preference, the returned value is the
+question; there is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests,
+each of them free or reusable inside its pod. Among equals the natural order of the ids decides.
 """
 
 from collections.abc import Collection, Iterable
@@ -87,7 +87,7 @@ def devices_to_allocate(
         NoHealthyDevicesError: none of its devices is healthy.
         DevicesNoLongerHealthyError: a device that the container holds is no longer healthy.
         NotEnoughDevicesError: too few healthy devices are free.
-        EndpointNotFoundError: the resource has no plugin instance to ask.
+        EndpointNotFoundError: the resource has no plugin instance to consult.
     """
     allocation = ledger.allocation(request.key, request.resource)
     if allocation and len(allocation.numa_nodes) != request.size:

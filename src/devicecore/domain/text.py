@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 MAX_FOREIGN_TEXT = 1_000
-"""How many characters of a foreign string are kept by default."""
+"""How many characters of an untrusted string are kept by default."""
 
 
 def counted(number: float, noun: str) -> str:
@@ -26,7 +26,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
     """Bound and escape text from outside, of any length. `limit` is at least 40.
 
-    A string that is printable and has at most `limit` characters is returned as it is. Otherwise characters that are
+    A string that is printable and has at most `limit` characters is returned as it is. Otherwise, characters that are
     not printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as Python does, and text
     that is too long is truncated and ends with a note of how many characters it had.
     """
@@ -40,9 +40,10 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
 
 
 def shortened(text: str, room: float, width_of: Callable[[str], float] = len) -> str:
-    """Shorten a name to `room` by leaving out its middle, because related names differ most at their ends.
+    """Shorten a name to fit `room` by leaving out its middle, because related names differ most at their ends.
 
-    `width_of` returns the width of a character, in the unit of `room`. The end of the name gets two thirds of the room.
+    `width_of` returns the width of a character, in the unit of `room`. The end of the name gets two thirds of the
+    space.
     """
     widths = [width_of(letter) for letter in text]
     if sum(widths) <= room:

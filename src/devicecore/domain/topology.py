@@ -49,7 +49,7 @@ class NumaMask:
 
     @classmethod
     def of(cls, numa_nodes: Iterable[NumaNode]) -> "NumaMask":
-        """Return the mask of `numa_nodes`. Numbers below 0 stand for no NUMA node and are ignored."""
+        """Return the mask of `numa_nodes`. Negative numbers mean no NUMA node and are ignored."""
         return cls(sum({1 << numa_node for numa_node in numa_nodes if numa_node >= 0}))
 
     def __iter__(self) -> Iterator[NumaNode]:
@@ -82,7 +82,7 @@ class TopologyHint:
 _Candidates = tuple[tuple[tuple[NumaNode, ...], TopologyHint], ...]
 
 Hints = Mapping[str, Sequence[TopologyHint] | None]
-"""The hints of one provider by resource. None is no preference; an empty sequence means that no set is possible."""
+"""The hints of one provider by resource. None means no preference; an empty sequence means that no set is possible."""
 
 
 class Policy(Enum):
@@ -401,7 +401,7 @@ def _best(
 ) -> TopologyHint:
     """Return the best hint that combines one hint of each list: its mask is the intersection of their masks.
 
-    A combined hint is preferred only if every list prefers its mask. It looks for such masks first, because that
+    A combined hint is preferred only if every list prefers its mask. It searches for such masks first, because that
     needs no combinations.
     """
     preferred = _preferred_by_all(everywhere, hint_lists)

@@ -1,4 +1,4 @@
-"""The registered drivers, and the deletion of the slices of drivers that are no longer connected.
+"""The registered drivers, and the deletion of disconnected drivers' slices.
 
 Law: slices are deleted only when they are due, in one deletion per driver at a time, and without holding a lock. A
 failed deletion is retried.
@@ -59,7 +59,7 @@ class DriverList:
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
-        """Delete the slices that are due to be deleted. Return the errors by driver. None stands for all drivers."""
+        """Delete the slices that are due to be deleted. Return the errors by driver. None means all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
             with suppress(DraStoppedError):  # the run was stopped in the meantime, so nothing is due anymore

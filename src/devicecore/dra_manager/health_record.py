@@ -1,4 +1,4 @@
-"""The health of the devices of drivers, in memory and in its store.
+"""The health of drivers' devices, in memory and in its store.
 
 Law: a driver's report counts even if it cannot be saved, because the file only bridges restarts.
 """

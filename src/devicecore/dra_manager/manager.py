@@ -51,7 +51,7 @@ from devicecore.runtime.turns import Turns
 T = TypeVar("T")
 
 RECONCILE_PERIOD = 60.0
-"""Seconds between two releases of the claims of pods that are gone."""
+"""Seconds between two releases of vanished pods' claims."""
 
 
 class DraManager(Runs):
@@ -66,7 +66,7 @@ class DraManager(Runs):
         claims: the source of ResourceClaims.
         store: where the claims file is kept.
         pods: which pods are active; without it, `reconcile` releases nothing.
-        slices: deletes ResourceSlices of drivers that are gone; without it, none are deleted.
+        slices: deletes the ResourceSlices of vanished drivers; without it, none are deleted.
         health_store: where device health is kept; without it, a restart forgets it.
         metrics: measures `prepare` and `unprepare`.
         observers: are notified of the health of claimed devices.
@@ -127,7 +127,7 @@ class DraManager(Runs):
         """Restore the saved claims, then accept registrations (kubelet-dra.md 0).
 
         An unusable file is set aside, and `restored` reports it. A second start only waits for the first one. A start
-        after a stop is a restart. It begins without drivers, because drivers register again.
+        after a stop is a restart. It starts without drivers, because drivers register again.
 
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
@@ -279,7 +279,7 @@ class DraManager(Runs):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due: delete slices of removed drivers, and release claims of pods that are not active.
+        """Do whatever is due: delete the slices of removed drivers, and release claims of pods that are not active.
 
         Call it every 10 seconds. It waits for the drivers and the API server that it calls. A failure is logged,
         and the work is tried again later.
@@ -293,8 +293,8 @@ class DraManager(Runs):
     def reconcile(self) -> dict[PodUid | None, DeviceCoreError]:
         """Release the claims of pods that are not active, and claims that no pod uses (kubelet-dra.md 7).
 
-        Nothing is released before all sources of pods are ready. Returns the errors by pod; None stands for claims that
-        no pod uses. Errors are logged too.
+        Nothing is released before all sources of pods are ready. Returns the errors by pod; None means claims that no
+        pod uses. Errors are logged too.
         """
         self._lifecycle.check_started()
         run = self._saved.run()
@@ -307,7 +307,7 @@ class DraManager(Runs):
     def wipe_slices(self) -> dict[DriverName | None, SliceError]:
         """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
 
-        Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
+        Returns the errors by driver; None means all drivers. A failed deletion is tried again later.
         """
         self._lifecycle.check_started()
         return self._drivers.wipe_slices(self._saved.run())

@@ -1,8 +1,8 @@
 """Prepares the claims of a pod.
 
-Law: before a driver is called, the store has the claims with the pod; before `prepare` returns, it has their devices.
-No lock is held while a driver or the API server is called. A pod waits for another pod only while a driver is called
-for a claim that both use.
+Law: before a driver is called, the store contains the claims with the pod; before `prepare` returns, it contains their
+devices. No lock is held while a driver or the API server is called. A pod waits for another pod only while a driver is
+called for a claim that both use.
 """
 
 import logging

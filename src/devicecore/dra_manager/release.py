@@ -1,7 +1,7 @@
 """Releases the claims of a pod that has ended.
 
-Law: the store has the claim, with the pod, until every driver of the claim has released it. If another pod starts to
-    use the claim in the meantime, the claim stays, and its drivers are asked to prepare it again.
+Law: the store contains the claim, with the pod, until every driver of the claim has released it. If another pod starts
+    to use the claim in the meantime, the claim stays, and its drivers are called to prepare it again.
 """
 
 import logging
@@ -72,7 +72,7 @@ class Release:
 
         Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
         need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. None
-        stands for the claims that no pod uses.
+        means the claims that no pod uses.
         """
         failed: dict[PodUid | None, DeviceCoreError] = {}
         turn = self._turns.begin_now(pods, OpenCall())
@@ -128,7 +128,7 @@ class Release:
             _log.error("releasing the claims of pod %s failed, will retry: %s", pod, foreign_text(str(error)))
 
     def _ask_all(self, run: Run, pod: PodUid | None, keys: Sequence[ClaimKey]) -> tuple[tuple[ClaimKey, ...], Released]:
-        """Leave claims that other pods use, and ask drivers to release the rest.
+        """Leave claims that other pods use alone, and call drivers to release the rest.
 
         Return those claims, and what was released.
         """

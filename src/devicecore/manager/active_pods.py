@@ -20,7 +20,7 @@ from devicecore.runtime.observers import Observers
 
 @define(eq=False, repr=False)
 class ActivePods:
-    """Owns the pod source, and the containers that were running when the run began."""
+    """Owns the pod source, and the containers that were running when the run started."""
 
     _pods: PodSource | None
     _state: CurrentState[NodeState]

@@ -1,6 +1,7 @@
 """Admits pods.
 
-Law: an admission that fails leaves everything as it was, and one that succeeds is in the store before it is answered.
+Law: an admission that fails leaves everything as it was, and one that succeeds is in the store before its result is
+returned.
 """
 
 import logging
@@ -61,7 +62,7 @@ class _Admission:
 
 @define(eq=False, repr=False, kw_only=True)
 class Admissions:
-    """The order of effects of an admission: reserve, ask the plugin, save, commit, notify. It owns no lock.
+    """The order of effects of an admission: reserve, call the plugin, save, commit, notify. It owns no lock.
 
     `budget` is the number of seconds for one admission, and `clock` gives monotonic seconds.
     """
@@ -133,7 +134,10 @@ class Admissions:
             admission.prepared.append((reservation, self._plugins.allocate(request.resource, devices, time_left)))
 
     def _reserve(self, admission: _Admission, request: ResourceRequest) -> Reservation | None:
-        """Choose devices and reserve them in one step. If the plugin is asked, choose again after its answer."""
+        """Choose devices and reserve them in one step.
+
+        If the plugin is consulted, choose again after it has answered.
+        """
         settle: Settle | None = None
         while True:
             reserve = partial(_reserved, admission.pod, request, settle, self._policy is not None)
@@ -143,7 +147,7 @@ class Admissions:
             settle = self._ask(request, decision, self._time_left(admission))
 
     def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
-        """Ask the plugin. If there is a policy, ask the policy as well, and pass it the plugin's preference."""
+        """Ask the plugin. If there is a policy, consult the policy as well, and pass it the plugin's preference."""
         state, policy = self._state.value, self._policy
         if policy is None:
             preferred = self._plugins.preferred(request.resource, question, time_left)
@@ -152,7 +156,7 @@ class Admissions:
         if self._plugins.offers_preference(request.resource):
             choice = evolve(choice, preferred=tuple(self._plugins.preferred(request.resource, question, time_left)))
         chosen = policies.answer(policy, choice)
-        # If another container has taken a device in the meantime, the question has changed, and the policy is asked
+        # If another container has taken a device in the meantime, the question has changed, and the policy is consulted
         # again.
         return lambda asked: chosen if asked == question else asked
 

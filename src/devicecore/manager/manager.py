@@ -64,12 +64,13 @@ class DeviceManager(Runs):
         metrics: counts registrations and measures Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order in which they are
-            asked.
+            called.
         observers: are notified of allocations, releases and health changes.
         policy: which of the possible devices a container gets; by default, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
-        saver: does the saves that no call waits for. Managers may share it; without it, each run has its own thread.
+        saver: performs the saves that no call waits for. Managers may share it; without it, each run has its own
+            thread.
 
     Raises:
         TypeError: an argument has the wrong type, such as a sink in place of the store, or a class.
@@ -144,7 +145,7 @@ class DeviceManager(Runs):
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Restore what was saved, then accept registrations (kubelet: `Start`, kubelet.md 2.2).
+        """Restore the saved state, then accept registrations (kubelet: `Start`, kubelet.md 2.2).
 
         An unusable checkpoint is set aside, never overwritten, and `restored` reports it. A second start only waits
         for the first one. A start after a stop is a restart.
@@ -357,7 +358,9 @@ class DeviceManager(Runs):
             self._saver.save()
 
     def tick(self) -> NodeStatus:
-        """Do what is due, and return the status. Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.
+        """Do whatever is due, and return the status.
+
+        Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
         A resource that has had no connected plugin for longer than the grace period is removed, and listed in `removed`
         of this status only. Changes are saved and published, including those that failed before (kubelet.md 3.6).

@@ -80,7 +80,7 @@ class Plugins:
             self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Return what a plugin answered to Allocate. Raises UnreadableReceiptError if it cannot be read."""
+        """Return a plugin's Allocate response. Raises UnreadableReceiptError if it cannot be read."""
         return self._transport.read(receipt)
 
     def _instance(self, resource: ResourceName) -> Plugin:

@@ -36,7 +36,7 @@ class Restored:
 
 
 def restored(run: Run, saver: SavedState[NodeState], plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
-    """Return the restored state, and the report on what was found. `now` is monotonic seconds.
+    """Return the restored state, and a report on what was found. `now` is monotonic seconds.
 
     Raises StoreError if there is an unusable checkpoint that cannot be set aside, and ManagerStoppedError after a stop.
     """

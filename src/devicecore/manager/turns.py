@@ -1,4 +1,4 @@
-"""One admission at a time for each pod, and the NUMA affinity chosen for a pod as a whole.
+"""Ensures one admission at a time per pod, and keeps the NUMA affinity chosen for a pod as a whole.
 
 Law: the end of an admission's turn releases every reservation that the admission did not commit, even if an interrupt
 kept the admission from ending its turn.
@@ -20,7 +20,7 @@ Affinity = Collection[NumaNode] | None
 
 
 class _Witness(set[PodUid]):
-    """A set to which each pod is added when its admission begins. Unlike a plain set, it supports weak references."""
+    """A set to which each pod is added when its admission starts. Unlike a plain set, it supports weak references."""
 
 
 class AdmissionTurns(Turns[PodUid]):
@@ -37,7 +37,7 @@ class AdmissionTurns(Turns[PodUid]):
         self._affinities: dict[PodUid, Affinity] = {}
 
     def give_back(self, pod: PodUid) -> None:
-        """Release what was reserved in the turn of `pod`.
+        """Release everything reserved in `pod`'s turn.
 
         Only its admission, or the code that ends its turn, calls this.
         """
@@ -45,7 +45,7 @@ class AdmissionTurns(Turns[PodUid]):
             self._state.replace(lambda state: _given_back(state, pod))
 
     def admitting(self) -> AbstractSet[PodUid]:
-        """Return the pods in admission now, and every pod whose admission begins while the caller keeps this set."""
+        """Return the pods in admission now, and every pod whose admission starts while the caller keeps this set."""
         seen = _Witness()
         with self._lock:
             seen.update(self._taken)
@@ -55,8 +55,8 @@ class AdmissionTurns(Turns[PodUid]):
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """Return the affinity chosen for a pod in its turn.
 
-        If there is none yet, or it has to be chosen again, this calls `choose`, without the lock because that asks hint
-        providers.
+        If there is none yet, or it has to be chosen again, this calls `choose`, without the lock because that calls
+        hint providers.
         """
         with self._lock:
             if pod in self._affinities and not anew:
@@ -67,7 +67,7 @@ class AdmissionTurns(Turns[PodUid]):
         return affinity
 
     def forget(self, pods: Iterable[PodUid]) -> None:
-        """Forget the affinities of pods that are gone. An admission in progress still uses its pod's affinity."""
+        """Forget the affinities of vanished pods. An admission in progress still uses its pod's affinity."""
         with self._lock:
             for pod in self._affinities.keys() & {*pods} - self._taken.keys():
                 del self._affinities[pod]

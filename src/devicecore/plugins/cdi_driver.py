@@ -61,7 +61,7 @@ class CdiKindError(DraError, ValueError):
     """No container runtime would accept the CDI names of a driver."""
 
     kind: str = field(converter=foreign_text)
-    _text = "expected a CDI kind `vendor/class` that begins with a letter, got {kind!r}: choose `cdi_kind`"
+    _text = "expected a CDI kind `vendor/class` that starts with a letter, got {kind!r}: choose `cdi_kind`"
 
 
 @frozen
@@ -118,7 +118,7 @@ class CdiDriver(DraDriver, ABC):
         cdi_directory: where CDI files are written. Created if missing.
         cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
         cdi_version: the oldest version of the CDI specification that has all that `edits` uses, at least 0.5.0, because
-        names begin with the claim's UID, and before 0.5.0 a device's name could not begin with a digit.
+            names start with the claim's UID, and before 0.5.0, a device's name could not start with a digit.
 
     Raises:
         CdiKindError: no CDI name can have this kind.

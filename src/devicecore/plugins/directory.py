@@ -1,6 +1,6 @@
 """A plugin whose devices are files: each file below a directory is a device, with the file's name as its id.
 
-Law: the list is the current content of the directory. A file that appears or disappears is reported within one poll
+Law: the list is the current contents of the directory. A file that appears or disappears is reported within one poll
 interval.
 """
 

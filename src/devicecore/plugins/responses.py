@@ -1,6 +1,6 @@
 """Common answers to Allocate, each a plain function from device ids to an answer.
 
-Law: an answer depends on the ids and on nothing else, so asking again for the same devices gives the same answer.
+Law: an answer depends on the ids and on nothing else, so repeating a request gives the same answer.
 """
 
 import re
@@ -134,7 +134,7 @@ def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateRespon
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """Combine `answers` into one. If two have the same variable or annotation, the later one wins."""
+    """Combine `answers` into one. If two responses set the same variable or annotation, the later one wins."""
     tuple_of(answers, ContainerAllocateResponse, "together")
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},

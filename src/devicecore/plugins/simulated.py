@@ -32,7 +32,7 @@ class SimulatedPlugin(DevicePlugin):
         devices: the initial devices. `simulated_devices` creates some. By default there are ten, named as by the
             command `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
         variable: the environment variable that lists a container's devices, separated by commas; by default
-        `variable_of(resource)`.
+            `variable_of(resource)`.
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
@@ -115,7 +115,7 @@ def _by_id(devices: Iterable[Device]) -> dict[DeviceId, Device]:
 def variable_of(resource: ResourceName) -> str:
     """Return the environment variable that lists devices of `resource`: EXAMPLE_COM_GPU_DEVICES for example.com/gpu.
 
-    The name is valid in a shell: it has only letters, digits and underscores, and does not begin with a digit.
+    The name is valid in a shell: it contains only letters, digits and underscores, and does not start with a digit.
     """
     name = re.sub("[^A-Z0-9]", "_", resource.upper())
     return f"{'_' * name[0].isdigit()}{name}_DEVICES"

@@ -36,7 +36,7 @@ class SimulatedDriver(CdiDriver):
         cdi_directory: where CDI files are written.
 
     Raises:
-        CdiKindError: the driver's name begins with a digit, which no CDI name may.
+        CdiKindError: the driver's name starts with a digit, which is not allowed in a CDI name.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The driver's own side of dynamic resource allocation: what the author of a driver writes.
+"""The driver's own side of dynamic resource allocation: what a driver author writes.
 
 Law: there is one result for each claim passed, and the same call for the same claims may be repeated.
 """
@@ -30,7 +30,7 @@ class DraDriver(Protocol):
         """Release these claims. Return one result for each claim. A claim that is not prepared counts as released."""
 
 
-# --- for adapters: ask a driver, and check its answer ------------------------------------------------------------
+# --- for adapters: call a driver, and check its response ------------------------------------------------------------
 
 
 def check_driver(driver: DraDriver, function: str) -> None:

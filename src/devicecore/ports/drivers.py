@@ -1,6 +1,6 @@
 """Talks to DRA drivers.
 
-Law: the events of a driver instance begin with `DriverRegistered`, end with `DriverRemoved`, and come one at a time.
+Law: a driver instance's events start with `DriverRegistered`, end with `DriverRemoved`, and arrive one at a time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,8 @@ If it raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses t
 class DriverTransport(Protocol):
     """Connects the DRA manager with drivers: accepts registrations and health reports, and makes calls.
 
-    A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of
-    an instance begin with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
+    A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of an
+    instance start with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
     adapter got at construction (a kubelet allows 45 seconds). An answer after that is ignored.
     """
 

@@ -1,6 +1,6 @@
 """Other managers that influence which NUMA nodes a container uses, such as a CPU manager.
 
-Law: a provider only gives hints. The topology policy decides.
+Law: a provider only provides hints. The topology policy decides.
 """
 
 from typing import Protocol

@@ -1,6 +1,6 @@
 """Observe allocations, releases and the health of devices.
 
-Law: observers are notified of each change at least once, and of the changes to one pod in order.
+Law: observers are notified of each change at least once, and of changes to a given pod in order.
 """
 
 from typing import Protocol
@@ -11,9 +11,9 @@ from devicecore.domain.notifications import Notification
 class Observer(Protocol):
     """A function that the manager calls for each allocation, release and change of health, at least once.
 
-    The notifications about one pod come in the order of the events. Calls come from several threads, while the manager
-    holds no lock. An observer must not block, because an admission waits for it. An exception is logged and changes
-    nothing. After a start, `Allocated` comes for each restored allocation.
+    The notifications about a given pod arrive in the order of the events. Calls come from several threads, while the
+    manager holds no lock. An observer must not block, because an admission waits for it. An exception is logged and
+    changes nothing. After a start, `Allocated` comes for each restored allocation.
     """
 
     def __call__(self, notification: Notification, /) -> None:

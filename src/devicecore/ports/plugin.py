@@ -1,6 +1,6 @@
-"""The plugin's own side: what the author of a device plugin writes.
+"""The plugin's own side: what a device plugin author writes.
 
-Law: a plugin has one resource. Its options announce the optional methods it has, unless it declares its own options.
+Law: a plugin serves one resource. Its options announce the optional methods it has, unless it declares its own options.
 """
 
 from abc import abstractmethod
@@ -50,7 +50,7 @@ class DevicePlugin(Protocol):
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         """Prepare `devices` for one container. Return what the container needs to use them.
 
-        A kubelet asks for the same devices again after a failed start, so repeated calls are not an error.
+        A kubelet requests the same devices again after a failed start, so repeated calls are not an error.
         """
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -73,7 +73,7 @@ class DevicePlugin(Protocol):
         return  # nothing to prepare by default
 
 
-# --- for adapters: ask a plugin, and check its answer ------------------------------------------------------------
+# --- for adapters: call a plugin, and check its response ------------------------------------------------------------
 
 
 def check_plugin(plugin: DevicePlugin, function: str) -> None:

@@ -16,7 +16,10 @@ class PodSource(Protocol):
         """Return the pods that keep their devices. A pod in admission need not be included."""
 
     def sources_ready(self) -> bool:
-        """Whether every source of pods has reported once. Before that, a pod that is not listed may be active."""
+        """Return whether every source of pods has reported. Before that, an unlisted pod may still be active."""
 
     def running_containers(self) -> Collection[ContainerKey]:
-        """Return the containers that were running when the manager started. The manager asks once, at its start."""
+        """Return the containers that were running when the manager started.
+
+        The manager calls this once, when it starts.
+        """

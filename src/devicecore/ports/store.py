@@ -24,7 +24,7 @@ class CheckpointStore(Protocol):
         """
 
     def set_aside(self) -> str | None:
-        """Move the blob to another place, so that `load` returns None. Return that place, or None if there is no blob.
+        """Move the blob elsewhere, so that `load` returns None. Return its new location, or None if there is no blob.
 
         Raises:
             StoreError: it cannot be moved, and stays where it was.

@@ -1,6 +1,6 @@
 """Talks to device plugins.
 
-Law: the events of a plugin instance come one at a time, in the order in which they happened.
+Law: a plugin instance's events arrive one at a time, in the order in which they happened.
 """
 
 from collections.abc import Callable, Sequence

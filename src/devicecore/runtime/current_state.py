@@ -1,7 +1,7 @@
 """The current value of some state of a manager, and the run that it belongs to.
 
-Law: the value is immutable and is replaced as a whole, so a reader needs no lock. No port, no plugin and no function of
-a caller is called while the lock is held.
+Law: the value is immutable and is replaced as a whole, so a reader needs no lock. No port, plugin or caller's function
+is called while the lock is held.
 """
 
 import threading
@@ -35,7 +35,7 @@ class CurrentState(Generic[Value]):
         """The current run, or None if there is none. Only `begin` and `end` write it."""
 
     def begin(self, run: Run, value: Value) -> None:
-        """Begin `run` with `value`. Raises DeviceCoreError if the run was stopped before it began."""
+        """Begin `run` with `value`. Raises DeviceCoreError if the run was stopped before it started."""
         with self._lock:
             if run.is_stopped:
                 raise self.stopped()
@@ -43,7 +43,7 @@ class CurrentState(Generic[Value]):
         self._wake()
 
     def end(self) -> None:
-        """End the current run. A run that is marked as stopped does not begin after this. The value can be read."""
+        """End the current run. A run that is marked as stopped does not start after this. The value can be read."""
         with self._lock:
             self.run = None
 
@@ -92,7 +92,7 @@ class CurrentState(Generic[Value]):
         """Return the first value for which `condition` is true. It is called in the caller's thread, without the lock.
 
         Raises:
-            TimeoutError: the condition was not met within `timeout` seconds. The text has the last value.
+            TimeoutError: the condition was not met within `timeout` seconds. The text contains the last value.
             TypeError: `condition` is not a function, or `timeout` is not a number.
         """
         check_callable("wait_for: condition", condition)

@@ -5,7 +5,7 @@ was cancelled. If a server reads nothing, for example because its process is sto
 that write does not end. Then neither the call nor the closing of its channel ends until the server reads again or
 exits.
 
-Law: `in_time` returns or raises within the given seconds, whatever the work does.
+Law: `in_time` returns or raises within the given seconds, no matter what the work does.
 """
 
 import threading
@@ -59,8 +59,8 @@ class NoThreadError(Exception):
 class WaitingThreads:
     """A pool of threads. A thread is started only if none is idle, because some work never ends.
 
-    Law: an interrupted `begin` holds nothing that others need. So it uses only a list, a queue and a thread start that
-    are written in C, not `threading.Thread`, whose start may leave a lock taken.
+    Law: an interrupted `begin` holds nothing that other calls need. So it uses only a list, a queue and a thread start
+    that are written in C, not `threading.Thread`, whose start may leave a lock taken.
     """
 
     def __init__(self) -> None:

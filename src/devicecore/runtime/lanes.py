@@ -1,7 +1,7 @@
-"""Runs many jobs in few threads, so that a hanging job delays only jobs that need the same thing.
+"""Runs many jobs in few threads, so that a hanging job delays only jobs that need the same resource.
 
-Law: two jobs that need the same thing never run at the same time. There are at most `THREADS` threads, including the
-caller's. Jobs that need the same things run in order. If no thread can be started, the caller runs all jobs.
+Law: two jobs that need the same resource never run at the same time. There are at most `THREADS` threads, including the
+caller's. Jobs that need the same resources run in order. If no thread can be started, the caller runs all jobs.
 """
 
 import threading
@@ -19,7 +19,7 @@ Needs = frozenset[Hashable]
 class JobLanes(Generic[Job]):
     """The remaining jobs, grouped by what they need.
 
-    `work` is called with up to `at_once` jobs that need the same things.
+    `work` is called with up to `at_once` jobs that need the same resources.
     """
 
     def __init__(

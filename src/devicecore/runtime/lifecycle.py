@@ -1,6 +1,7 @@
 """Starting and stopping, implemented once for everything that runs.
 
-Law: whatever interrupts a start or a stop, the next one first releases the leftovers, and no call waits for itself.
+Law: no matter what interrupts a start or a stop, the next one first releases the leftovers, and no call waits for
+itself.
 
 A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
 sockets, files, processes. `_end` releases everything that `_begin` may have acquired. It is called after each failed
@@ -15,8 +16,8 @@ There is only one start in progress at a time, and only one `begin` or `end`. Th
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then is the run over. So a run whose
    stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
-A stop does not wait for what a start does after its turn, such as reading a disk that hangs. So `end` may be called at
-the same time, and that work must check `Run.is_stopped` while it holds the lock that `end` takes.
+A stop does not wait for work that a start does after its turn, such as reading from a disk that hangs. So `end` may be
+called at the same time, and that work must check `Run.is_stopped` while it holds the lock that `end` takes.
 """
 
 import threading
@@ -54,7 +55,7 @@ class Lifecycle:
     ) -> None:
         self._not_started = not_started or partial(NotStartedError, name)
         self._stopped = stopped or partial(StoppedWhileStartingError, name)
-        self._run: Run | None = None  # the latest run, set at the very beginning of its start
+        self._run: Run | None = None  # the latest run, set at the very start of its start
         self._starting = threading.Lock()  # held by a start, so that other starts wait for it
         self._turn = threading.Lock()  # held while `begin` or `end` is called
         self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks in progress, by thread
@@ -66,7 +67,7 @@ class Lifecycle:
         return run is not None and run.is_started and not run.is_stopped
 
     def check_process(self) -> None:
-        """Raise ForkedError if this process is a fork of the one in which it was started."""
+        """Raise ForkedError if this process is a fork of the one that started the object."""
         if self._run is not None:
             self._run.check_process()
 
@@ -98,7 +99,7 @@ class Lifecycle:
         Raises:
             DeviceCoreError: a stop was called in the meantime. Nothing is running.
             CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
-            ForkedError: this process is a fork of the one in which it was started.
+            ForkedError: this process is a fork of the one that started the object.
         """
         self._check_call("start")
         return self.call("start", self._start, begin, end, after)
@@ -108,7 +109,7 @@ class Lifecycle:
 
         Raises:
             CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
-            ForkedError: this process is a fork of the one in which it was started.
+            ForkedError: this process is a fork of the one that started the object.
         """
         self._check_call("stop")
         if self._run is not None:

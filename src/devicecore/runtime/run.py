@@ -8,8 +8,8 @@ import os
 from devicecore.domain.errors import ForkedError
 from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 
-# The id of this process. Every call checks it, and asking the kernel would make each 4 microseconds slower. A fork
-# that bypasses Python goes unnoticed, but the interpreter does not work in such a process anyway.
+# The id of this process. Every call checks it, and querying the kernel would make each call 4 microseconds slower. A
+# fork that bypasses Python goes unnoticed, but the interpreter does not work in such a process anyway.
 _process = [os.getpid()]
 
 
@@ -45,7 +45,7 @@ class Latch:
 
 
 class Run:
-    """The time from the beginning of a start to the end of its stop. Runs are compared by identity.
+    """The time from when a start begins until its stop ends. Runs are compared by identity.
 
     Only `Lifecycle` writes `is_started`, `is_stopped` and `is_over`, in this order. `is_restored` is set by a manager
     when the checkpoint is restored or the run has ended. Events wait for it before they change the state.

@@ -1,11 +1,11 @@
 """A saved state: a change is stored first and takes effect afterwards.
 
-Law: a committed change is in the store before anybody sees it and before its call returns. No older value is saved
+Law: a committed change is in the store before anyone sees it and before its call returns. No older value is saved
 after a newer one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
 Why it is built like this:
 
-* There are two locks. The lock of the state (`CurrentState`) is held for a moment, while the value is replaced. The
+* There are two locks. The lock of the state (`CurrentState`) is held briefly, while the value is replaced. The
   saving lock is held while the store is called, which may never return if a disk hangs. It may be held when the lock of
   the state is taken, never the other way round. So a disk that hangs delays only calls that need it: readers take no
   lock, and events replace the value without the lock of saving.
@@ -60,7 +60,7 @@ def drop_frames(error: BaseException | None) -> None:
 
 @define(eq=False)
 class _Commit(Generic[Value]):
-    """A change that a call wants to save. At the end, it is done or has the error that it failed with."""
+    """A change that a call wants to save. At the end, it is done or holds the error that it failed with."""
 
     run: Run
     change: Callable[[Value], tuple[Value, object]]
@@ -108,7 +108,7 @@ class SavedState(Generic[Value]):
         """Whether the state has changes that are not saved yet."""
 
     def begin(self, run: Run, value: Value) -> None:
-        """Begin `run` with the restored value. Raises DeviceCoreError if the run was stopped before it began."""
+        """Begin `run` with the restored value. Raises DeviceCoreError if the run was stopped before it started."""
         with self._lock:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
@@ -116,7 +116,7 @@ class SavedState(Generic[Value]):
                 self._thread = self._shared or SaverThread()
 
     def end(self) -> None:
-        """Wait for the save in progress, save what is not saved yet, then end the current run.
+        """Wait for the save in progress, save anything not saved yet, then end the current run.
 
         Raises CalledFromInsideError if the store calls this while it saves.
         """
@@ -174,7 +174,7 @@ class SavedState(Generic[Value]):
         others = (commit for commit in waiting if commit.run is own.run and commit is not own)
         group = [own, *(commit for commit in others if not commit.call.has_ended)]
         if self._commit_together(group, own.call) is not None:
-            for commit in group:  # each one alone, so that no commit fails because of another
+            for commit in group:  # each one separately, so that no commit fails because of another
                 commit.error = self._commit_together((commit,), own.call)
 
     def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:

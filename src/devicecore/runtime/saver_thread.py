@@ -1,6 +1,6 @@
 """A thread that saves on request.
 
-Law: once a request has returned True, no save that began before it is still running. The thread ends when it is
+Law: once a request has returned True, no save that started before it is still running. The thread ends when it is
 stopped, or when its last owner is gone.
 
 A manager has its own thread or shares one with other managers. A shared thread saves one after another, so

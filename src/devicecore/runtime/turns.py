@@ -1,6 +1,6 @@
 """Turns by key: one call at a time for each pod or claim.
 
-Law: a turn ends with the call that began it. If an interrupt keeps that call from ending its turn, the next call that
+Law: a turn ends with the call that started it. If an interrupt keeps that call from ending its turn, the next call that
 needs the turn ends it.
 
 Why it is built like this:
@@ -9,12 +9,12 @@ Why it is built like this:
   was taken and before that is recorded, or midway through giving keys back. No `finally` can exclude that, because the
   interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken. It
   refers to the turn, and the turn refers to the call: the frame of a function (`OpenCall`). If that function has
-  returned or raised, the turn is over, whatever was left undone. Releasing keys is repeatable: it removes only the keys
-  that still refer to this turn, so a second attempt completes the first.
+  returned or raised, the turn is over, no matter what was left undone. Releasing keys is repeatable: it removes only
+  the keys that still refer to this turn, so a second attempt completes the first.
 * A thread gets all keys of a turn or none of them. It waits only while it holds no key of this turn. So two turns with
-  several keys cannot each hold a key that the other needs. A call may begin a turn inside another one (a pod's, then
+  several keys cannot each hold a key that the other needs. A call may start a turn inside another one (a pod's, then
   its claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
-* Among calls that need the same keys, turns are given in the order in which the calls ask. So a call that needs two
+* Among calls that need the same keys, turns are granted in the order of the calls. So a call that needs two
   claims is not overtaken forever by calls that need one of them.
 * A call made inside a turn of its own thread would wait for itself, so it gets an error instead. Only turns whose call
   is still in progress count: a thread that was interrupted and continues is not inside any turn.
@@ -56,10 +56,10 @@ class Turns(Generic[Key]):
         self._call = call
         self._lock = threading.Lock()
         self._taken: dict[Key, Turn[Key]] = {}
-        self._waiting: dict[Turn[Key], None] = {}  # in the order in which they came
+        self._waiting: dict[Turn[Key], None] = {}  # in order of arrival
 
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
-        """Begin the turn of `keys` that ends with `call`, as soon as no other turn has one of them.
+        """Start a turn for `keys`, which ends with `call`, as soon as no other turn holds any of them.
 
         Return None if that took longer than `patience` seconds of real time. `method` is for the error.
 
@@ -98,7 +98,7 @@ class Turns(Generic[Key]):
         return turn
 
     def end(self, turn: Turn[Key]) -> None:
-        """End a turn, so that the next one can begin. A second call does nothing."""
+        """End a turn, so that the next one can start. A second call does nothing."""
         with self._lock:
             for key in turn.keys:
                 if self._taken.get(key) is turn:
@@ -116,13 +116,13 @@ class Turns(Generic[Key]):
             self._end_abandoned()
 
     def _begun(self, turn: Turn[Key]) -> None:
-        """Called when a turn begins. The lock is held."""
+        """Called when a turn starts. The lock is held."""
 
     def _before_free(self, key: Key) -> None:
         """Called before a turn's keys become free. The lock is held. If this call is interrupted, it is repeated."""
 
     def _obstacle(self, turn: Turn[Key]) -> Turn[Key] | None:
-        """Begin `turn`, or return another turn that has to end or begin first."""
+        """Start `turn`, or return another turn that has to end or start first."""
         with self._lock:
             taken = self._taken
             for key in turn.keys:

@@ -1,7 +1,7 @@
 """Waits until another thread or a signal handler says that something may have changed.
 
-Law: a wait ends when it is woken or when its time is up, whatever signal handlers run in the meantime. Each wait with a
-timeout in the runtime and the managers is one of these.
+Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. Each wait
+with a timeout in the runtime and the managers is one of these.
 
 Why it is built like this:
 
@@ -38,5 +38,5 @@ class WakeUp:
             return
 
     def wait(self, seconds: float) -> bool:
-        """Wait until `wake` is called, or until `seconds` are over. Return whether it was called."""
+        """Wait until `wake` is called, or until `seconds` have passed. Return whether it was called."""
         return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))

@@ -1,6 +1,6 @@
 """Background tasks that run until they are stopped, in a thread or on an event loop.
 
-Law: if a background task ends without having been stopped, that is logged, and the task is started again after a pause
+Law: if a background task ends without having been stopped, this is logged, and the task is started again after a pause
 that grows from `FIRST_PAUSE` to `MAX_PAUSE`. A run that lasted longer than `MAX_PAUSE` resets the pause.
 """
 

@@ -1,6 +1,6 @@
 """Directories that other users must not be able to put files into.
 
-Law: every directory in which this library creates sockets or files, or looks for them, follows one rule. It belongs to
+Law: every directory in which this library creates or looks for sockets or files follows the same rule. It belongs to
 the current user or to root, neither its group nor others may write to it, and its path is not a symbolic link. A user
 who may write to it could offer a device plugin of any name, or replace a state file. The socket for commands to a fleet
 is the exception: it may be in any directory, because only its user can connect to it.
@@ -51,9 +51,8 @@ def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
 class KeptDirectory:
     """A directory that is recreated if it is deleted while in use. Thread-safe.
 
-    A renamed directory is not recreated, because it may come back, and then nothing must be in its place. `mode` has
-    the permissions with which it is created, regardless of the umask. `allow_shared` says whether other users may write
-    to it.
+    A renamed directory is not recreated, because it may return, and then nothing must be in its place. `mode` is the
+    permissions it is created with, regardless of the umask. `allow_shared` says whether other users may write to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -135,5 +134,5 @@ def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> s
         return f"it belongs to user id {found.st_uid}, expected {users}: choose another one, {_ALLOW}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky bit does not stop others from adding files
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose another one, {_ALLOW}"
+        return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose a different one, {_ALLOW}"
     return None

@@ -88,7 +88,7 @@ def _explained(problem: str, line: str) -> str:
     if problem == "found character that cannot start any token":
         if "\t" in line[: len(line) - len(line.lstrip())]:
             return f"{problem}: a tab indents this line, but YAML allows only spaces"
-        return f"{problem}: put text that begins with @, ` or % in quotes"
+        return f"{problem}: put text that starts with @, ` or % in quotes"
     return next((f"{problem}: {hint}" for said, hint in _HINTS.items() if problem.startswith(said)), problem)
 
 

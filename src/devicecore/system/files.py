@@ -1,6 +1,6 @@
 """Files that are read up to a maximum size and replaced as a whole.
 
-Law: a file is replaced whole and durably or not at all, even if a call fails or the power is lost.
+Law: a file is replaced completely and durably or not at all, even if a call fails or the power is lost.
 """
 
 import errno
@@ -61,7 +61,7 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, 
     """Read a regular file of at most `max_bytes` bytes. This never waits: pipes and devices are refused.
 
     Only with `follow_links`, `path` may be a symbolic link. Links in its directories are always followed. Raises
-    OSError with a sentence as its `strerror`, and FileNotFoundError if there is no file.
+    OSError with a sentence as its `strerror`, and FileNotFoundError if the file does not exist.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
@@ -130,7 +130,7 @@ class DurableFile:
         self._new = str(self._path.with_name(f".{self._path.name}.{os.getpid()}-{self._number}.new"))
 
     def read(self) -> bytes | None:
-        """Return the file's content. Return None if there is no file."""
+        """Return the file's content. Return None if the file does not exist."""
         self._seen = None
         identity = self._identity()
         try:
@@ -141,7 +141,7 @@ class DurableFile:
         return blob
 
     def current(self) -> bytes | None:
-        """Return the same as `read`, but read the file only if it is not the one last read or written here."""
+        """Return the same as `read`, but read the file only if it is not the one that was last read or written here."""
         identity = self._identity()
         if identity is not None and self._seen is not None and identity == self._seen[0]:
             return self._seen[1]
@@ -180,7 +180,10 @@ class DurableFile:
             return  # its directory is gone
 
     def set_aside(self) -> str | None:
-        """Rename the file to `<name>.corrupt-<when it was written>`. Return that path, or None if there is no file."""
+        """Rename the file to `<name>.corrupt-<when it was written>`.
+
+        Return that path, or None if the file does not exist.
+        """
         try:
             written = _written_at(self._path.lstat().st_mtime)
         except FileNotFoundError:

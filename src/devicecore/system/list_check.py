@@ -1,6 +1,6 @@
-"""Limits for a plugin's list of devices, however it arrives.
+"""Limits for a plugin's device list, no matter how it arrives.
 
-Law: a list that passes leaves room in the checkpoint for the lists of other plugins.
+Law: a list that passes leaves space in the checkpoint for other plugins' lists.
 """
 
 import logging
@@ -93,7 +93,7 @@ class ListCheck:
             self._warn(f"has {what}, against the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
-        """Reject a list that would leave other plugins too little room in the checkpoint."""
+        """Reject a list that would leave other plugins too little space in the checkpoint."""
         # In JSON, an escaped character has six bytes, so most lists need not be rendered for this.
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))

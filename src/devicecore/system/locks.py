@@ -1,7 +1,7 @@
 """Locks by name, which the threads of all processes share through one file.
 
-Law: threads of one process get a lock in the order in which they asked for it. A lock is free as soon as its process
-has ended, however it ended, and leaves nothing behind.
+Law: threads of one process get a lock in the order in which they requested it. A lock is free as soon as its process
+has ended, no matter how, and leaves nothing behind.
 """
 
 import fcntl

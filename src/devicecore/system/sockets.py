@@ -32,7 +32,7 @@ class SocketIdentity(NamedTuple):
 
 
 def socket_identity(path: str) -> SocketIdentity | None:
-    """Return the identity of the socket at `path`. Return None if there is no file, or one that is not a socket."""
+    """Return the identity of the socket at `path`. Return None if there is no file or if it is not a socket."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):  # the ValueError is raised if the path has a NUL
@@ -96,7 +96,7 @@ class OwnedSocket:
 
     @contextmanager
     def binding(self) -> Iterator[str]:
-        """Yield a private path at which to bind the socket; at the end of the block it replaces what is at `path`.
+        """Yield a private path at which to bind the socket; at the end of the block, it replaces anything at `path`.
 
         If the block raises, nothing is changed. A call while an older socket of ours is at `path` replaces it. Raises
         SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
@@ -143,7 +143,7 @@ class OwnedSocket:
     def is_gone(self) -> bool:
         """Check, and return whether the socket was missing in this check and the last, so that it must be served again.
 
-        One check is not enough: the path has no socket for a moment while a kubelet takes over the directory.
+        One check is not enough: the path briefly has no socket while a kubelet takes over the directory.
         """
         self._looks_without = self._looks_without + 1 if self.look() is SocketState.MISSING else 0
         return self._looks_without > 1

@@ -3,8 +3,8 @@
 Law: without an entry in its script, a faulty adapter changes nothing. An entry changes only the calls that it names.
 Time passes on a `ManualClock` only; nothing here waits except a `Gate`, which the test opens.
 
-A fault is called in place of the adapter, with the `Call`, and answers it. Faults can be combined: the first is called
-in place of the others. Any function that takes a `Call` is a fault.
+A fault is called in place of the adapter, with the `Call`, and responds to it. Faults can be combined: the first is
+called in place of the others. Any function that takes a `Call` is a fault.
 """
 
 import threading
@@ -138,7 +138,7 @@ class Call:
     def answer_with(self, faults: Sequence["Fault"]) -> Answer:
         """Answer with `faults`. The first one is called.
 
-        If it proceeds, the next one is called, and finally the adapter.
+        If it proceeds, the next fault is called, and finally the adapter.
         """
         if not faults:
             return self.proceed()
@@ -204,7 +204,7 @@ class Script:
 
 
 def _check_method(method: str) -> None:
-    """Refuse a name that no call will ever have. Adapters of others may have names that are unknown here."""
+    """Refuse a name that no call will ever have. Third-party adapters may have names that are unknown here."""
     for known in (ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER, LIST_AND_WATCH, *_PORTS, *_EVENTS):
         if method != known and method.replace("_", "").casefold() == known.replace("_", "").casefold():
             raise ValueError(expected("Script", f"the name of a call, such as {known!r}", method))
@@ -226,7 +226,7 @@ class Fails:
 
 @frozen
 class FailsAfterwards:
-    """The call fails, although the adapter did what was asked."""
+    """The call fails although the adapter did what was requested."""
 
     cause: str = "Input/output error"
 
@@ -241,19 +241,19 @@ class NeverAnswers:
     """The adapter is not called, and the caller's timeout expires."""
 
     def __call__(self, call: Call) -> NoReturn:
-        """Let the timeout pass, then fail."""
+        """Wait for the timeout to pass, then fail."""
         call.clock.advance(call.timeout)
         call.fail(_DEADLINE_EXCEEDED)
 
 
 @frozen
 class AnswersLate:
-    """The adapter does what was asked, but answers `by` seconds after the caller's timeout."""
+    """The adapter does what was requested, but responds `by` seconds after the caller's timeout."""
 
     by: float = 1.0
 
     def __call__(self, call: Call) -> NoReturn:
-        """Proceed, let the timeout and `by` seconds pass, then fail."""
+        """Proceed, wait for the timeout and `by` more seconds to pass, then fail."""
         call.proceed()
         call.clock.advance(call.timeout + self.by)
         call.fail(_DEADLINE_EXCEEDED)
@@ -261,12 +261,12 @@ class AnswersLate:
 
 @frozen
 class TakesTime:
-    """The answer takes `seconds` and is always returned, as by an adapter without timeouts, such as memory."""
+    """The response takes `seconds` and is always returned, as with an in-memory adapter, which has no timeouts."""
 
     seconds: float
 
     def __call__(self, call: Call) -> Answer:
-        """Proceed, and let `seconds` pass."""
+        """Proceed, and wait for `seconds` to pass."""
         answer = call.proceed()
         call.clock.advance(self.seconds)
         return answer
@@ -298,7 +298,7 @@ class Gate:
 
     Args:
         timeout: seconds of real time after which a waiting call raises `TimeoutError`, so that no test hangs.
-        after: suspend the call after the adapter was called, not before.
+        after: suspend the call after the adapter is called instead of before.
     """
 
     def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:
@@ -308,7 +308,7 @@ class Gate:
         self._after = after
 
     def release(self) -> None:
-        """Let the suspended call and all later calls continue."""
+        """Resume the suspended call, and let all later calls pass."""
         self._released.set()
 
     def wait(self) -> None:

@@ -1,6 +1,6 @@
-"""Runs an action at each place where Python may raise an interrupt (Ctrl-C), one place after another.
+"""Runs an action at each point where Python may raise an interrupt (Ctrl-C), one point after another.
 
-Law: a place is where Python handles signals: after a call, at the start of a function, and when a loop begins again.
+Law: a point is where Python handles signals: after a call, at the start of a function, and when a loop iterates.
 So an interrupt may come between a call and the assignment of its result.
 """
 

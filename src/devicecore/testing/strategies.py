@@ -104,7 +104,7 @@ def invalid_resource_names() -> st.SearchStrategy[str]:
 
 
 def _inside_out(end: str, inside: str) -> str:
-    """Return `inside` between two characters that a name may begin and end with."""
+    """Return `inside` between two characters that a name may start and end with."""
     return f"{end}{inside}{end}" if inside else end
 
 
@@ -257,7 +257,7 @@ _CONTAINERS = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
 _RESOURCES = st.sampled_from(RESOURCES)
 _FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # the fate of a reservation
 _NODES = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
-# Allocations as in a checkpoint, independent of each other: two of them may have the same device.
+# Allocations as in a checkpoint, independent of each other: two of them may hold the same device.
 _ALLOCATIONS = st.lists(
     st.builds(
         Allocation,
@@ -275,7 +275,7 @@ _SIMPLE_LISTS = device_lists(ids=device_ids(awkward=False))
 def ledgers(draw: st.DrawFn, *, shared_by_error: bool = False) -> Ledger:
     """Ledgers in which containers of `PODS` hold simple devices of `RESOURCES`, reserved or allocated.
 
-    With `shared_by_error`, a ledger begins as a checkpoint in which two pods may have the same device.
+    With `shared_by_error`, a ledger starts as a checkpoint in which two pods may hold the same device.
     """
     ledger = Ledger.of(draw(_ALLOCATIONS)) if shared_by_error else Ledger()
     for _ in range(draw(st.integers(0, _MAX_STEPS))):

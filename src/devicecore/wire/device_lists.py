@@ -3,7 +3,8 @@
 Law: a list is read as protobuf would read it. If a list has anything unusual in it, protobuf reads it.
 
 Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
-to read it only once. Most of a list is the same as in the plugin's previous list, and is not read again.
+to read it only once. Most of a list is usually the same as in the plugin's previous list, and that part is not read
+again.
 """
 
 import math
@@ -36,7 +37,7 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    The beginning and the end that a list shares with the previous one are taken from there, portion by portion, because
+    The start and end that a list shares with the previous one are taken from there, block by block, because
     the end of a device is only known once everything before it has been read.
     """
 
@@ -140,7 +141,7 @@ def _portions(data: bytes) -> list[_Portion]:
 
 
 def _span(head: bytes) -> tuple[int, int]:
-    """Return the number of bytes from the beginning of `head` to the end of the id, and to the end of the device.
+    """Return the number of bytes from the start of `head` to the end of the id, and to the end of the device.
 
     Raises ValueError if it is not a device, or too long for this.
     """

@@ -52,7 +52,7 @@ def test_the_laws_hold_with_another_action_beside_every_call(name: str) -> None:
     actions = SCENARIOS[name]
     cases = product([(number, call) for number, call, port in places(actions) if port != "disk"], BESIDE)
     for (number, call), action in share(list(cases), of=5):
-        if action[1:] != actions[number][1:]:  # a kubelet prepares and releases one pod one after another
+        if action[1:] != actions[number][1:]:  # a kubelet prepares and releases a given pod one step at a time
             run(actions, {number: [Fault(call, "beside", action)]})
 
 

@@ -1,7 +1,7 @@
 """Removes one protection at a time, and shows that the world notices.
 
-Many of the mutations are what a kubelet does, or what a developer might write who does not know the reasons for the
-code.
+Many of the mutations are what a kubelet does, or what a developer who does not know the reasons for the code might
+write.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
     save = SavedClaims.save
 
     def saving(self: SavedClaims, run_: Anything, what: str, change: Anything) -> Anything:
-        store = self._saved._store  # noqa: SLF001 - what is mutated is inside
+        store = self._saved._store  # noqa: SLF001 - the mutated part is private
 
         class Forgiving:
             def save(self, blob: bytes) -> None:
@@ -91,7 +91,7 @@ def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
 
 @breaks("M8 a failed check changes nothing", "two pods of one claim")
 def pods_are_entered_before_all_claims_are_checked(patch: Patch) -> None:
-    checked = Preparation._checked  # noqa: SLF001 - what is taken out is inside
+    checked = Preparation._checked  # noqa: SLF001 - the removed part is private
 
     def entering(self: Preparation, pod: Pod) -> Anything:
         saved, source = self._saved, self._source
@@ -136,7 +136,7 @@ def answers_are_appended_within_one_run(patch: Patch) -> None:
 
 @breaks("has two calls at once", "two pods of one claim")
 def nobody_waits_for_a_turn(patch: Patch) -> None:
-    """Two pods of one claim that start together both call the driver, as in a kubelet."""
+    """Two pods that share a claim and start together both call the driver, as in a kubelet."""
 
     def at_once(_self: Anything, _keys: Anything, call: Anything, *_: Anything) -> Turn[Any]:
         return Turn((), call)
@@ -192,7 +192,7 @@ def a_container_gets_the_devices_of_one_driver(patch: Patch) -> None:
 
 @breaks("M11 nothing is prepared after a restart", "a restart between")
 def what_was_prepared_before_a_restart_counts_after_it(patch: Patch) -> None:
-    read = SavedClaims._read  # noqa: SLF001 - what is mutated is inside
+    read = SavedClaims._read  # noqa: SLF001 - the mutated part is private
 
     def reading(self: SavedClaims, run_: Anything) -> Anything:
         cache, restored = read(self, run_)
@@ -213,7 +213,7 @@ def the_claims_are_locked_while_a_driver_is_called(patch: Patch) -> None:
         return start(self, run_)
 
     def asking(self: MemoryDriverTransport, instance: Anything, claims: Anything) -> Anything:
-        with managers[0]._saved._lock:  # noqa: SLF001 - what is mutated is inside
+        with managers[0]._saved._lock:  # noqa: SLF001 - the mutated part is private
             return ask(self, instance, claims)
 
     patch.setattr(SavedClaims, "begin", starting)
@@ -307,11 +307,11 @@ def failures_are_counted_as_successes(patch: Patch) -> None:
     patch.setattr(measure, lambda self, name, seconds, *, failed: self.operations.append((name, seconds, not failed)))
 
 
-# --- looking for them -------------------------------------------------------------------------------------------------
+# --- finding them -------------------------------------------------------------------------------------------------
 
 
 def plays(scenario: str) -> Iterator[Callable[[], object]]:
-    """A scenario without a fault, with each fault, and with each action next to it."""
+    """A scenario without a fault, with each fault, and with each action alongside it."""
     actions = SCENARIOS[scenario]
     yield lambda: run(actions, {})
     found = list(places(actions))
@@ -346,7 +346,7 @@ def test_a_protection_that_is_taken_out_is_missed(
 
 
 # --- drivers and their health -----------------------------------------------------------------------------------------
-# Time stands still in the world of the scenarios, so named tests check these.
+# Time does not advance in the scenarios, so named tests check these.
 
 
 @fails(unit.test_slices_are_deleted_30_seconds_after_the_last_connection)
@@ -364,7 +364,7 @@ def slices_are_deleted_at_once(patch: Patch) -> None:
 @fails(unit.test_slices_of_a_driver_that_is_back_within_30_seconds_stay)
 def a_deletion_is_not_called_off(patch: Patch) -> None:
     """M12: a driver that returns within 30 seconds would lose its slices."""
-    with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
+    with_wipe = drivers._with_wipe  # noqa: SLF001 - the mutated part is private
 
     def keeping(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
         after = with_wipe(registry, driver, now)
@@ -376,7 +376,7 @@ def a_deletion_is_not_called_off(patch: Patch) -> None:
 @fails(unit.test_a_driver_that_goes_step_by_step_puts_no_deletion_off)
 def each_event_puts_a_deletion_off(patch: Patch) -> None:
     """M12: the slices of a driver that disconnects step by step would stay longer than 30 seconds."""
-    with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
+    with_wipe = drivers._with_wipe  # noqa: SLF001 - the mutated part is private
     patch.setattr(drivers, "_with_wipe", lambda registry, driver, now: with_wipe(registry.wiped(driver), driver, now))
 
 
@@ -434,7 +434,7 @@ def a_report_does_not_count_at_its_limit(patch: Patch) -> None:
     patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated >= self.limit)
 
 
-@fails(unit.test_health_survives_a_restart_and_a_bad_file_is_no_health)
+@fails(unit.test_health_survives_a_restart_and_a_bad_file_means_no_health)
 def each_report_has_the_default_limit(patch: Patch) -> None:
     """M15."""
     patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated > DEFAULT_LIMIT)
@@ -456,7 +456,7 @@ def health_goes_when_any_stream_ends(patch: Patch) -> None:
     patch.setattr("devicecore.dra_manager.manager.has_stopped_reporting", stopped)
 
 
-@fails(unit.test_health_survives_a_restart_and_a_bad_file_is_no_health)
+@fails(unit.test_health_survives_a_restart_and_a_bad_file_means_no_health)
 def health_is_not_saved(patch: Patch) -> None:
     """M15."""
     patch.setattr(HealthRecord, "_save", lambda _self: None)

@@ -1,4 +1,4 @@
-"""A node with claims, drivers, an API server and a disk, on which anything may fail at any call.
+"""A node with claims, drivers, an API server and a disk, where any call may fail.
 
 The world plays actions on a `DraManager`. Before an action, one fault may be armed at one of the calls that the action
 makes to a port. After each action, and inside each call of a driver, the laws are checked; violations are recorded in
@@ -72,7 +72,7 @@ class Fault:
 
 
 Action = tuple[str, ...]
-"""What to do, and to which pod, claim or driver."""
+"""An action, and the pod, claim or driver it affects."""
 
 DRIVER_FAULTS = (
     "error",
@@ -225,7 +225,7 @@ class Driver(DraDriver):
 
 
 def pod_of(name: str) -> Pod:
-    """A pod whose one container names all its claims."""
+    """Return a pod whose one container names all its claims."""
     claims = tuple(PodClaim(claim, claim) for claim in PODS[name])
     container = Container("main", claims=[ContainerClaim(claim) for claim in PODS[name]])
     return Pod(PodUid(name), name=name, claims=claims, containers=(container,))
@@ -236,7 +236,7 @@ class World:
 
     def __init__(self) -> None:
         self.broken: list[str] = []
-        self.calls: list[str] = []  # the kinds of the calls of the action in progress
+        self.calls: list[str] = []  # the kinds of calls made by the action in progress
         self.saves = 0
         self.faults: list[Fault] = []
         self.disk = Disk(self)
@@ -304,7 +304,7 @@ class World:
                 self._act(action)
             except _FailedError:
                 pass  # as it may
-            except BaseException as error:  # noqa: BLE001 - it is noted where it is seen
+            except BaseException as error:  # noqa: BLE001 - it is recorded where it is caught
                 self.broken.append(f"{action} next to another action raised {error!r}")
             finally:
                 settled.set()
@@ -425,7 +425,7 @@ class World:
         return ClaimCache() if self.disk.blob is None else _cache_in(self.disk.blob)
 
     def check_prepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """Check M2, M6, M7 and M17, which hold whenever a driver is asked to prepare."""
+        """Check M2, M6, M7 and M17, which hold whenever a driver is called to prepare."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
@@ -438,7 +438,7 @@ class World:
                 self.broken.append(f"M6 calls only with cause: {known} is prepared")
 
     def check_unprepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """Check M3, M6, M7 and M17, which hold whenever a driver is asked to release."""
+        """Check M3, M6, M7 and M17, which hold whenever a driver is called to release."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
@@ -452,7 +452,7 @@ class World:
                 self.broken.append(f"a claim is released while {users} use it: {ref}")
 
     def _check_locks(self) -> None:
-        """M17: while a driver is called, its call holds no lock. Another thread may hold one for a moment."""
+        """M17: while a driver is being called, the call holds no lock. Another thread may hold one briefly."""
         manager: Any = self.manager
         for lock in (manager._saved._saved._lock, manager._saved._state._lock, manager._drivers._state._lock):  # noqa: SLF001 - whose lock it is, no port tells
             if not lock.acquire(timeout=_HELD):
@@ -517,7 +517,7 @@ class _FailedError(Exception):
 
 @lru_cache(maxsize=16)
 def _cache_in(blob: bytes) -> ClaimCache:
-    """Decode a file once, because the laws look at it several times in each action."""
+    """Decode a file once, because the laws read it several times in each action."""
     return decode(blob).cache
 
 

@@ -28,7 +28,7 @@ def begin(turns: AdmissionTurns, pod: PodUid, call: OpenCall) -> Turn[PodUid]:
 
 
 def abandon(turns: AdmissionTurns, pod: PodUid = A) -> Turn[PodUid]:
-    """Begin a turn and return without ending it, like a call that is interrupted at the wrong moment."""
+    """Start a turn and return without ending it, like a call that is interrupted at the wrong time."""
     return begin(turns, pod, OpenCall())
 
 
@@ -39,7 +39,7 @@ def with_a_reservation() -> CurrentState[NodeState]:
     return state
 
 
-def test_the_end_of_a_turn_gives_back_what_was_reserved() -> None:
+def test_the_end_of_a_turn_releases_reservations() -> None:
     state = with_a_reservation()
     turns = AdmissionTurns(state)
     turn = begin(turns, A, OpenCall())
@@ -60,7 +60,7 @@ def test_an_abandoned_turn_of_any_thread_is_ended_on_request() -> None:
     assert turns.admitting() == {B}
 
 
-def test_a_pod_whose_admission_begins_and_ends_meanwhile_is_seen() -> None:
+def test_a_pod_whose_admission_starts_and_ends_meanwhile_is_seen() -> None:
     turns = AdmissionTurns(CurrentState(NodeState()))
     admitting = turns.admitting()
     turns.end(begin(turns, A, OpenCall()))
@@ -113,7 +113,7 @@ def test_a_call_that_frees_devices_ends_abandoned_admissions(call: Callable[[Dev
 
 
 def test_a_container_has_run_if_it_or_a_later_one_runs() -> None:
-    """An earlier one means nothing, because it may be one that does not end."""
+    """An earlier list means nothing, because it may be one that never ends."""
     first, second, main = (Container(name) for name in ("first", "second", "main"))
     pod = Pod(A, init_containers=(first, second), containers=(main,))
     found = {}

@@ -20,7 +20,7 @@ class Store(MemoryStore):
 
     @contextmanager
     def failing(self, error: BaseException) -> Iterator[None]:
-        """Let each save raise `error`."""
+        """Make each save raise `error`."""
 
         def fail() -> None:
             raise error

@@ -52,7 +52,7 @@ def test_a_change_that_belongs_to_a_former_run_is_refused() -> None:
     assert state.replace(knowing_gpus, run=second)[1].knows(GPU)
 
 
-def test_a_run_that_was_stopped_before_it_began_does_not_begin() -> None:
+def test_a_run_that_was_stopped_before_it_started_does_not_start() -> None:
     state, run = CurrentState(NodeState()), Run()
     run.is_stopped = True
     state.end()
@@ -133,7 +133,7 @@ def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
     assert not state._waiting  # noqa: SLF001 - else each wait would make all later changes slower
 
 
-def test_a_wait_that_is_interrupted_at_any_place_leaves_nobody_waiting() -> None:
+def test_a_wait_interrupted_anywhere_leaves_no_thread_waiting() -> None:
     """A leftover waiter would be woken at each change, forever."""
     at, is_interrupted = 0, True
     while is_interrupted:

@@ -22,7 +22,7 @@ UNENCODABLE = ResourceName("example.com/\ud800")
 
 
 class Interrupted(CurrentState[NodeState]):
-    """A state in which the `interrupts`-th replacement from now is interrupted as soon as it is made; 0 for none."""
+    """A state in which the `interrupts`-th replacement from now is interrupted as soon as it happens; 0 for none."""
 
     interrupts = 0
 
@@ -52,7 +52,7 @@ class Bench:
         return self.saver.commit(self.run, adding(name)) in self.store.resources()
 
     def wait_together(self, names: Sequence[ResourceName], then: Callable[[], object]) -> list[Future[bool]]:
-        """Commit all `names` in threads that wait until one more save has ended; call `then` before its end."""
+        """Commit all `names` from threads that block until one more save finishes, and call `then` before it does."""
         saving, go_on = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -104,7 +104,7 @@ def test_a_change_that_cannot_be_saved_fails_no_commit_but_its_own() -> None:
     bench.saver.end()
 
 
-def test_a_stop_fails_the_commits_that_wait_or_comes_after_them() -> None:
+def test_a_stop_fails_waiting_commits_or_comes_after_them() -> None:
     bench = Bench()
     stop = threading.Thread(target=bench.saver.end)
     answers = bench.wait_together(NAMES, then=stop.start)

@@ -53,7 +53,7 @@ def test_threads_that_wait_do_one_thing_after_another_and_end() -> None:
         in_time(threading.get_ident, 60, threads.begin)
 
 
-def test_work_that_does_not_end_keeps_nobody_waiting() -> None:
+def test_work_that_never_ends_keeps_no_caller_waiting() -> None:
     before, threads, end = native_threads(), WaitingThreads(), threading.Event()
     ended: list[bool] = []
     for _ in range(3):

@@ -21,7 +21,7 @@ def test_an_observer_that_raises_is_logged_and_the_others_are_notified(caplog: p
     assert "failed on Something" in caplog.text
 
 
-def test_without_observers_no_notification_is_made() -> None:
+def test_without_observers_no_notification_is_created() -> None:
     def made() -> Any:  # noqa: ANN401 - as above
         raise AssertionError
 

@@ -49,7 +49,7 @@ def a_thread_that_was_interrupted_counts_as_inside_its_turn(patch: Patch) -> Non
 
 @fails(turns.test_a_call_for_two_keys_is_not_overtaken_by_calls_for_one_of_them)
 def waiting_calls_are_served_in_any_order(patch: Patch) -> None:
-    obstacle = Turns._obstacle  # noqa: SLF001 - what is mutated is inside
+    obstacle = Turns._obstacle  # noqa: SLF001 - the mutated part is private
 
     def hasty(self: Untyped, turn: Untyped) -> Untyped:
         waiting, self._waiting = self._waiting, {}
@@ -77,7 +77,7 @@ def keys_are_taken_one_by_one(patch: Patch) -> None:
 
 @fails(saved.test_a_commit_saves_first_and_then_replaces_the_state)
 def a_value_is_current_before_it_is_saved(patch: Patch) -> None:
-    save = SavedState._write  # noqa: SLF001 - what is mutated is inside
+    save = SavedState._write  # noqa: SLF001 - the mutated part is private
 
     def late(self: Untyped, value: Untyped, call: OpenCall) -> None:
         self._state.value = value
@@ -148,7 +148,7 @@ def runs_are_not_distinguished(patch: Patch) -> None:
     patch.setattr(CurrentState, "replace", lambda self, change, **_: replace(self, change))
 
 
-@fails(states.test_a_run_that_was_stopped_before_it_began_does_not_begin)
+@fails(states.test_a_run_that_was_stopped_before_it_started_does_not_start)
 def a_stopped_run_begins(patch: Patch) -> None:
     def begin(self: Untyped, run: Untyped, value: Untyped) -> None:
         self.run, self.value = run, value
@@ -190,7 +190,7 @@ def a_start_inside_a_start_waits_for_it(patch: Patch) -> None:
 
 @fails(lanes.test_jobs_that_need_the_same_thing_never_run_at_once)
 def jobs_that_need_the_same_thing_run_at_once(patch: Patch) -> None:
-    following = JobLanes._next  # noqa: SLF001 - what is mutated is inside
+    following = JobLanes._next  # noqa: SLF001 - the mutated part is private
 
     def careless(self: Untyped) -> Untyped:
         self._busy = set()
@@ -209,7 +209,7 @@ def all_jobs_run_in_one_thread(patch: Patch) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(("take_away", "test"), fails, ids=fails.names)
-def test_a_guarantee_that_is_taken_away_is_missed(
+def test_removing_a_guarantee_makes_a_test_fail(
     take_away: Callable[[Patch], None], test: Callable[[], None], monkeypatch: Patch
 ) -> None:
     test()

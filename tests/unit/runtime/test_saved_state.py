@@ -155,7 +155,7 @@ def test_what_could_not_be_saved_is_saved_by_the_end_of_the_run() -> None:
     assert bench.store.resources() == {"example.com/gpu"}
 
 
-def test_a_store_with_a_mistake_is_logged_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_with_a_bug_is_logged_and_called_again(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     with bench.store.failing(ZeroDivisionError()):
         bench.know()

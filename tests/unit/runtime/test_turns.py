@@ -15,7 +15,7 @@ INSIDE = "a call for the same thing"
 
 
 def begin(turns: Turns[str], *keys: str, patience: float = LIMIT) -> Turn[str] | None:
-    """Begin a turn and return without ending it, like a call that is interrupted at the wrong moment."""
+    """Start a turn and return without ending it, like a call that is interrupted at the wrong time."""
     return turns.begin(keys, OpenCall(), patience, "a call")
 
 
@@ -46,7 +46,7 @@ class Holder:
 
 
 def waiting(turns: Turns[str], *keys: str) -> Holder:
-    """A holder that waits for its turn."""
+    """Return a holder that waits for its turn."""
     before = len(turns._waiting)  # noqa: SLF001 - no event says that a thread waits
     holder = Holder(turns, *keys)
     while len(turns._waiting) == before:  # noqa: SLF001 - as above
@@ -119,7 +119,7 @@ def test_an_abandoned_turn_is_ended_by_the_next_call(where: str) -> None:
         else:
             assert begin(turns, "b") is not None
             return
-    assert {*turns._taken} <= {"c"}  # noqa: SLF001 - what the test is about
+    assert {*turns._taken} <= {"c"}  # noqa: SLF001 - this is what is being tested
 
 
 def test_a_turn_that_is_ended_twice_ends_no_other() -> None:
@@ -145,7 +145,7 @@ class SlowKey(str):
 
 
 def test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken() -> None:
-    """The next call gets the keys at once, whether it comes in the same thread or in another one."""
+    """The next call gets the keys at once, whether it is made in the same thread or in a different one."""
     at, is_interrupted = 0, True
     keys: tuple[str, ...] = SlowKey("a"), SlowKey("b")
     while is_interrupted:

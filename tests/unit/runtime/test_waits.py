@@ -1,4 +1,4 @@
-"""Every wait ends at its deadline or when it is woken, whatever signal handlers and other threads do."""
+"""Every wait ends at its deadline or when it is woken, no matter what signal handlers and other threads do."""
 
 import signal
 import threading

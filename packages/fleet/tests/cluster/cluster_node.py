@@ -75,7 +75,7 @@ class ClusterNode:
         raise AssertionError
 
     def wall(self) -> datetime:
-        """The time, which a test can set forward."""
+        """Return the time, which a test can set forward."""
         return datetime.now(UTC) + self.later
 
     def __enter__(self) -> Self:

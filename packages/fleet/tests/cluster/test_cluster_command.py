@@ -56,7 +56,7 @@ class Command:
         self.process.wait()
 
     def held(self) -> dict[str, list[str]]:
-        """The devices of each pod in the checkpoint, by the UID of the pod."""
+        """Return each pod's devices in the checkpoint, by pod UID."""
         data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
         held = {one.pod_uid: (one.device_ids or {}).values() for one in data.entries or ()}
         return {pod: sorted(id_ for ids in by_numa for id_ in ids or ()) for pod, by_numa in held.items()}
@@ -207,7 +207,7 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
             RegisteredNode(NodeDescription(name, {"cpu": "2"}), writer).tick()
             server.wait_for(lambda: sum(one.path.endswith(name) for one in server.requests) > 2)  # noqa: B023 - called now
             passed.append(40.0)
-        # The permission may be granted any moment, so it is reported only after ten seconds. A message that the clock
+        # The permission may be granted at any time, so it is reported only after ten seconds. A message that the clock
         # is 40 s ahead may be logged, too.
         server.wait_for(lambda: errors(caplog))
     for line, said in zip(lines, errors(caplog), strict=True):
@@ -218,7 +218,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
 
 
-def test_only_an_api_server_says_that_there_is_no_node(tmp_path: Path) -> None:
+def test_only_an_api_server_can_say_that_there_is_no_node(tmp_path: Path) -> None:
     with LocalApiServer() as server, KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig"))) as requests:
         assert requests.find(NODES, NODE) is requests.find(LEASES, NODE, "kube-node-lease") is None
         page = Answer(404, "404 page not found")
@@ -258,7 +258,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Let one of them tick, and send its requests."""
+        """Make one of them tick, and send its requests."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]
@@ -290,7 +290,7 @@ def test_a_second_process_of_one_name_is_refused_when_the_first_renews_its_lease
         assert two.tick(0).is_ours
 
 
-def test_a_second_process_takes_a_lease_over_that_nobody_renews_and_the_first_gives_way(
+def test_a_second_process_takes_over_an_expired_lease_and_the_first_gives_way(
     server: LocalApiServer, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:

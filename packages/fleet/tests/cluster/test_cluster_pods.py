@@ -140,7 +140,7 @@ def test_a_pod_in_a_final_phase_is_never_admitted(node: ClusterNode) -> None:
     bound(node, a_pod("a", 4), over="Failed", a="Running")
 
 
-def test_a_pod_made_anew_under_its_name_is_another_pod(node: ClusterNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pod_recreated_under_its_name_is_a_different_pod(node: ClusterNode, caplog: pytest.LogCaptureFixture) -> None:
     bound(node, a_pod("a", 4), a="Running")
     node.server.inject(Answer(500, {"message": "away"}), verb="watch", times=None)
     node.server.cut_watches()
@@ -252,7 +252,7 @@ def test_a_pod_that_is_active_for_too_long_fails_as_on_a_kubelet(node: ClusterNo
     assert node.held() == {}
 
 
-# --- a kubelet's checks besides devices ------------------------------------------------------------------------------
+# --- a kubelet's checks other than devices --------------------------------------------------------------------------
 
 
 def asking(name: str, gpus: int = 0, **spec: object) -> Json:
@@ -350,7 +350,7 @@ def _main(node: ClusterNode, pod: str) -> Json:
     return dict(main)
 
 
-def test_a_pod_that_does_not_fit_the_node_is_refused_as_by_a_kubelet(server: LocalApiServer, tmp_path: Path) -> None:
+def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: LocalApiServer, tmp_path: Path) -> None:
     """The messages about cpu and memory are a kubelet's. test_words.py has a recorded message about a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
@@ -513,7 +513,7 @@ def test_a_line_separator_in_a_text_does_not_end_an_event(node: ClusterNode) -> 
     node.run_until(lambda: [one for one in node.pods.objects if one["metadata"]["uid"] == "u"])
 
 
-def test_after_an_event_that_cannot_be_read_the_pods_are_listed_anew(node: ClusterNode) -> None:
+def test_after_an_unreadable_event_the_pods_are_listed_again(node: ClusterNode) -> None:
     bound(node, a_pod("a", 1), a="Running")
     asked = len(node.server.requests)
     node.server.inject(Chunks([b'{"type": "ADDED"\n']), verb="watch")
@@ -527,7 +527,7 @@ def test_after_an_event_that_cannot_be_read_the_pods_are_listed_anew(node: Clust
     assert limits() == ["500", "250"]  # the first page was too large
 
 
-def test_while_the_server_is_away_nothing_is_released(node: ClusterNode, tmp_path: Path) -> None:
+def test_while_the_server_is_down_nothing_is_released(node: ClusterNode, tmp_path: Path) -> None:
     node.bind(a_pod("a", 2), a_pod("ends", 1, run_for="0.5s"))
     node.run_until(lambda: node.phases() == {"a": "Running", "ends": "Running"})
     node.server.stop()
@@ -562,7 +562,7 @@ def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
 
 @pytest.mark.parametrize("answered", range(1, 24, 3))
 def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, tmp_path: Path, answered: int) -> None:
-    """The node ends once the server has answered this many requests, and another node continues with its checkpoint."""
+    """The node ends once the server has answered this many requests, and a new node continues with its checkpoint."""
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
         start = len(server.requests)
@@ -616,8 +616,8 @@ def test_after_a_kill_a_pod_keeps_its_devices_before_its_plugin_is_back(server: 
     again.engine.stop()
 
 
-def test_a_watch_that_is_refused_again_and_again_lists_anew(node: ClusterNode) -> None:
-    """A server, or a proxy in front of it, may refuse the version that the watch asks for with any status."""
+def test_a_watch_that_keeps_being_refused_lists_again(node: ClusterNode) -> None:
+    """A server, or a proxy in front of it, may refuse the version that the watch requests, with any status."""
 
     def asked() -> str:
         return " ".join(one.verb for one in node.server.requests if one.verb in ("list", "watch"))

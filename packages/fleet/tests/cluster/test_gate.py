@@ -1,4 +1,4 @@
-"""Which requests and events pass a node's gate, and in which order."""
+"""Which requests and events pass a node's gate, and in what order."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +84,7 @@ def test_a_job_that_waited_is_not_handed_on_after_a_newer_one(requests: KubeApiR
     assert ran == ["newer"]
 
 
-def test_a_job_that_was_handed_on_before_the_node_began_anew_does_not_run(requests: KubeApiRequests) -> None:
+def test_a_job_handed_over_before_the_node_was_recreated_does_not_run(requests: KubeApiRequests) -> None:
     jobs, ran = Jobs(), list[str]()
 
     def job(what: str, _: KubeApiRequests) -> None:
@@ -137,7 +137,7 @@ def test_a_list_that_failed_is_waited_for(requests: KubeApiRequests) -> None:
     assert receiver.told == ["listed a", "ADDED b"]
 
 
-def test_a_list_of_the_watch_replaces_one_that_is_made_meanwhile() -> None:
+def test_the_watchs_list_replaces_one_made_meanwhile() -> None:
     receiver = Receiver()
     gate = NodeGate(Jobs(), None, lambda: receiver)
 

@@ -33,7 +33,7 @@ DEFINITION = {
 
 
 def devices(unhealthy: str = "") -> list[Device]:
-    """Two devices on each of two NUMA nodes, one on both, and one on none."""
+    """Return two devices on each of two NUMA nodes, one on both, and one on none."""
     places = {"a0": (0,), "a1": (0,), "b0": (1,), "b1": (1,), "both": (0, 1), "free": ()}
     return [
         Device(DeviceId(id_), Health.UNHEALTHY if id_ == unhealthy else Health.HEALTHY, tuple(map(NumaNode, places)))

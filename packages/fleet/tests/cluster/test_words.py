@@ -161,11 +161,11 @@ def changed(pod: Json, facts: PodFacts, now: datetime) -> Json:
 
 
 @pytest.mark.parametrize(("name", "bodies"), chains(), ids=[name for name, _ in chains()])
-def test_the_status_of_a_pod_is_patched_as_by_a_kubelet(name: str, bodies: list[Json]) -> None:
+def test_a_pods_status_is_patched_as_a_kubelet_patches_it(name: str, bodies: list[Json]) -> None:
     pod = new_pod(name, bodies[0]["status"])
     pod["metadata"]["uid"] = bodies[0]["metadata"]["uid"]
     real, now = pod, NOW
-    if name == "p1":  # the recording begins when its container runs
+    if name == "p1":  # the recording starts when the container runs
         pod = real = changed(pod, PodFacts("Pending", NOW, has_sandbox=True), NOW)
     for body in bodies:
         sent = body["status"]
@@ -188,7 +188,7 @@ def test_the_status_of_a_pod_is_patched_as_by_a_kubelet(name: str, bodies: list[
         assert status_patch(pod, pod_status(pod, facts_of(real["status"])), NOW) is None, "nothing is sent twice"
 
 
-def test_a_pod_is_refused_for_a_device_as_by_a_kubelet() -> None:
+def test_a_pod_is_refused_for_a_device_as_a_kubelet_refuses_it() -> None:
     """The Node shows fewer devices than are allocated, and an earlier pod has requested more than the Node has."""
     gpus = {"limits": {"acme.io/gpu": "4"}, "requests": {"acme.io/gpu": "4"}}
     pod, before = new_pod("c2", {"resources": gpus}), new_pod("c1", {"resources": {"requests": {"acme.io/gpu": "3"}}})
@@ -204,7 +204,7 @@ def test_a_pod_is_refused_for_a_device_as_by_a_kubelet() -> None:
     assert room.refusal(PodUid("c2"), pod, node, {"acme.io/gpu": 4}) is None
 
 
-def test_a_pod_is_removed_as_by_a_kubelet(tmp_path: Path) -> None:
+def test_a_pod_is_removed_as_a_kubelet_removes_it(tmp_path: Path) -> None:
     (asked,) = of("delete", "pods")
     with (
         LocalApiServer() as server,
@@ -219,7 +219,7 @@ def test_a_pod_is_removed_as_by_a_kubelet(tmp_path: Path) -> None:
 GPU = "acme.io/gpu"
 
 
-def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
+def test_a_pods_requests_are_added_up_as_in_a_kubelet() -> None:
     """Sidecars are added to the app containers, and an init container counts only with the sidecars before it."""
 
     def one(name: str, cpu: str, gpus: str = "1", **more: str) -> Json:
@@ -250,9 +250,7 @@ def test_what_a_pod_asks_for_is_added_as_by_a_kubelet() -> None:
     ],
     ids=["pod-level", "overhead", "both", "huge-pages"],
 )
-def test_the_size_of_a_whole_pod_and_its_overhead_count_as_in_a_scheduler(
-    fields: Json, asked: Json, limits: Json
-) -> None:
+def test_pod_level_resources_and_overhead_count_as_in_a_scheduler(fields: Json, asked: Json, limits: Json) -> None:
     """Pod-level requests replace the sum. The overhead is added, but to limits only if there is a limit."""
     pod = new_pod("p", {})
     sizes = {"requests": {"cpu": "10m"}, "limits": {"cpu": "20m"}}
@@ -277,7 +275,7 @@ def test_conditions_of_others_stay_and_gates_keep_a_pod_from_being_ready() -> No
 
 
 def test_the_containers_of_a_pod_that_ends_before_they_start_are_lost() -> None:
-    """A kubelet knows nothing about the first container that it was supposed to start, and has not tried the others."""
+    """A kubelet knows nothing about the first container it was supposed to start, and has not tried the others."""
     pod = new_pod("p", {})
     facts = PodFacts("Failed", NOW, has_sandbox=True, ended=NOW, exit_code=143)
     assert pod_status(pod, facts)["phase"] == "Pending"
@@ -316,7 +314,7 @@ def test_a_container_that_kubectl_debug_adds_could_not_be_run() -> None:
 # --- nodes, leases, events --------------------------------------------------------------------------------------------
 
 
-def test_a_node_and_its_patches_are_those_of_a_kubelet() -> None:
+def test_a_node_and_its_patches_match_a_kubelets() -> None:
     (made,) = of("create", "nodes")
     status, started = made.body["status"], NOW.replace(minute=1, second=48)
     description = nodes.NodeDescription(
@@ -365,7 +363,7 @@ def test_other_writers_keep_what_they_have_written_on_a_node() -> None:
     assert {"type": "NetworkUnavailable", "status": "False"} in after["conditions"]
 
 
-def test_a_lease_is_made_and_renewed_as_by_a_kubelet() -> None:
+def test_a_lease_is_created_and_renewed_as_by_a_kubelet() -> None:
     (made,), renewed = of("create", "leases"), of("update", "leases")[0]
     (owner,) = made.body["metadata"]["ownerReferences"]
     first = leases.lease("node-3", "me", owner["uid"], time(made.body["spec"]["renewTime"]))
@@ -377,7 +375,7 @@ def test_a_lease_is_made_and_renewed_as_by_a_kubelet() -> None:
     assert leases.lease("node-3", "me", None, now)["metadata"] == {"name": "node-3", "namespace": "kube-node-lease"}
 
 
-def test_events_are_those_of_a_kubelet() -> None:
+def test_events_match_a_kubelets() -> None:
     said = {"Starting": events.STARTING, "Killing": events.killing("main")}
     compared = set()
     for body in (one.body for one in of("create", "events")):
@@ -401,7 +399,7 @@ def test_events_are_those_of_a_kubelet() -> None:
 # --- against a server -------------------------------------------------------------------------------------------------
 
 
-def test_an_api_server_takes_what_is_said() -> None:
+def test_an_api_server_accepts_what_is_sent() -> None:
     """The API server for tests accepts each object and patch, and the result is the desired object."""
     server = LocalApiServer(clock=lambda: NOW)
     made = server.create(nodes.node_object(nodes.NodeDescription("n", {"cpu": "1"}), NOW))

@@ -45,7 +45,7 @@ def test_no_kind_of_requests_waits_for_all_of_another(requests: KubeApiRequests)
     assert order[-1] == "event", "the kind with the smallest share is done last, but it is done"
 
 
-def test_the_log_says_what_the_server_lets_through_and_what_is_needed(
+def test_the_log_says_what_the_server_allows_and_what_is_needed(
     requests: KubeApiRequests, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that answers one request every two seconds, by a clock that each request moves forward."""

@@ -1,4 +1,4 @@
-"""A node of a fleet whose requests the test sends: what is sent while somebody replaces its Node."""
+"""A fleet node whose requests the test sends: what is sent while someone replaces its Node."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ class Connected:
         self.connection.gate.listed([])
 
     def replaced(self, process: str = "") -> None:
-        """Replace the Node and its Lease by those of a machine or of another devicecore process."""
+        """Replace the Node and its Lease with those of a machine or a different devicecore process."""
         self.server.delete("Node", NAME)
         self.server.delete("Lease", NAME, "kube-node-lease")
         if not process:
@@ -88,7 +88,7 @@ def node(tmp_path: Path) -> Iterator[Connected]:
             yield Connected(server, requests, access)
 
 
-def test_the_node_is_looked_at_before_anything_else_is_sent_after_a_partition(node: Connected) -> None:
+def test_after_a_partition_the_node_is_read_before_anything_else_is_sent(node: Connected) -> None:
     node.connection.cut(is_cut=True)
     node.replaced()
     node.takes(node.bound("database"))
@@ -120,7 +120,7 @@ def test_a_node_of_another_that_the_watch_shows_is_not_ours(node: Connected) -> 
 
 
 def test_of_a_pod_that_was_bound_to_a_node_of_another_nothing_is_sent(node: Connected) -> None:
-    """Nobody has shown yet that the Node is another one."""
+    """Nothing has shown yet that the Node is a different one."""
     node.replaced()
     node.takes(node.bound("theirs"))
     assert {*node.sent()} == {"get nodes"}
@@ -153,7 +153,7 @@ def test_a_node_that_cannot_be_read_after_a_partition_is_read_again(node: Connec
     assert "patch pods/status" in node.sent()
 
 
-def test_a_node_of_another_process_is_not_taken_for_the_one_that_was_deleted(node: Connected) -> None:
+def test_another_processs_node_is_not_mistaken_for_the_deleted_one(node: Connected) -> None:
     """Both have a fleet's labels, and only the Lease says whose Node it is."""
     node.replaced("b")
     node.connection.seen(None)

@@ -122,7 +122,7 @@ def test_a_device_is_named_by_itself_or_with_its_owner() -> None:
     assert check_command(("explode",), group).startswith("expected `unhealthy DEVICE`")
 
 
-def test_faults_come_at_their_times_and_are_undone_and_repeated() -> None:
+def test_faults_happen_on_schedule_and_are_undone_and_repeated() -> None:
     repeated = "- {at: 10s, nodes: a, do: unhealthy gpu-1, for: 5s, every: 1m}\n"
     schedule = Schedule(fleet(A_NODE + GPUS + repeated + "- {at: 12s, nodes: a, do: partition}").commands, began=100.0)
     happened = []

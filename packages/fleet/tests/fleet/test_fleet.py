@@ -167,7 +167,7 @@ def test_a_fleet_that_starts_again_writes_nothing_that_is_there(world: World, tm
     assert not {"create resourceslices", "update resourceslices", "delete pods"} & written
 
 
-def test_what_happens_while_the_server_is_away_is_told_afterwards(world: World) -> None:
+def test_changes_while_the_server_is_down_are_reported_afterwards(world: World) -> None:
     fleet = world.start()
     world.until(world.is_settled)
     world.pod("before")

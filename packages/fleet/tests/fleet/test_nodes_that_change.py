@@ -98,7 +98,7 @@ def test_a_file_with_a_mistake_changes_nothing(world: World) -> None:
     assert [*world.fleet.nodes] == ["n-0", "n-1"]
 
 
-def test_a_node_that_an_autoscaler_has_deleted_comes_back_with_a_reload(world: World) -> None:
+def test_a_node_that_an_autoscaler_deleted_returns_with_a_reload(world: World) -> None:
     world.server.delete("Node", "n-1")
     world.until(lambda: world.fleet.connections["n-1"].is_gone)
     assert nodes(world) == ["n-0"]

@@ -34,7 +34,7 @@ MANIFEST = Path(__file__).parents[4] / "docs" / "fleet" / "fleet.yaml"
 
 
 def permitted() -> set[tuple[str, str]]:
-    """The verbs and resources in the manifest's roles."""
+    """Return the verbs and resources in the manifest's roles."""
     objects = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
     roles = [one for one in objects if one["kind"] in ("ClusterRole", "Role")]
     rules = [rule for role in roles for rule in role["rules"]]

@@ -85,7 +85,7 @@ def a_claim(node: str, name: str) -> Json:
 
 
 def pods_and_claims(node: str) -> list[Json]:
-    """Return pods in each state, and a claim of one of them."""
+    """Return pods in each state, and one of their claims."""
     running = {"name": "main", "ready": True, "restartCount": 0, "image": "db", "imageID": "", "state": {"running": {}}}
     claiming = a_pod(node, f"claiming-{node}")
     claiming["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimName": f"claim-{node}"}]
@@ -174,7 +174,7 @@ def run_for_a_while(world: World) -> None:
 def test_a_fleet_changes_only_what_it_has_made(
     *, nodes: dict[str, str], leases: dict[str, str], is_deleting: bool
 ) -> None:
-    """Law: objects that a fleet did not create stay unchanged, whatever they are, and the rest of the fleet runs."""
+    """Law: objects that a fleet did not create stay unchanged, of whatever kind, and the rest of the fleet runs."""
     with LocalApiServer() as server:
         for body in (*starmap(a_node, nodes.items()), *starmap(a_lease, leases.items())):
             server.create(body)
@@ -222,7 +222,7 @@ ACTIONS = st.one_of(
 )
 @settings(max_examples=10)
 def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: list[tuple[str, str, str]]) -> None:
-    """Law: a Node or Lease that somebody else recreates stays unchanged, and so do the pods bound to it then."""
+    """Law: a Node or Lease that someone else recreates stays unchanged, and so do the pods bound to it then."""
     theirs: dict[tuple[str, str], Json] = {}
     with LocalApiServer() as server, a_fleet(server) as world:
         run_until_decided(world, set())
@@ -253,7 +253,7 @@ def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: lis
 @given(marks=st.dictionaries(st.sampled_from(NAMES), FOREIGN_MARKS, min_size=1))
 @settings(max_examples=5)
 def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[str, str]) -> None:
-    """Law: a Node that was deleted and that somebody else recreated is not changed, and neither are its pods."""
+    """Law: a Node that was deleted and that someone else recreated is not changed, and neither are its pods."""
     with LocalApiServer() as server, a_fleet(server) as world:
         run_until_decided(world, set())
         for name, mark in marks.items():
@@ -286,7 +286,7 @@ def test_the_pods_of_a_node_that_was_just_replaced_are_left_alone(names: list[st
         for turn in range(1000):
             if refused(world) == set(NAMES):
                 break
-            if turn % 50 == 49:  # whatever was read between the two Nodes is read again at a tick
+            if turn % 50 == 49:  # anything read between the two Nodes is read again at a tick
                 for name in NAMES:
                     world.fleet.connections[name].tick()
             world.turn()

@@ -22,7 +22,7 @@ STATUSES = st.fixed_dictionaries(
 
 
 def said(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the value as clients read it: null is no value."""
+    """Return the value as clients read it: null means no value."""
     if isinstance(value, dict):
         return {name: said(below) for name, below in value.items() if below is not None}
     return [said(below) for below in value] if isinstance(value, list) else value

@@ -109,7 +109,10 @@ class _Manager(Generic[_State]):
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container what it requests. Call `save` when the pod has everything. Raises AdmissionError."""
+        """Give a container the resources it requests.
+
+        Call `save` when the pod has everything. Raises AdmissionError.
+        """
         if self._policy is not None:
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
 
@@ -173,8 +176,8 @@ class NumaAdmission:
     """Admits pods like a kubelet with three managers: it merges the hints of all, then each manager allocates.
 
     The topology policy is here, so the device manager must have none. `active` returns the uids of the pods that keep
-    what they have; a pod that is being admitted need not be among them. If the device manager has a source of pods,
-    that source must list a pod before its admission.
+    what they have; a pod that is being admitted does not have to be among them. If the device manager has a source of
+    pods, that source must list a pod before its admission.
     """
 
     def __init__(

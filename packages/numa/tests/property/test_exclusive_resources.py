@@ -13,7 +13,7 @@ from tests.numa_laws import check_cpus, check_memory
 from tests.oracle import numa
 from tests.oracle.asking import Json
 
-cases = st.integers(0, 2**32).map(lambda seed: numa.admissions(Random(seed)))  # noqa: S311 - cases are no secrets
+cases = st.integers(0, 2**32).map(lambda seed: numa.admissions(Random(seed)))  # noqa: S311 - cases are not secret
 
 
 def states_after_each_step(case: Json) -> list[tuple[Json, numa.NumaReplay, CpuState, MemoryState]]:

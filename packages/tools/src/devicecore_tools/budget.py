@@ -1,7 +1,7 @@
 """The budget of one question, as one value that is passed down.
 
-Law: every loop over external input checks the budget. When it is exhausted, nothing is guessed: the answer names what
-    is unknown because of that.
+Law: every loop over external input checks the budget. When it is exhausted, nothing is guessed: the answer says what is
+unknown as a result.
 """
 
 import time
@@ -20,13 +20,13 @@ MAX_EXPRESSION_SECONDS = 10.0
 """Seconds for all expressions of one question. A scheduler gives up a node after the same time."""
 
 MAX_REASONS = 500_000
-"""The maximum number of reasons against devices, for all nodes and requests. Each takes some 200 bytes."""
+"""The maximum number of reasons against devices, for all nodes and requests. Each takes about 200 bytes."""
 
 MAX_DOCUMENTS = MAX_MEMORY
 """The memory limit, in bytes, for all documents of a question: as much as for a single document."""
 
 MAX_PUBLISHED = 400_000
-"""Devices in all ResourceSlices: each takes some 500 bytes as a value, besides those of its document."""
+"""Devices in all ResourceSlices: each takes about 500 bytes as a value, besides those of its document."""
 
 _ANSWER = Reader(0, value_bytes=100, copies=1)
 """The cost of a server's answer, which is a page of a list. Its text is not kept: 3,000 pods of 4 KiB count 168 MB."""
@@ -54,7 +54,7 @@ class Budget:
     published: int = MAX_PUBLISHED
     now: Callable[[], float] = time.process_time
     skipped: dict[str, None] = field(factory=dict, init=False)
-    """What was not looked at because the budget was spent. The answer has to name it."""
+    """What was not examined because the budget was spent. The answer has to name it."""
     refused: dict[str, None] = field(factory=dict, init=False)
     """Why answers of an API server were not read."""
 
@@ -71,7 +71,7 @@ class Budget:
         return self.now() - self._began
 
     def spent(self, more: float = 0.0) -> str:
-        """Return what the question has taken too much of, or would with `more` seconds.
+        """Return what the question has used too much of, or would use with `more` seconds.
 
         The result is empty while it may go on.
         """

@@ -1,8 +1,8 @@
 """The CEL expressions of claims and classes, evaluated with the library of the extra `cel`.
 
-Law: an expression that only compares the driver's name needs no library. Without the library (as in devicecore.pyz),
-    expressions that also compare string attributes, like those of NVIDIA's DeviceClasses, can be evaluated, too. Any
-    other is a `SelectorError`.
+Law: an expression that only compares the driver's name does not need a library. Without the library (as in
+    devicecore.pyz), expressions that also compare string attributes, like those of NVIDIA's DeviceClasses, can be
+    evaluated, too. Any other is a `SelectorError`.
 """
 
 import re
@@ -29,8 +29,8 @@ _PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server 
 def _compared(expression: str, device: PoolDevice) -> bool | None:
     """Return the value of string comparisons joined by `&&`, or None if only the library can evaluate it.
 
-    A missing attribute is an error in Kubernetes, and an attribute of another type may be one, so neither is decided
-    here. As in CEL, false on either side takes precedence over an error on the other.
+    A missing attribute is an error in Kubernetes, and an attribute of a different type may be one, so neither is
+    decided here. As in CEL, false on either side takes precedence over an error on the other.
     """
     if any(one.kind not in _PLAIN_KINDS for one in device.attributes.values()):
         return None

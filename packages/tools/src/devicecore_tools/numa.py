@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MACHINE_FILE = "machine.json"
-"""The file next to them in which this program stores a described machine, or the machine of a record."""
+"""The file next to them where this program stores a described machine, or the machine of a record."""
 
 INSTALL = (
     "the distribution devicecore-numa is not installed: in a clone, pip install ./packages/numa; elsewhere, "
@@ -180,7 +180,7 @@ def _guaranteed_cpus(resources: Mapping[str, Any]) -> int | None:
 
 @frozen
 class Pinned:
-    """What a static policy gives to a container: `resource`, and a short description of which."""
+    """What a static policy gives to a container: `resource`, plus a short description of it."""
 
     container: str
     resource: str
@@ -189,7 +189,7 @@ class Pinned:
 
 @frozen
 class Holding:
-    """What a container has exclusively according to a state file: `resource`, and a short description of which."""
+    """What a container holds exclusively according to a state file: the resource, and a short description of it."""
 
     pod_uid: str
     container: str
@@ -219,11 +219,11 @@ def held_in_state_file(
     from devicecore_numa.domain.memory_policy import MemoryState, bytes_by_node
 
     known = start_checks.Known(str(configuration.get(_POLICIES[name], "")))
-    with suppress(DeviceCoreError):  # then nothing is known of what is reserved
+    with suppress(DeviceCoreError):  # in that case, nothing is known about reservations
         reserved = read_reserved_memory(Value(configuration.get("reservedMemory"), "reservedMemory"))
         known = evolve(known, reserved=bytes_by_node(reserved))
     if knows_machine:
-        with suppress(NumaError):  # then only the file is judged
+        with suppress(NumaError):  # in that case, only the file is checked
             known = evolve(known, machine=_machine(machine))
             known = evolve(known, policies=read_policies(configuration, machine) if known.policy else None)
     cpus, memory = CpuState(), MemoryState()
@@ -248,7 +248,7 @@ _POLICIES = {CPU_FILE: "cpuManagerPolicy", MEMORY_FILE: "memoryManagerPolicy"}
 class PinnedNode:
     """The CPU manager and the memory manager of a node, restored from its files. Each trial starts with the same state.
 
-    `gone` has the pods whose CPUs and memory are free.
+    `gone` contains the pods whose CPUs and memory are free.
     """
 
     _policies: "Policies"
@@ -267,7 +267,7 @@ class PinnedNode:
         except DeviceCoreError as error:
             policy = self._policies.memory
             if not (self._runs and policy is not None and policy.may_have(memory.state)):
-                raise NumaError(f"a kubelet does not start with what is in its files: {error}") from None
+                raise NumaError(f"a kubelet cannot start with its current files: {error}") from None
         return cpus.state, memory.state
 
     @classmethod
@@ -287,7 +287,7 @@ class PinnedNode:
             machine: described as by cAdvisor, or None for this machine.
             files: the state files.
             pod: an API object.
-            runs: whether the kubelet runs, so that it need not start with these files.
+            runs: whether the kubelet is running, so that it does not have to start with these files.
 
         Raises NumaError.
         """
@@ -528,7 +528,7 @@ class NodeManagers:
         assert self._pods is not None  # noqa: S101 - for mypy: it was started
         return read_request(self._pods.object_of(pod.uid), pod)
 
-    # --- what others are shown ---
+    # --- what others see ---
 
     @property
     def zones(self) -> Zones:

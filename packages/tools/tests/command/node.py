@@ -22,7 +22,7 @@ from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.dra_observer import DraObserver
 
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
-PATIENCE = 60.0  # seconds; far more than it takes
+PATIENCE = 60.0  # seconds; far more than needed
 
 
 class Node:
@@ -93,7 +93,7 @@ class Node:
         return self.engine.state()
 
     def wait_until_settled(self) -> KubeletState:
-        """Run turns until nothing more happens by itself."""
+        """Run turns until nothing more happens on its own."""
         return self.wait_until(lambda state: state.is_settled)
 
     def wait_for_phases(self, **expected: str) -> KubeletState:

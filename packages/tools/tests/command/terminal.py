@@ -52,7 +52,7 @@ class Terminal:
         return self.text
 
     def hang_up(self) -> None:
-        """Close the terminal, as closing its window or connection does."""
+        """Close the terminal, as closing the window or connection does."""
         os.close(self._master)
         self._master = -1
 

@@ -11,7 +11,7 @@ from devicecore_tools.command.main import main
 from devicecore_tools.doctor.reading.api_server import read_objects
 
 
-def test_it_serves_what_the_kubeconfig_names_until_sigterm(tmp_path: Path) -> None:
+def test_it_serves_the_address_in_the_kubeconfig_until_sigterm(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     command = [sys.executable, "-m", "devicecore_tools", "api-server", str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -116,7 +116,7 @@ def test_a_claim_is_not_judged_without_the_nodes(tmp_path: Path, capsys: pytest.
     assert f"Nodes are not known, and so the answer is not: {TOO_MUCH}" in printed.err
 
 
-def test_a_name_is_not_looked_up_beyond_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_is_not_looked_up_once_the_budget_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large = dict.fromkeys(["pods", "resourceclaims"], LARGE * 3 // 2)
     assert asked(tmp_path, large, "why", "claim", "wanted") == 3
     assert f"ResourceClaims are not known, and so the answer is not: {TOO_MUCH}" in capsys.readouterr().err
@@ -132,14 +132,16 @@ def test_a_pod_is_not_sure_of_its_node_without_the_other_pods(
     assert f"not looked at the Pods: {TOO_MUCH}" in shown
 
 
-def test_a_message_is_explained_with_what_could_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_explained_with_the_sources_that_could_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     message = "Allocate failed due to requested number of devices unavailable for x.com/gpu. Requested: 1, Available: 0"
     large = dict.fromkeys(["pods", "events", "resourceslices"], LARGE)
     assert asked(tmp_path, large, "why", message, "--node-name", "n1") == 3
     assert TOO_MUCH in capsys.readouterr().err
 
 
-def test_nodes_names_the_list_that_it_has_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_names_the_list_that_it_did_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large = dict.fromkeys(["nodes", "pods", "resourceclaims"], LARGE)
     assert asked(tmp_path, large, "nodes") == 3
     assert f"not read: ResourceClaims: {TOO_MUCH}" in capsys.readouterr().out

@@ -26,10 +26,10 @@ CORRUPT = "checksum: checkpoint is corrupted: checksum is 82159178, the file say
 
 @pytest.fixture
 def rich_file(tmp_path: Path) -> str:
-    """Return a checkpoint with all kinds of entries, and one answer that cannot be read."""
+    """Return a checkpoint with all kinds of entries and one unreadable response."""
     answer = ContainerAllocateResponse(
         envs={"VISIBLE": "gpu-2,gpu-10"},
-        mounts=(Mount("/opt/lib", "/usr/lib/gpu", read_only=True), Mount("/scratch", "/tmp/scratch")),  # noqa: S108 - nobody makes it
+        mounts=(Mount("/opt/lib", "/usr/lib/gpu", read_only=True), Mount("/scratch", "/tmp/scratch")),  # noqa: S108 - it is never created
         devices=(DeviceSpec("/dev/gpu2", "/dev/gpu2", "rw"),),
         annotations={"cdi.k8s.io/gpu": "two"},
         cdi_devices=("example.com/gpu=2",),
@@ -46,7 +46,7 @@ def rich_file(tmp_path: Path) -> str:
 # --- verify -----------------------------------------------------------------------------------------------------------
 
 
-def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None:
+def test_verify_agrees_with_kubelets(devicecore: Run, tmp_path: Path) -> None:
     """Every recorded file has the recorded verdict; we also accept formats 0 and 1."""
     recorded = [json.loads(line) for line in (DATA / "decode.jsonl").read_text().splitlines()]
     files = [tmp_path / str(number) for number in range(len(recorded))]
@@ -115,7 +115,7 @@ def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_
         ("[]", "expected an object, got a list without entries"),
     ],
 )
-def test_what_is_malformed_is_called_so_once(devicecore: Run, text: str, problem: str) -> None:
+def test_a_malformed_file_is_called_malformed_only_once(devicecore: Run, text: str, problem: str) -> None:
     """The first word is the verdict, and the rest is the reason."""
     ran = devicecore("checkpoint", "verify", "-", stdin=text)
     assert (ran.returncode, ran.stdout.startswith(f"-: malformed: {problem}")) == (1, True)
@@ -129,20 +129,20 @@ def test_a_manifest_is_answered_with_the_files_that_are_expected(devicecore: Run
 
 @pytest.mark.parametrize(("text", "status", "verdict"), [(Path(GOOD).read_text(), 0, "ok"), ("", 1, "malformed")])
 def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdict: str) -> None:
-    """Piped input is judged like a file; empty input is malformed, not absent."""
+    """Piped input is treated like a file; empty input is malformed, not absent."""
     ran = devicecore("checkpoint", "verify", "--json", "-", stdin=text)
     (found,) = json.loads(ran.stdout)
     assert (ran.returncode, found["file"], found["verdict"]) == (status, "-", verdict)
 
 
 def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
-    """It gives one sentence and status 2, and the other files are still judged."""
+    """It is reported in one sentence with status 2, and the other files are still checked."""
     ran = devicecore("checkpoint", "verify", f"{GOOD}/below", EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
     assert ran.stderr.endswith(f"{GOOD}/below: Not a directory\n")
 
 
-def test_a_name_that_no_file_can_have_hides_no_verdict(devicecore: Run) -> None:
+def test_a_name_that_is_impossible_for_a_file_hides_no_verdict(devicecore: Run) -> None:
     """If the system refuses to look up a file, only that file has an error."""
     ran = devicecore("checkpoint", "verify", "x" * 300, EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
@@ -153,7 +153,7 @@ def test_a_name_that_no_file_can_have_hides_no_verdict(devicecore: Run) -> None:
 
 
 def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None:
-    """The JSON has each entry's devices by NUMA node, and the plugin's answer or None if it cannot be read."""
+    """The JSON contains each entry's devices by NUMA node, and the plugin's answer or None if it cannot be read."""
     ran = devicecore("checkpoint", "show", "--json", rich_file)
     shown = json.loads(ran.stdout)
     gpu, nic = shown["entries"]
@@ -202,7 +202,7 @@ def test_format_1_knows_no_numa_nodes(devicecore: Run) -> None:
 
 
 def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
-    """The readable part is shown, and status 1 means that it is not what was written."""
+    """The readable part is shown, and status 1 means that the file is not as it was written."""
     ran = devicecore("checkpoint", "show", AS_PRINTED)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
     facts = "format 1, 1 entry, 1 resource, checksum 3602853121"
@@ -213,7 +213,7 @@ def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
 
 
 @pytest.mark.parametrize(("text", "verdict", "status"), [("{", "malformed", 1), (None, "absent", 2)])
-def test_what_is_no_checkpoint_cannot_be_shown(
+def test_a_file_that_is_not_a_checkpoint_cannot_be_shown(
     devicecore: Run, tmp_path: Path, text: str | None, verdict: str, status: int
 ) -> None:
     """People get one sentence, programs also get the verdict, and both get the same status."""
@@ -282,7 +282,7 @@ def shown(ran: "subprocess.CompletedProcess[str]") -> list[str]:
     ],
 )
 def test_show_can_be_limited(devicecore: Run, odd_file: str, options: str, lines: list[str]) -> None:
-    """The output can be limited to resources, to pods, and to free devices."""
+    """The output can be limited to certain resources or pods, or to free devices."""
     ran = devicecore("checkpoint", "show", *options.split(), odd_file)
     assert shown(ran)[: len(lines)] == lines
     assert bool(shown(ran)) == bool(lines)

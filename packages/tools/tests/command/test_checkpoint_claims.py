@@ -55,7 +55,7 @@ def test_verify_knows_a_file_of_claims_by_its_content(devicecore: Run, claims: P
     assert len(document["warnings"]) == 2
 
 
-def test_verify_says_of_each_recorded_file_what_a_kubelet_said(devicecore: Run, tmp_path: Path) -> None:
+def test_verify_agrees_with_a_kubelet_on_each_recorded_file(devicecore: Run, tmp_path: Path) -> None:
     cases = [case for case in recorded.lines("dra/decode*.jsonl") if case["verdict"] != "other"][::15]
     for number, case in enumerate(cases):
         (tmp_path / f"dra_manager_state-{number}").write_bytes(base64.b64decode(case["bytes"]))

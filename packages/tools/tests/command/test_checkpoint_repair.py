@@ -32,7 +32,7 @@ def written(path: Path, *entries: PodDevicesEntry, registered: tuple[str, ...] =
 
 @pytest.fixture
 def two_owners(tmp_path: Path) -> str:
-    """A file in which two pods hold gpu-1, and one answer cannot be read."""
+    """A file in which two pods hold gpu-1 and one response is unreadable."""
     entries = [entry("uid-1", "gpu-1"), entry("uid-2", "gpu-1", "gpu-2"), entry("uid-3", "gpu-3", answer=b"\xff")]
     return written(tmp_path / "two-owners", *entries)
 
@@ -73,7 +73,7 @@ def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "two-owners"]
 
 
-def test_repair_takes_off_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
+def test_repair_removes_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     """A Windows editor wrote it, and a kubelet reads nothing from such a file."""
     (marked := tmp_path / "marked").write_bytes(b"\xef\xbb\xbf" + Path(two_owners).read_bytes())
     ran = devicecore("checkpoint", "repair", "--keep", "uid-1", str(marked), str(tmp_path / "new"))
@@ -86,7 +86,7 @@ def test_repair_refuses_a_pod_that_is_not_in_the_file(devicecore: Run, two_owner
     assert (ran.returncode, "--keep uid-9: no entry of" in ran.stderr) == (2, True)
 
 
-def test_repair_mends_a_wrong_checksum_in_the_format_of_the_file(devicecore: Run, tmp_path: Path) -> None:
+def test_repair_fixes_a_wrong_checksum_and_keeps_the_format(devicecore: Run, tmp_path: Path) -> None:
     """The published file of a v1.13 node has format 1, and as printed its checksum is wrong."""
     old, new = DATA / "v1.13-one-pod.json", tmp_path / "new"
     ran = devicecore("checkpoint", "repair", str(old), str(new))
@@ -97,7 +97,7 @@ def test_repair_mends_a_wrong_checksum_in_the_format_of_the_file(devicecore: Run
     assert decode(new.read_bytes()).data == decode(old.read_bytes()).data
 
 
-def test_a_list_without_entries_is_no_checkpoint(devicecore: Run, tmp_path: Path) -> None:
+def test_a_list_without_entries_is_not_a_checkpoint(devicecore: Run, tmp_path: Path) -> None:
     """Kubernetes 1.37.2 says about it: malformed."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("[]")
@@ -110,7 +110,7 @@ def test_a_list_without_entries_is_no_checkpoint(devicecore: Run, tmp_path: Path
 
 
 @pytest.mark.parametrize("command", [["verify"], ["show"], ["repair"], ["convert", "--to", "2"], ["diff"]])
-def test_a_file_that_is_not_there_has_the_status_of_what_cannot_be_read(
+def test_a_missing_file_has_the_status_of_an_unreadable_one(
     devicecore: Run, tmp_path: Path, command: list[str]
 ) -> None:
     more = {"repair": [str(tmp_path / "new")], "diff": [str(DATA)]}.get(command[0], [])
@@ -126,7 +126,7 @@ def test_repair_names_the_kubelets_that_cannot_read_what_it_writes(devicecore: R
     assert warning in devicecore("doctor", "--checkpoint", str(old)).stdout
 
 
-def test_repair_keeps_what_can_be_read_of_a_malformed_file(devicecore: Run, tmp_path: Path) -> None:
+def test_repair_keeps_the_readable_part_of_a_malformed_file(devicecore: Run, tmp_path: Path) -> None:
     file, new = tmp_path / "file", tmp_path / "new"
     document = json.loads(encode(CheckpointData((entry("uid-1", "gpu-1"), entry("uid-2", "gpu-2")), {GPU: ()})))
     document["Data"]["PodDeviceEntries"][0]["DeviceIDs"] = {"\x1b[31m": ["gpu-1"]}
@@ -156,7 +156,7 @@ def test_repair_keeps_the_entries_if_only_the_checksum_is_unreadable(devicecore:
 
 
 @pytest.mark.parametrize("text", ["{}", "null", '{"kind":"PodList","items":[]}'])
-def test_repair_makes_no_checkpoint_of_another_document(devicecore: Run, tmp_path: Path, text: str) -> None:
+def test_repair_does_not_turn_another_document_into_a_checkpoint(devicecore: Run, tmp_path: Path, text: str) -> None:
     """A kubelet would read any JSON object as a checkpoint without entries and without a checksum."""
     new = tmp_path / "new"
     ran = devicecore("checkpoint", "repair", "-", str(new), stdin=text)
@@ -219,11 +219,11 @@ def test_repair_drops_entries_of_pods_that_are_gone_or_ended(devicecore: Run, tw
     ("uids", "why"),
     [
         ((), "it is empty"),
-        (("uid-2",), "it has the pods of only one namespace"),
-        (("uid-8", "kube-system"), "has none of"),
+        (("uid-2",), "it contains the pods of only one namespace"),
+        (("uid-8", "kube-system"), "contains none of"),
     ],
 )
-def test_repair_takes_no_pod_for_gone_because_a_part_of_the_list_lacks_it(
+def test_repair_does_not_treat_a_pod_missing_from_a_partial_list_as_gone(
     devicecore: Run, two_owners: str, tmp_path: Path, uids: tuple[str, ...], why: str
 ) -> None:
     new, items = tmp_path / "new", json.loads(pods(*((uid, "Running") for uid in uids)))
@@ -236,17 +236,20 @@ def test_repair_takes_no_pod_for_gone_because_a_part_of_the_list_lacks_it(
 
 
 @pytest.mark.parametrize("node", ["n1", ""])
-def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
+def test_pods_of_other_nodes_tell_repair_nothing_about_other_namespaces(
     devicecore: Run, two_owners: str, tmp_path: Path, node: str
 ) -> None:
-    """A list of one namespace of this node, with one pod of another node added. Two pods of that node show more."""
+    """A list of this node's pods in one namespace, with one pod from a different node added.
+
+    Two pods from that node would show more.
+    """
     new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
     here, other = items["items"]
     here["spec"]["nodeName"], other["spec"]["nodeName"] = node, "n2"
     other["metadata"]["namespace"] = "kube-system"
     arguments = ("checkpoint", "repair", "--pods", "-", two_owners, str(new))
     ran = devicecore(*arguments, stdin=json.dumps(items))
-    assert (ran.returncode, "it has the pods of only one namespace of each node" in ran.stderr) == (1, True)
+    assert (ran.returncode, "it contains the pods of only one namespace of each node" in ran.stderr) == (1, True)
     assert not new.exists()
     second = {**other, "metadata": {"uid": "uid-7", "name": "uid-7", "namespace": "default"}}
     together = {**items, "items": [here, other, second]}
@@ -256,10 +259,10 @@ def test_repair_learns_nothing_of_other_namespaces_from_pods_of_other_nodes(
     assert devicecore(*arguments, stdin=json.dumps(items)).returncode == 0
 
 
-def test_repair_takes_a_list_whose_pods_have_a_label_in_common_for_a_part(
+def test_repair_treats_a_list_whose_pods_share_a_label_as_partial(
     devicecore: Run, two_owners: str, tmp_path: Path
 ) -> None:
-    """`kubectl get pods -A -l app=x` lists pods of all namespaces. Labels that controllers add show nothing."""
+    """`kubectl get pods -A -l app=x` lists pods of all namespaces. Labels that controllers add prove nothing."""
     new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
     items["items"][1]["metadata"]["namespace"] = "kube-system"
     for one in items["items"]:
@@ -291,7 +294,7 @@ NEWER = (
 )
 
 
-def test_fields_that_no_kubelet_of_today_knows_are_listed_as_lost(devicecore: Run, tmp_path: Path) -> None:
+def test_fields_that_current_kubelets_do_not_know_are_listed_as_lost(devicecore: Run, tmp_path: Path) -> None:
     file, new = tmp_path / "file", tmp_path / "new"
     file.write_bytes(NEWER)
     document = json.loads(devicecore("checkpoint", "repair", "--json", str(file), str(new)).stdout)
@@ -403,10 +406,12 @@ def recorded() -> Iterator[bytes]:
             yield blob[: len(blob) // 2]
 
 
-def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
-    """Every command ends with a status. The file that `repair` writes is ok, and repairing it again changes nothing.
+def test_no_recorded_file_makes_a_command_crash(tmp_path: Path) -> None:
+    """Every command ends with an exit status.
 
-    `make test` uses a third of the files. `unit/test_checkpoint_vectors.py` judges all of them.
+    The file that `repair` writes is ok, and repairing it again changes nothing.
+
+    `make test` uses a third of the files. `unit/test_checkpoint_vectors.py` checks all of them.
     """
     file, new, again = (tmp_path / name for name in ("file", "new", "again"))
     statuses = set()
@@ -430,7 +435,7 @@ def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["repair", "diff", "convert"])
 def test_large_files_are_read(tmp_path: Path, command: str) -> None:
-    """1,000 pods with 10 devices each, more than any node has."""
+    """1,000 pods with 10 devices each, more than any real node has."""
     ids = [tuple(f"gpu-{pod}-{number}" for number in range(10)) for pod in range(1000)]
     entries = [entry(f"uid-{pod}", *of_pod) for pod, of_pod in enumerate(ids)]
     file = written(tmp_path / "file", *entries, registered=tuple(id_ for of_pod in ids for id_ in of_pod))

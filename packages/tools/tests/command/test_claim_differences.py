@@ -20,7 +20,7 @@ def test_a_file_does_not_differ_from_itself_in_any_order() -> None:
     assert (difference.added, difference.removed, difference.changed) == ((), (), ())
 
 
-def test_a_claim_with_a_new_uid_is_another_claim() -> None:
+def test_a_claim_with_a_new_uid_is_a_different_claim() -> None:
     difference = state_difference([ONE, TWO], [ONE, ClaimEntry("c-3", "two", "default", ("p-d",), None)])
     assert (difference.added, difference.removed) == (("default/two (c-3)",), ("default/two (c-2)",))
 

@@ -58,7 +58,7 @@ def a_way(name: str, device_class: str, **more: Json) -> Json:
 
 
 def a_claim(*requests: Json, constraints: Sequence[Json] = (), held: Sequence[tuple[str, str, str]] = ()) -> Json:
-    """Return a ResourceClaim that has the devices of `held`."""
+    """Return a ResourceClaim that holds the devices in `held`."""
     devices = {"requests": list(requests), **({"constraints": list(constraints)} if constraints else {})}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {"devices": devices}}
     results = [{"request": "r", "driver": one[0], "pool": one[1], "device": one[2]} for one in held]
@@ -137,7 +137,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "1 of 2 slices of generation 1",
-            "has to publish all slices of pool gpu.nvidia.com/n1: look at its pod and log",
+            "has to publish all slices of pool gpu.nvidia.com/n1: check its pod and log",
         ],
     ),
     "counters are over-committed after an upgrade": (
@@ -209,7 +209,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1; it ",
             "has no slices at all, only of gpu.nvidia.com\n",
-            "do       look whether the driver is installed, whether its pod runs on n1, and at its log; compare the",
+            "do       check whether the driver is installed, whether its pod runs on n1, and at its log; compare the",
         ],
     ),
     "GB200: the driver publishes channels for other nodes only": (
@@ -220,19 +220,19 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             a_slice("n2", "compute-domain.nvidia.com", [{"name": "channel-0", "taints": [XID]}]),
         ],
         1,
-        ["which has no ResourceSlice for n1, only for n2\n  do         look whether the driver is installed"],
+        ["which has no ResourceSlice for n1, only for n2\n  do         check whether the driver is installed"],
     ),
     "the driver has published a slice without devices": (
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, [])],
         1,
-        ["because  the slices for n1, of gpu.nvidia.com, have no device\n  do       look whether the driver"],
+        ["because  the slices for n1, of gpu.nvidia.com, have no device\n  do       check whether the driver"],
     ),
     "no driver publishes anything, and the class names none": (
         a_claim(a_request("r", "any")),
         [a_class("any", "!(device.driver == 'x.example.com')")],
         1,
-        ["because  no driver has a ResourceSlice for n1\n  do       look whether the driver is installed"],
+        ["because  no driver has a ResourceSlice for n1\n  do       check whether the driver is installed"],
     ),
     "an autoscaler's empty node says that its pool has no slice": (
         a_claim(a_request("r", "gpu")),
@@ -325,7 +325,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "gpu.nvidia.com/n1/gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com\n  do  ",
-            "look in the driver's log why the device is marked, and have it repaired, or use another device",
+            "check the driver's log for why the device is marked, and have it repaired, or use another device",
             "gets them if  claim ml/train tolerates the taint",
             'tolerations: [{key: nvidia.com/xid, operator: Equal, value: "79", effect: NoSchedule}] in its requests',
         ],
@@ -505,7 +505,7 @@ def test_the_first_ten_lines_say_what_to_change(situation: str, why: Callable[..
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_json_has_each_claim_also_if_all_are_allocated(others: int, why: Callable[..., tuple[int, list[str]]]) -> None:
-    """One claim is one object, and several claims are a list, whatever they contain."""
+    """One claim is printed as an object and several claims as a list, whatever they contain."""
     held = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(2)]
     for number, one in enumerate(held):
         one["metadata"] = {"name": f"held-{number}", "namespace": "ml"}
@@ -517,7 +517,7 @@ def test_json_has_each_claim_also_if_all_are_allocated(others: int, why: Callabl
     assert json.loads("\n".join(lines))["allocated"]["reservedFor"] == ["infer-0"]
 
 
-def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_too(
+def test_claims_any_one_of_which_must_go_are_one_line_and_other_changes_are_tried(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
     """Even with more holders than changes that are tried, a smaller count is still proposed."""
@@ -535,7 +535,7 @@ def test_claims_of_which_one_has_to_go_are_one_line_and_other_changes_are_tried_
 
 
 def test_a_claim_of_many_requests_is_explained_on_one_screen(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """Devices that nobody can change are left out first. If all are requested, each device has its row."""
+    """Devices that no one can change are left out first. If all rows are requested, each device has its own row."""
     taints = [{"key": f"example.com/{number}", "effect": "NoSchedule"} for number in range(3)]
     gpus = [a_device(f"gpu-{number}", type="gpu", model="a") for number in range(2)]
     marked = [{**a_device(f"bad-{one['key'][-1]}", type="gpu", model="a"), "taints": [one]} for one in taints]
@@ -555,13 +555,13 @@ def test_a_new_node_of_the_same_type_without_slices_is_named(why: Callable[..., 
     held = a_claim(a_request("r", "gpu"), held=[(GPU, "m1", "gpu-0")])
     _, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, a_slice("m1", GPU, GPUS[:1]), held, *nodes])
     assert lines[2] == (
-        "  do            look whether the driver's pod runs on m2, and at its log: "
+        "  do            check whether the driver's pod runs on m2, and at its log: "
         "m2 and 1 more of the same instance type a3 have no ResourceSlice of gpu.nvidia.com"
     )
 
 
 def a_pod_with(limits: dict[str, str]) -> Json:
-    """A pod without claims."""
+    """Return a pod without claims."""
     container = {"name": "c", "image": "i", "resources": {"limits": limits}}
     return {"kind": "Pod", "metadata": {"name": "train", "namespace": "ml"}, "spec": {"containers": [container]}}
 
@@ -719,7 +719,9 @@ def test_a_pod_gets_devices_only_where_its_other_claim_has_them(why: Callable[..
     assert (status, lines[0]) == (0, "pod ml/train on n1: gets its devices")
 
 
-def test_an_error_on_each_node_does_not_say_that_one_has_devices(why: Callable[..., tuple[int, list[str]]]) -> None:
+def test_an_error_on_every_node_does_not_suggest_that_one_has_devices(
+    why: Callable[..., tuple[int, list[str]]],
+) -> None:
     claim = a_claim(a_request("r", "gpux", 1, f"device.capacity['{GPU}'].memory >= quantity('1Gi')"))
     gpu = {**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}
     status, lines = why([claim], [WHOLE, *(a_slice(node, GPU, [gpu]) for node in ("n1", "n2"))])
@@ -727,7 +729,7 @@ def test_an_error_on_each_node_does_not_say_that_one_has_devices(why: Callable[.
     assert lines[2:4] == ["  do      write deviceClassName: gpu", "The other nodes"]
 
 
-def test_a_change_is_proposed_only_if_schedulers_find_the_devices_then(
+def test_a_change_is_proposed_only_if_schedulers_would_find_the_devices(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
     """An overcommitted counter keeps a scheduler from using any device of the pool."""
@@ -743,7 +745,7 @@ def test_a_change_is_proposed_only_if_schedulers_find_the_devices_then(
     )
 
 
-def test_a_change_does_not_end_the_error_of_another_node(why: Callable[..., tuple[int, list[str]]]) -> None:
+def test_a_change_does_not_clear_another_nodes_error(why: Callable[..., tuple[int, list[str]]]) -> None:
     slices = [a_slice("n1", GPU, GPUS), a_slice("n2", GPU, [a_device("gpu-0", uuid="GPU-1")])]
     status, lines = why([a_claim(a_request("r", "gpu", 9))], [WHOLE, *slices])
     assert (status, lines[0]) == (1, "claim ml/train on n1, the closest match of 2 nodes: gets no devices")
@@ -751,7 +753,7 @@ def test_a_change_does_not_end_the_error_of_another_node(why: Callable[..., tupl
     assert "  also needs  request r of claim ml/train is for 2 devices" in lines
 
 
-def test_what_an_expression_is_edited_to_takes_little_memory(
+def test_edited_expressions_take_little_memory(
     why: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From 10 KiB with 150 comparisons, 15,000 variants were made and kept before the best were tried."""
@@ -793,8 +795,8 @@ def test_a_claim_without_a_name_is_refused(tmp_path: Path, capsys: Capsys) -> No
     assert "metadata.name: it is missing" in capsys.readouterr().err
 
 
-def test_objects_of_v1beta1_are_read_as_those_of_v1(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """A device has its attributes under `basic`, and a request directly has the fields that v1 has under `exactly`."""
+def test_v1beta1_objects_are_read_like_v1_objects(why: Callable[..., tuple[int, list[str]]]) -> None:
+    """A device's attributes are under `basic`, and a request contains the fields that v1 has under `exactly`."""
     old = a_slice("n1", GPU, [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in GPUS])
     claim = a_claim(a_request("r", "gpu"))
     claim["spec"]["devices"]["requests"] = [{"name": "r", "deviceClassName": "gpu", "count": 2}]
@@ -802,7 +804,7 @@ def test_objects_of_v1beta1_are_read_as_those_of_v1(why: Callable[..., tuple[int
     assert why([claim], [WHOLE, old])[0] == 0
 
 
-def test_nodes_that_say_the_same_are_one_line(why: Callable[..., tuple[int, list[str]]]) -> None:
+def test_nodes_with_the_same_reason_share_one_line(why: Callable[..., tuple[int, list[str]]]) -> None:
     _, lines = why([a_claim(a_request("r", "gpu", 3))], [WHOLE, *(a_slice(f"n{one}", GPU, GPUS) for one in (1, 2))])
     assert lines[-2:] == [
         "The other nodes",
@@ -826,7 +828,7 @@ def test_nodes_that_have_the_devices_are_counted_and_grouped_by_type(
     ]
 
 
-def test_the_named_release_alone_is_asked(why: Callable[..., tuple[int, list[str]]]) -> None:
+def test_only_the_named_release_is_consulted(why: Callable[..., tuple[int, list[str]]]) -> None:
     claim, objects, _, _ = SITUATIONS["counters are over-committed after an upgrade"]
     assert "Kubernetes 1.36.3 does not" in why([claim], objects, "--scheduler", "v1.36.5")[1][1]
     assert "Kubernetes 1.37 does not" in why([claim], objects, "--scheduler", "1.37")[1][1]
@@ -840,7 +842,7 @@ def test_two_faults_that_are_needed_together_have_a_sentence_each() -> None:
     assert "(k/k#140435 + k/k#140438, see docs/claims.md)" in text
 
 
-def test_faults_that_nobody_can_tell_apart_are_several() -> None:
+def test_indistinguishable_faults_are_reported_as_several() -> None:
     given = DeviceAllocation((), TargetNode("n1"), {}, Features(), (), causes=((),))
     (_, text), *_ = pairs_of(ClaimAnswer(given.node, given, causes={"1.37": given.causes}))
     assert text.endswith("does not find them: several faults together (several faults together, see docs/claims.md)")
@@ -899,10 +901,10 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 @pytest.mark.parametrize(("name", "title"), [("train", "pod ml/train"), ("ml/wanted", "claim ml/wanted")])
-def test_a_name_is_explained_on_servers_of_each_version(
+def test_a_name_is_explained_on_servers_of_every_version(
     name: str, title: str, version: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """If asked about a name, `why` says which nodes have the devices, and why the others do not."""
+    """Given a name, `why` says which nodes have the devices, and why the others do not."""
     spec = a_claim(a_request("r", "gpu", 2))["spec"]
     v1 = "resource.k8s.io/v1"
     template = {**TEMPLATE, "apiVersion": v1, "spec": {"spec": spec}}

@@ -105,7 +105,7 @@ def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
         ('device.attributes["gpu.example.com"].model.startsWith("H")', 3, "pip install --target lib cel-expr-python"),
     ],
 )
-def test_without_the_library_for_cel_only_what_it_must_decide_is_unknown(
+def test_without_the_cel_library_only_what_it_must_decide_is_unknown(
     place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, wanted: str, status: int, said: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "devicecore.adapters.cel", None)
@@ -117,7 +117,7 @@ def test_without_the_library_for_cel_only_what_it_must_decide_is_unknown(
     assert said in capsys.readouterr().out
 
 
-def test_a_claim_is_read_once_also_from_standard_input(
+def test_a_claim_is_read_only_once_even_from_standard_input(
     place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "both.json").write_text("---\n" + json.dumps(CLASS) + "\n---\n" + json.dumps(claim("train", 1)))
@@ -169,7 +169,7 @@ def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: Cap
     assert f"{one}\n}}\n" == f"{{{other}"
 
 
-def test_a_claim_may_stand_in_a_file_with_other_documents(place: Path, capsys: Capsys) -> None:
+def test_a_claim_may_be_in_a_file_with_other_documents(place: Path, capsys: Capsys) -> None:
     template = json.loads((place / "claims.json").read_text())["items"][1]
     written_slices = json.loads((place / "slices.json").read_text())
     documents = [written_slices, claim("train", 1), claim("second", 1), template]
@@ -193,7 +193,7 @@ def test_a_claim_may_stand_in_a_file_with_other_documents(place: Path, capsys: C
     assert "wrong.yaml:11: spec.spec.devices.requests[0].exactly.count: expected a whole number" in wrong
 
 
-def test_claims_are_explained_without_what_nodes_and_terminals_need(place: Path) -> None:
+def test_claims_are_explained_without_importing_code_for_nodes_or_terminals(place: Path) -> None:
     """Importing these took a third of the time for a claim on 1,000 nodes."""
     words = ["why", str(place / "claim.json"), "--slices", str(place / "slices.json")]
     heavy = "{'rich', 'yaml', 'devicecore.domain.checkpoint', 'devicecore_tools.doctor.look.values'}"
@@ -210,7 +210,7 @@ def test_only_the_named_node_is_tried(place: Path, capsys: Capsys) -> None:
     assert [(one["node"], one["fits"]) for one in document["nodes"]] == [("node-2", False)]
 
 
-def test_a_claim_that_is_allocated_is_said_to_be(place: Path, capsys: Capsys) -> None:
+def test_an_allocated_claim_is_reported_as_allocated(place: Path, capsys: Capsys) -> None:
     held = claim("other", 1, "gpu-0")
     (place / "own.json").write_text(json.dumps(held))
     (place / "other.json").write_text(json.dumps({name: held[name] for name in ("kind", "metadata", "spec")}))
@@ -265,7 +265,7 @@ def test_fits_decides_claims_and_plugins_devices_together(place: Path, node: str
         ("nonsense", "expected"),
     ],
 )
-def test_what_is_unreadable_is_a_sentence(content: str, said: str, place: Path, capsys: Capsys) -> None:
+def test_an_unreadable_input_is_reported_in_a_sentence(content: str, said: str, place: Path, capsys: Capsys) -> None:
     (place / "slices.json").write_text(content)
     assert run(place, "why", "claim.json", "--slices", "slices.json") == 2
     assert said in capsys.readouterr().err
@@ -307,7 +307,7 @@ def test_an_api_server_alone_does_not_say_which_devices_are_free(place: Path, ca
             assert "NodeList" not in errors
 
 
-def test_an_api_server_gives_all_that_decides(place: Path, capsys: Capsys) -> None:
+def test_an_api_server_provides_everything_needed_to_decide(place: Path, capsys: Capsys) -> None:
     with LocalApiServer() as server:
         slices = place / "slices.json"
         slices.write_text(slices.read_text().replace("\\u001b[31m", "1"))  # a server refuses this name
@@ -330,7 +330,7 @@ def test_an_api_server_gives_all_that_decides(place: Path, capsys: Capsys) -> No
     assert "ResourceSlice: no connection" in capsys.readouterr().err
 
 
-def test_an_api_server_without_a_device_class_is_told_from_one_that_was_not_asked(place: Path, capsys: Capsys) -> None:
+def test_an_api_server_without_a_device_class_differs_from_one_not_queried(place: Path, capsys: Capsys) -> None:
     with LocalApiServer() as server:
         config = str(server.kubeconfig(place / "config"))
         assert run(place, "why", "claim.json", "--kubeconfig", config) == 2
@@ -371,7 +371,9 @@ def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Ca
 
 
 @pytest.mark.parametrize("name", ["{}", "[]", "7"])
-def test_a_claim_whose_name_is_no_text_is_refused_with_its_place(tmp_path: Path, capsys: Capsys, name: str) -> None:
+def test_a_claim_whose_name_is_not_a_string_is_refused_with_its_location(
+    tmp_path: Path, capsys: Capsys, name: str
+) -> None:
     (tmp_path / "claims.yaml").write_text(f"kind: List\nitems: [{{kind: ResourceClaim, metadata: {{name: {name}}}}}]")
     (tmp_path / "slices.json").write_text(json.dumps({"items": []}))
     status = main(["why", str(tmp_path / "claims.yaml"), "--slices", str(tmp_path / "slices.json")])

@@ -26,7 +26,7 @@ GPU, RDMA = "example.com/gpu", "example.com/rdma"
 
 
 class DemoRun:
-    """One run: its status, its steps by name, and what remained in its temporary directory."""
+    """One run: its status, its steps by name, and what was left in its temporary directory."""
 
     def __init__(self, ran: "subprocess.CompletedProcess[str]", directory: Path) -> None:
         self.status = ran.returncode
@@ -68,7 +68,7 @@ def test_progress_goes_to_stderr(demo: DemoRun) -> None:
 
 
 def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
-    """Capacity and allocatable go from nothing to 10, and resources that belong to no plugin stay the same."""
+    """Capacity and allocatable go from 0 to 10, and resources that belong to no plugin stay the same."""
     assert demo.counts("two_nodes", FIRST, GPU) == (None, None)
     assert demo.counts("a_plugin_registers", FIRST, GPU) == (10, 10)
     assert demo.counts("a_plugin_registers", SECOND, GPU) == (None, None)
@@ -130,7 +130,7 @@ def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
 
 
 def test_nothing_is_left_behind(demo: DemoRun) -> None:
-    """Nothing is left, either according to the command or according to our own check."""
+    """Nothing is left, according to both the command and our own check."""
     end = demo.steps["nothing_is_left"]
     assert (end["processes"], end["sockets"], end["directories"]) == ([-9, 0, 0, 0, 0], [], [])
     assert demo.left == []
@@ -185,7 +185,7 @@ def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Si
 
 
 def test_a_long_temporary_path_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the name of the machine's temporary directory is too long, the cluster uses another one."""
+    """If the name of the machine's temporary directory is too long, the cluster uses a different one."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 60)))
     with Cluster({}) as cluster:
         assert len(os.fsencode(cluster.root)) < 60

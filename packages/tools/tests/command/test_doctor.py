@@ -1,4 +1,4 @@
-"""`devicecore doctor`: what it prints, its exit statuses, and that no input makes it fail."""
+"""`devicecore doctor`: what it prints, its exit statuses, and that no input makes it crash."""
 
 import base64
 import json
@@ -70,7 +70,7 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Cap
     assert [GPU, "gpu-1", "unknown", "unknown", "unknown", "unknown", "checkpoint"] in lines
 
 
-def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: Capsys) -> None:
+def test_a_finding_is_printed_with_everything_that_belongs_to_it(file: Path, capsys: Capsys) -> None:
     file.write_bytes(SHARED)
     assert doctor("--checkpoint", str(file)) == 1
     verdict, _, text = capsys.readouterr().out.partition("\n\n")
@@ -183,7 +183,7 @@ def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: C
     assert {one.labels["code"] for one in found} == {one.code for one in CHECKS}
 
 
-def test_page_and_picture_are_written_besides_what_is_printed(file: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_page_and_picture_are_written_in_addition_to_the_output(file: Path, tmp_path: Path, capsys: Capsys) -> None:
     file.write_bytes(SHARED)
     page, picture = tmp_path / "node.html", tmp_path / "node.svg"
     page.write_text("an older page")
@@ -194,7 +194,7 @@ def test_page_and_picture_are_written_besides_what_is_printed(file: Path, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, page.name, picture.name]
 
 
-def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
+def test_having_nothing_to_read_gives_status_2_and_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
     assert doctor("--root", str(tmp_path)) == 2
     printed = capsys.readouterr()
     assert "not read: checkpoint: there is no directory" in printed.out
@@ -252,8 +252,8 @@ def test_a_named_file_that_is_unreadable_is_status_2(file: Path, tmp_path: Path,
     assert printed.out.count(str(pods)) == 1
 
 
-def test_a_root_that_cannot_be_looked_at_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
-    """No user can look at a path whose name is too long, just as with another user's directory."""
+def test_an_unreadable_root_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
+    """No user can access a path whose name is too long, just like another user's directory."""
     assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 3
     output = capsys.readouterr().out
     assert "  not read: sockets: File name too long" in output
@@ -268,10 +268,10 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(file: Path, tmp_path: P
     assert doctor(*arguments, "../x") == 2
 
 
-def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: Capsys) -> None:
-    """Each recorded file gives a report, a page and a picture, with findings if a kubelet would not read the file.
+def test_every_recorded_checkpoint_leads_to_a_report(tmp_path: Path, capsys: Capsys) -> None:
+    """Each recorded file leads to a report, a page and a picture, with findings if a kubelet would not read the file.
 
-    `make test` uses every seventh file. `doctor/test_reading.py` reads all of them as doctor does.
+    `make test` uses every seventh file. `doctor/test_reading.py` reads all of them the way doctor does.
     """
     file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
     for record in share(list(lines("checkpoint/decode.jsonl")), of=7):
@@ -280,7 +280,7 @@ def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: Capsys) -> N
         printed = capsys.readouterr()
         assert (status in {0, 1, 3}, printed.err) == (True, ""), record["id"]
         assert page.read_text(encoding="utf-8").endswith("</html>\n"), record["id"]
-        ET.parse(picture)  # noqa: S314 - the text is ours, and what is foreign in it is what is tested
+        ET.parse(picture)  # noqa: S314 - the text is ours, and the untrusted parts in it are what is being tested
         assert all(text.isprintable() for text in printed.out.splitlines()), record["id"]
         if record["verdict"] == "checksum":
             assert status == 1, record["id"]
@@ -339,7 +339,7 @@ def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert "the kubelet was not asked, because grpcio is not installed" in shown.stdout.partition("\n")[0]
+    assert "the kubelet was not queried, because grpcio is not installed" in shown.stdout.partition("\n")[0]
 
 
 def test_nothing_is_changed(directory: Path, capsys: Capsys) -> None:
@@ -372,7 +372,7 @@ def test_watch_reports_until_sigterm(file: Path) -> None:
     assert (first["findings"], [one["code"] for one in later["findings"]]) == ([], ["two-owners"])
 
 
-def test_watch_writes_the_page_anew_with_each_report(file: Path, tmp_path: Path) -> None:
+def test_watch_rewrites_the_page_with_each_report(file: Path, tmp_path: Path) -> None:
     page = tmp_path / "node.html"
     command = [sys.executable, "-m", "devicecore_tools", "doctor", "--checkpoint", str(file), "--watch", "--json"]
     with subprocess.Popen(

@@ -47,7 +47,7 @@ def test_cpus_of_a_pod_that_has_ended_are_stale(root: Path, capsys: pytest.Captu
     assert {(one["owner"], one["state"]) for one in pinned} == {("default/a", "stale")}
 
 
-def test_a_record_says_the_same(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_leads_to_the_same_report(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pinned = reported(root, capsys)["pinned"]
     main(["doctor", "--root", str(root), "--save", str(root.parent / "record")])
     capsys.readouterr()

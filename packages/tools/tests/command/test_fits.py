@@ -95,7 +95,7 @@ def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: Capsys) -> None:
     assert document["nodes"][1]["devices_not_certain"].startswith("the kubelet's answer was not read")
 
 
-def test_nodes_of_the_same_name_are_told_apart_by_their_files(place: Path, capsys: Capsys) -> None:
+def test_nodes_with_the_same_name_are_distinguished_by_their_files(place: Path, capsys: Capsys) -> None:
     for file in ("a.yaml", "b.yaml"):
         (place / file).write_text(f"name: n1\ndevices: [{{resource: {GPU}, device: gpu-0}}]\n")
     assert fits(place, "two.yaml", "a.yaml", "b.yaml") == 1
@@ -185,7 +185,7 @@ def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: Capsys) -> 
     assert fits(place, "three.yaml", "checkpoint") == 1
     options = ("--pods", str(place / "pods.json"))
     assert fits(place, "three.yaml", "checkpoint", options=options) == 0
-    for items, why in (([], "it is empty"), ([ended], "it has the pods of only one namespace")):
+    for items, why in (([], "it is empty"), ([ended], "it contains the pods of only one namespace")):
         (place / "pods.json").write_text(json.dumps({"kind": "List", "items": items}))
         fits(place, "three.yaml", "checkpoint", options=options)
         assert f"the list of pods is not complete: {why}" in capsys.readouterr().err
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(place: Path, file: str, cont
         assert lines[0].endswith("two.yaml: expected UTF-8 text, got other bytes")
 
 
-def test_a_directory_in_the_place_of_a_pod_is_named(place: Path, capsys: Capsys) -> None:
+def test_a_directory_in_place_of_a_pod_is_named(place: Path, capsys: Capsys) -> None:
     assert fits(place, ".", "node.yaml") == 2
     assert capsys.readouterr().err == f"devicecore fits: {place}: it is a directory, expected a file\n"
 
@@ -262,7 +262,7 @@ def test_without_a_kubelet_here_it_says_how_to_name_other_nodes(place: Path, cap
     assert "with --node, or try the nodes of a cluster with: devicecore why POD --slices" in capsys.readouterr().err
 
 
-def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(place: Path, capsys: Capsys) -> None:
+def test_a_nodes_name_is_enough_for_a_pod_without_plugin_devices(place: Path, capsys: Capsys) -> None:
     (place / "node.yaml").write_text("kind: Node\nmetadata: {name: node-1}")
     (place / "none.yaml").write_text((POD % 1).replace("example.com/gpu", "cpu"))
     assert fits(place, "none.yaml", "node.yaml") == 0
@@ -271,9 +271,7 @@ def test_of_a_node_the_name_is_enough_for_a_pod_without_devices_of_plugins(place
     assert "its kind is 'Node'. A description is what this prints on the node" in capsys.readouterr().err
 
 
-def test_the_topology_policy_is_read_from_the_kubelets_configuration_or_named_as_not_looked_at(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_the_topology_policy_is_read_from_the_configuration_or_named_as_unread(tmp_path: Path, capsys: Capsys) -> None:
     root = tmp_path / "root"
     (root / "device-plugins").mkdir(parents=True)
     entries = [PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",), 1: ("gpu-1",)}, b"")]

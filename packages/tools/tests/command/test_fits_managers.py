@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 def asked(
     root: Path, given: dict[str, Any], capsys: pytest.CaptureFixture[str], *options: str
 ) -> tuple[int, dict[str, Any]]:
-    """Return the exit status of `fits`, and what it says about the node."""
+    """Run `fits`, and return its exit status and what it says about the node."""
     file = root.parent / "pod.json"
     file.write_text(json.dumps(given))
     status = main(["fits", str(file), "--node", str(root), "--json", *options])
@@ -57,7 +57,7 @@ def test_a_pod_is_refused_in_the_words_of_a_kubelet(
     assert (status, node["reason"]) == (1, reason)
 
 
-def test_the_end_of_a_pod_that_has_the_cpus_is_proposed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ending_a_pod_that_has_the_cpus_is_proposed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = root.parent / "full"
     full.mkdir()
     make_directory(full, RUNNING, (pod("c", "6", "1Gi"), 1))

@@ -13,7 +13,7 @@ DATA = Path(__file__).parents[1] / "data" / "unaccounted_nodes"
 
 
 def a_pod(requests: Json) -> Json:
-    """A pod with the claims and the resources of a probe."""
+    """Return a pod with a probe's claims and resources."""
     claims = requests.pop("claims", [])
     resources: Json = {"limits": {name: str(size) for name, size in requests.items()}}
     resources |= {"claims": [{"name": one} for one in claims]} if claims else {}
@@ -34,7 +34,7 @@ def a_pod(requests: Json) -> Json:
         ("cdi-device-that-the-runtime-does-not-know", 3, "a container got acme.io/gpu as a CDI device before"),
     ],
 )
-def test_a_pod_is_not_called_sure_to_run_on_a_node_that_refused_it(
+def test_a_pod_is_not_reported_as_certain_to_run_on_a_node_that_refused_it(
     name: str, status: int, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     """A pod that was refused through no fault of its own, or that already waits there, is a reason for doubt."""

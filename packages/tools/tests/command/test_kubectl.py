@@ -12,7 +12,7 @@ from tests.command.test_nodes import GPU, node, pod
 Capsys = pytest.CaptureFixture[str]
 
 
-def test_each_command_asks_the_cluster_of_the_users_kubeconfig(
+def test_each_command_queries_the_cluster_in_the_users_kubeconfig(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("devicecore_tools.doctor.reading.node.DEFAULT_ROOT", str(tmp_path / "no-kubelet"))

@@ -73,7 +73,7 @@ SERVED = "--root {root} --kubeconfig {root}/config --register-node"
         pytest.param("--root {root} --wat", "No such option '--wat'.", id="flag"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence_and_status_2(
+def test_unusable_options_give_one_sentence_and_status_2(
     devicecore: Run, root: Path, busy_port: int, arguments: str, complaint: str
 ) -> None:
     (root / "broken").write_text("{")
@@ -110,7 +110,7 @@ def test_a_directory_that_others_may_write_is_refused_unless_it_is_allowed(devic
     assert devicecore(*arguments, "--allow-shared-directory").returncode == 0
 
 
-def test_once_says_what_there_is_when_things_are_settled(devicecore: Run, root: Path) -> None:
+def test_once_prints_the_state_when_everything_has_settled(devicecore: Run, root: Path) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -139,7 +139,7 @@ def test_once_says_what_there_is_when_things_are_settled(devicecore: Run, root: 
         assert "pod default/train: Running" in run.stderr
 
 
-def test_once_is_a_negative_finding_when_a_pod_does_not_run(devicecore: Run, root: Path) -> None:
+def test_once_reports_failure_if_a_pod_does_not_run(devicecore: Run, root: Path) -> None:
     for name, limits in {"bad": "{acme.io/gpu: x}", "good": "{acme.io/gpu: 1}"}.items():
         (root / "pods" / f"{name}.yaml").write_text(
             f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}},\n"
@@ -156,7 +156,7 @@ def test_once_is_a_negative_finding_when_a_pod_does_not_run(devicecore: Run, roo
     assert run.stderr.endswith(said)
 
 
-def test_once_on_a_node_that_waits_for_nothing_is_good_however_short_the_wait(devicecore: Run, root: Path) -> None:
+def test_once_on_a_node_that_waits_for_nothing_succeeds_however_short_the_wait(devicecore: Run, root: Path) -> None:
     run = devicecore("kubelet", "--root", str(root), "--manifests", str(root / "pods"), "--once", "--wait", "0")
     assert (run.returncode, "settled" in run.stderr) == (0, False)
 

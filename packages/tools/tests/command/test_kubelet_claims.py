@@ -37,7 +37,7 @@ OTHER = "nic.example.com"
 
 
 class CountingDriver:
-    """A driver that records its calls, and can be told to refuse them or not to answer."""
+    """A driver that records its calls, and can be told to refuse them or to leave them unanswered."""
 
     def __init__(self, name: str = DRIVER) -> None:
         self.name = DriverName(name)
@@ -63,7 +63,7 @@ class CountingDriver:
 
 
 class CdiPlugin(SimulatedPlugin):
-    """A device plugin that answers with CDI names."""
+    """A device plugin that returns CDI names."""
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         return ContainerAllocateResponse(cdi_devices=tuple(f"{GPU}={device}" for device in devices))
@@ -98,7 +98,7 @@ def test_a_claim_is_prepared_once_for_its_pods_and_released_after_the_last(node:
     assert decode(blob).entries == ()
 
 
-def test_a_pod_waits_for_its_driver_and_runs_as_soon_as_that_registers(node: Node) -> None:
+def test_a_pod_waits_for_its_driver_and_runs_as_soon_as_it_registers(node: Node) -> None:
     node.put("all", claim(), pod("a"))
     reason = f"prepare dynamic resources: DRA driver {DRIVER} is not registered"
     state = node.wait_until(lambda state: state.pods and state.pods[0].reason == reason)
@@ -130,7 +130,7 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
 
 @pytest.fixture
 def few_threads(monkeypatch: Patch) -> None:
-    """Nodes that are made afterwards have 20 threads of each kind."""
+    """Nodes created afterwards have 20 threads of each kind."""
     monkeypatch.setattr(lanes, "MAX_THREADS", 20)
 
 
@@ -199,7 +199,7 @@ def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
     node.wait_for_phases(a="Running")
 
 
-def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: Patch) -> None:
+def test_a_claim_on_the_api_server_is_read_again(node: Node, monkeypatch: Patch) -> None:
     monkeypatch.setattr(engine, "_CLAIMS_LOOK", 0.0)
     node.register(driver := CountingDriver())
     node.put("a", pod("a"))
@@ -216,7 +216,7 @@ def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: P
     node.wait_until(lambda state: len(state.pods) == 2 and "is not allowed to use" in state.pods[1].reason)
 
 
-def test_names_of_claims_come_before_those_of_plugins(node: Node) -> None:
+def test_claims_names_come_before_plugins_names(node: Node) -> None:
     node.register(CountingDriver())
     node.transport.connect(CdiPlugin(GPU, simulated_devices("gpu", 1)))
     node.put("all", claim(), pod("a", limits={GPU: 1}))
@@ -270,7 +270,7 @@ def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(no
     assert set(releases) == {("unprepare", "shared")}
 
 
-def test_a_claim_with_another_allocation_waits_until_the_older_one_is_released(node: Node) -> None:
+def test_a_claim_with_a_different_allocation_waits_until_the_older_one_is_released(node: Node) -> None:
     node.register(driver := CountingDriver())
     node.put("claim", claim())
     node.put("a", pod("a"))
@@ -349,7 +349,7 @@ class CountingStore(MemoryStore):
 
 
 def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp_path: Path) -> None:
-    """Each write writes the whole file, so one write per pod would take quadratic time."""
+    """Each save writes the whole file, so one save per pod would take quadratic time."""
     pods = tuple(f"u-{number}" for number in range(2_000))
     store = CountingStore(encode([ClaimEntry("u-shared", "shared", "default", pods)]))
     with Node(tmp_path, claim_store=store) as node:
@@ -517,8 +517,8 @@ def test_text_of_drivers_is_bounded_and_escaped(node: Node, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("changes", [1, 3, 5])
-def test_the_version_is_another_one_after_any_number_of_changes(changes: int, node: Node) -> None:
-    """New values may have the `id` of earlier values that nobody kept."""
+def test_the_version_differs_after_any_number_of_changes(changes: int, node: Node) -> None:
+    """New values may have the same `id` as earlier values that no longer exist."""
     node.register(CountingDriver())
     node.put("claim", claim())
     node.put("a", pod("a"))

@@ -1,4 +1,4 @@
-"""Foreign text is put into every input of `devicecore kubelet`, and every output is searched for it."""
+"""Untrusted text is put into every input of `devicecore kubelet`, and every output is searched for it."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ MAX_OUTPUT = 2_000_000  # bytes
 
 
 class Hostile(SimulatedPlugin):
-    """Has device ids that move a cursor, and gives answers full of foreign text."""
+    """Has device ids that move a cursor, and returns responses full of untrusted text."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(resource, [Device(DeviceId(f"{SHORT}{number}")) for number in range(4)])
@@ -37,7 +37,7 @@ class Hostile(SimulatedPlugin):
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         return ContainerAllocateResponse(
             envs={SHORT: SHORT + "x" * 150_000, **{f"{number}": SHORT for number in range(2_000)}},
-            mounts=(received(Mount, SHORT, SHORT, False),),  # noqa: FBT003 - a plugin in Python could not make it
+            mounts=(received(Mount, SHORT, SHORT, False),),  # noqa: FBT003 - a Python plugin could not produce it
             devices=(received(DeviceSpec, SHORT, SHORT, SHORT),),
             annotations={SHORT: SHORT},
             cdi_devices=(SHORT,),
@@ -52,7 +52,7 @@ class Refusing(Hostile):
 
 
 class NotStarting(Hostile):
-    """Lets no container start, and says so in a message of two megabytes."""
+    """Prevents every container from starting, with a two-megabyte message."""
 
     options = PluginOptions(pre_start_required=True)
 
@@ -73,7 +73,7 @@ def kubeconfig(directory: Path) -> Iterator[Path]:
 
 
 def write_manifests(directory: Path) -> None:
-    """Write pods for the three plugins, and files that are wrong in every place that an error mentions."""
+    """Write pods for the three plugins, and files with a mistake in every place that an error mentions."""
 
     def pod(limits: object, name: object, *, kind: str = "Pod", container_name: str = "main", uid: str = "") -> str:
         container = {"name": container_name, "resources": {"limits": limits}}
@@ -101,7 +101,9 @@ def assert_harmless(output: bytes, where: str) -> None:
     assert len(output) < MAX_OUTPUT, (where, len(output))
 
 
-def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, directory: Path, kubeconfig: Path) -> None:
+def test_untrusted_text_is_bounded_and_escaped_in_all_output(
+    devicecore: Run, directory: Path, kubeconfig: Path
+) -> None:
     root = directory
     (root / "device-plugins").mkdir(0o750)
     (root / "pods").mkdir()
@@ -132,7 +134,7 @@ def test_foreign_text_is_bounded_and_escaped_in_all_output(devicecore: Run, dire
         "--once": once.stdout.encode() + once.stderr.encode(),
     }
     for where, output in outputs.items():
-        assert b"owned" in output, where  # it was present, and was made harmless
+        assert b"owned" in output, where  # it was present and was made harmless
         assert_harmless(output, where)
     assert TITLE not in shown.stdout
     assert "Traceback" not in log.read_text()

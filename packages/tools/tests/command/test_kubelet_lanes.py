@@ -7,7 +7,7 @@ import pytest
 from devicecore_tools.node import lanes
 from devicecore_tools.node.lanes import Lanes
 
-PATIENCE = 60.0  # seconds; far more than it takes
+PATIENCE = 60.0  # seconds; far more than needed
 
 
 def wait_for(event: threading.Event) -> None:
@@ -62,7 +62,7 @@ def test_if_the_system_has_no_thread_left_those_that_run_do_the_work(monkeypatch
     assert ended.wait(PATIENCE)
 
 
-def test_one_thread_more_than_there_may_be_waits_for_a_lane_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_beyond_the_thread_limit_waits_until_a_lane_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "MAX_THREADS", 1)
     work, hangs, ended = Lanes(), threading.Event(), threading.Event()
     work.submit("a", partial(wait_for, hangs))
@@ -84,7 +84,7 @@ def test_work_that_raises_is_logged_and_the_next_is_done(caplog: pytest.LogCaptu
     assert "a bug" in caplog.text
 
 
-def test_after_the_end_nothing_begins() -> None:
+def test_nothing_starts_after_the_end() -> None:
     work, hangs = Lanes(), threading.Event()
     begun: list[int] = []
     work.submit("a", partial(wait_for, hangs))

@@ -1,4 +1,4 @@
-"""When a pod that does not run is tried again: this is decided from what is known, independently of time."""
+"""When a pod that does not run is tried again: this depends on what is known, not on time."""
 
 import pytest
 from devicecore_tools.node.outcome import FactsKeeper, Outcome, OutcomeKind, may_differ, outcome_of, resources_of
@@ -95,7 +95,7 @@ def test_a_reservation_is_no_change_and_an_allocation_is_one() -> None:
     assert differs(REFUSED, state, confirmed(in_flight, pod("a")))
 
 
-def test_another_list_or_another_instance_or_a_first_plugin_may_change_the_answer() -> None:
+def test_a_new_list_a_new_instance_or_a_first_plugin_may_change_the_answer() -> None:
     state = registered(4)
     assert differs(REFUSED, state, state.apply(DevicesReported(PLUGIN, simulated_devices("gpu", 5)), 1.0))
     assert differs(REFUSED, state, state.apply(PluginLost(PLUGIN), 1.0))
@@ -111,7 +111,7 @@ def test_a_pod_for_which_too_few_were_free_waits_until_enough_are() -> None:
     assert differs(lacks, full, freed.evict([PodUid("b")]))
 
 
-def test_the_resources_of_a_pod_are_those_it_has_a_limit_for() -> None:
+def test_a_pods_resources_are_those_it_has_limits_for() -> None:
     assert resources_of(pod("a")) == {GPU, "cpu"}
     assert resources_of(Pod(PodUid("u"), containers=(Container("main", {NIC: 0}),))) == frozenset()
 

@@ -27,7 +27,7 @@ OPTIONS = (
 
 
 class Pods:
-    """The pods of a node. Until the source is ready, any pod may come back."""
+    """The pods of a node. Until the source is ready, any pod may reappear."""
 
     def __init__(self, *objects: dict[str, Any], is_ready: bool = True) -> None:
         self.objects = {PodUid(one["metadata"]["uid"]): one for one in objects}
@@ -61,7 +61,7 @@ def shared(root: Path) -> str:
     return str(json.loads((root / CPU_FILE).read_text())["defaultCpuSet"])
 
 
-def test_what_a_pod_has_is_free_again_when_it_is_gone(tmp_path: Path) -> None:
+def test_a_pods_resources_are_free_again_when_it_is_gone(tmp_path: Path) -> None:
     pods = Pods()
     managers, devices = started(tmp_path, pods)
     with devices:
@@ -156,7 +156,7 @@ def test_a_registered_node_has_what_the_machine_has(
 
     @click.command()
     @kubelet_options
-    def command(**options: Any) -> None:  # noqa: ANN401 - click has checked what each option holds
+    def command(**options: Any) -> None:  # noqa: ANN401 - click has checked each option's value
         found.append(cluster_settings(**options))
 
     machine = tmp_path / "machine.yaml"

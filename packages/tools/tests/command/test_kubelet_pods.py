@@ -1,4 +1,4 @@
-"""`NodeEngine`: pods of manifests that come and go, and the device manager."""
+"""`NodeEngine`: pods from manifests that appear and disappear, and the device manager."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 
 class CountingPlugin(SimulatedPlugin):
-    """A plugin that counts its Allocate calls, and can be told to refuse them or not to answer."""
+    """A plugin that counts its Allocate calls, and can be told to refuse them or to leave them unanswered."""
 
     def __init__(self, resource: str, devices: Sequence[Device]) -> None:
         super().__init__(resource, devices)
@@ -39,7 +39,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         yield node
 
 
-def test_what_is_waited_for_is_said_by_name(tmp_path: Path) -> None:
+def test_whatever_is_awaited_is_named(tmp_path: Path) -> None:
     store = MemoryStore()
     with Node(tmp_path, store) as node:
         node.transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 2)))
@@ -87,7 +87,7 @@ def test_forty_pods_that_wait_for_a_stopped_plugin_delay_no_other_plugins_pod(no
     assert node.wait_until_settled().is_good
 
 
-def test_thirty_refused_pods_are_asked_for_once_each(node: Node) -> None:
+def test_the_plugin_is_called_once_for_each_of_thirty_refused_pods(node: Node) -> None:
     plugin = CountingPlugin(GPU, simulated_devices("gpu", 30))
     plugin.refuses = True
     node.transport.connect(plugin)
@@ -197,15 +197,15 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
         node.wait_for_phases(plain="Running")
         (node.manifests / "plain.yaml").unlink()
         node.turn()
-        node.write("plain")  # it has the same UID, so it waits until the former pod is released
+        node.write("plain")  # it has the same UID, so it waits until the earlier pod is released
         node.wait_for_phases(plain="Running")
         store.works.set()
         node.wait_until_settled()
 
 
 @pytest.mark.parametrize("changes", [1, 2, 3, 4, 5, 8])
-def test_the_version_is_another_one_after_any_number_of_changes(changes: int, node: Node) -> None:
-    """New values may have the `id` of earlier values that nobody kept."""
+def test_the_version_differs_after_any_number_of_changes(changes: int, node: Node) -> None:
+    """New values may have the same `id` as earlier values that no longer exist."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 8))
     node.transport.connect(plugin)
     for turn in range(40):

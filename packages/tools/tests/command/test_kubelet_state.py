@@ -19,7 +19,7 @@ def allocation(of: Pod, device: str) -> Allocation:
     return Allocation(ContainerKey(of.uid, "main"), GPU, {DeviceId(device): ()}, Receipt(b""))
 
 
-def test_the_text_says_the_same_as_the_json() -> None:
+def test_the_text_matches_the_json() -> None:
     pods = (PodState(pod("a\x1b\n\u2028"), RUNNING, ""), PodState(pod("b"), PENDING, "too few devices"))
     state = KubeletState(NodeState(ledger=Ledger.of([allocation(pods[0].pod, "gpu-1")])), pods, sink_problem="no node")
     text = state.to_text("node-1", PodTexts())
@@ -28,7 +28,7 @@ def test_the_text_says_the_same_as_the_json() -> None:
     assert json.loads(text.replace("\n", "")) == json.loads(text)
 
 
-def test_the_text_of_a_pod_is_made_again_only_if_it_has_changed() -> None:
+def test_a_pods_text_is_rendered_again_only_if_it_has_changed() -> None:
     a, b = pod("a"), pod("b")
     ledger = Ledger.of([allocation(a, "gpu-1")])
     texts = PodTexts()

@@ -89,7 +89,7 @@ def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
 
 
 def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
-    """If the time is over when the process continues, CPython's `sigtimedwait` returns a number without a signal."""
+    """If the time is up when the process continues, CPython's `sigtimedwait` returns a number without a signal."""
     with started(Fork(arguments(root), stderr=subprocess.PIPE)) as (process, log):
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)
@@ -117,7 +117,7 @@ def ends_in_time(process: "subprocess.Popen[str]") -> int:
 
 @pytest.mark.parametrize("stalled", ["stdout", "stderr"])
 def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
-    """The pipe is full: nobody reads its output, which is a megabyte per state."""
+    """The pipe is full: nobody reads its output, which is one megabyte per state."""
     more = ["--json"] if stalled == "stdout" else []
     plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 10_000 if stalled == "stdout" else 1))
     for number in range(1000 if stalled == "stderr" else 0):
@@ -138,7 +138,7 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
         assert ends_in_time(process) == 0
 
 
-def test_the_file_of_state_has_the_newest_of_several_lists_that_come_together(root: Path) -> None:
+def test_the_state_file_has_the_newest_of_several_lists_that_arrive_together(root: Path) -> None:
     plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 8))
     names = [device.id for device in plugin.devices()]
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -182,7 +182,7 @@ def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
         assert "Traceback" not in process.stderr.read()
 
 
-# Tests may run under nohup, and a process inherits which signals are ignored.
+# Tests may run under nohup, and a process inherits ignored signals.
 WITH_SIGHUP = """
 import os, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

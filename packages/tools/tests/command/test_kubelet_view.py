@@ -119,7 +119,7 @@ class Counted(UserList[str]):
 
 
 def test_of_many_unhealthy_devices_no_more_are_read_than_fit() -> None:
-    """A view of 10,000 such devices took 15 seconds, in which the kubelet did nothing else."""
+    """A view of 10,000 such devices took 15 seconds, during which the kubelet did nothing else."""
     devices = Counted(f"gpu-{number}" for number in range(10_000))
     assert listed("unhealthy: ", devices, 40) == "unhealthy: gpu-0, gpu-1 and 9998 more"
     assert devices.read < 10
@@ -145,7 +145,7 @@ def test_an_unhealthy_device_is_named_with_the_pod_that_holds_it(node: Node) -> 
     assert named.endswith(" more")
 
 
-def test_foreign_text_moves_no_cursor_and_fills_no_screen(node: Node) -> None:
+def test_untrusted_text_moves_no_cursor_and_fills_no_screen(node: Node) -> None:
     evil = "\x1b[2J\n" + "x" * 1_000_000
     node.transport.connect(SimulatedPlugin(GPU, simulated_devices(evil, 2, unhealthy=[1])))
     node.admit(evil, {GPU: 1})
@@ -155,7 +155,7 @@ def test_foreign_text_moves_no_cursor_and_fills_no_screen(node: Node) -> None:
     assert len("".join(text)) < 10_000
 
 
-def test_pods_of_one_job_are_told_apart_at_80_columns(node: Node) -> None:
+def test_pods_of_one_job_are_distinguishable_at_80_columns(node: Node) -> None:
     node.transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 16)))
     for number in range(12):
         node.admit(f"llama-70b-pretraining-worker-{number}", {GPU: 1})

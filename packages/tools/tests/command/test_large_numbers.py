@@ -1,4 +1,6 @@
-"""A number in a foreign object is never used as a length or range: `why` and `fits` end with a sentence or a verdict.
+"""A number in an untrusted object is never used as a length or range.
+
+`why` and `fits` end with a sentence or a verdict.
 
 Each numeric field of each object that they read is set to the largest 64-bit value, and to larger ones.
 """
@@ -164,7 +166,7 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def with_number(document: dict[str, Any], path: tuple[Any, ...], number: int) -> dict[str, Any]:
-    """Return the document with another number at a path."""
+    """Return the document with a different number at a path."""
     changed = copy.deepcopy(document)
     inner = changed
     for key in path[:-1]:
@@ -173,7 +175,7 @@ def with_number(document: dict[str, Any], path: tuple[Any, ...], number: int) ->
     return changed
 
 
-def test_an_object_of_each_kind_that_is_read_has_numbers() -> None:
+def test_each_kind_of_object_that_is_read_contains_numbers() -> None:
     assert {one["kind"] for one in DOCUMENTS} == set(_READERS)
 
 

@@ -59,7 +59,7 @@ def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) 
 
 
 def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence() -> None:
-    """At 80 columns, click would cut a longer first sentence."""
+    """At 80 columns, click would cut off a longer first sentence."""
     groups = [tree, *(command for _, command in every_command(tree) if isinstance(command, click.Group))]
     for group in groups:
         listed = group.get_help(click.Context(group, terminal_width=80)).partition("Commands:")[2].splitlines()
@@ -74,7 +74,7 @@ def test_the_version_is_printed(devicecore: Run) -> None:
 
 @pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
 def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
-    """Without a subcommand, the usage is wrong, and the help is printed."""
+    """Calling it without a subcommand is wrong usage, and the help is printed."""
     ran = devicecore(*group.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Usage: devicecore")
@@ -105,7 +105,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
-    """For any wrong usage, stderr has one line, and stdout is empty."""
+    """For any wrong usage, stderr contains one line and stdout is empty."""
     ran = devicecore(*arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr
@@ -135,7 +135,7 @@ def test_without_an_extra_a_command_says_what_to_install(missing: list[str], ext
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
-    """Only packages of the extra are something that the user can install."""
+    """Only the extra's packages are something that the user can install."""
     script = (
         "import sys; sys.modules['devicecore_tools.command.demo.cluster'] = None\n"
         "from devicecore_tools.command.main import main"
@@ -182,7 +182,7 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
 
 
 @pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])
-def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+def test_a_reader_that_stops_reading_is_not_an_error(command: str) -> None:
     """If its output pipe is closed, the command ends silently, with the status of a program that SIGPIPE ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", "devicecore_tools", "checkpoint", *command.split()],
@@ -200,7 +200,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
 
 
 @pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
-def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
+def test_closed_streams_are_treated_as_empty(closed: str, output: str) -> None:
     """A closed input or output leads to an exit status, not to a traceback."""
     command = f"{shlex.quote(sys.executable)} -m devicecore_tools checkpoint verify - {closed}"
     ran = subprocess.run(["/bin/sh", "-c", command], input="", capture_output=True, text=True, check=False)
@@ -209,7 +209,7 @@ def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["verify", "show"])
-def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
+def test_characters_that_a_locale_cannot_encode_are_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
     """On a terminal without UTF-8, letters are lost, but not the answer."""
     blob = tmp_path / "\u4e2d"
     blob.write_bytes(encode(CheckpointData(None, {"a.com/x": ("\u4e2d",)})))
@@ -218,7 +218,7 @@ def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, 
     assert "\\u4e2d" in ran.stdout
 
 
-def test_an_interrupt_before_the_command_begins_ends_it_without_output() -> None:
+def test_an_interrupt_before_the_command_starts_ends_it_without_output() -> None:
     """Ctrl-C while the command is still being imported gives the status of the signal, and no traceback."""
     script = """
 import sys
@@ -330,12 +330,12 @@ NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
         (("kind: Pod", "kind: Deployment"), "Its pods are created from spec.template: write that as a Pod"),
         (("kind: Pod", "kind: CronJob"), "Its pods are created from spec.jobTemplate.spec.template: write that"),
         (("  containers:", "\tcontainers:"), "p.yaml:5: found character that cannot start any token: a tab indents"),
-        (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put text that begins"),
+        (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put text that starts"),
         (("image: i", "image: i: 1"), "mapping values are not allowed in this context: a second colon on this line"),
         (("image: i", "image: 'i"), "a quote or a bracket is not closed"),
     ],
 )
-def test_a_slip_in_a_manifest_is_answered_with_what_to_do(
+def test_a_mistake_in_a_manifest_gets_advice(
     devicecore: Run, tmp_path: Path, changed: tuple[str, str], sentence: str
 ) -> None:
     """Kubectl also refuses an unknown field: otherwise, the pod would request nothing, and fit."""
@@ -363,7 +363,7 @@ def test_show_names_what_a_filter_does_not_find(devicecore: Run, option: str) ->
         ),
     ],
 )
-def test_a_thread_that_ends_for_want_of_memory_says_so_in_a_sentence(
+def test_a_thread_that_runs_out_of_memory_says_so_in_a_sentence(
     error: Exception, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run_short() -> None:

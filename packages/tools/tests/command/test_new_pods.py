@@ -19,7 +19,7 @@ def new(pod: Json) -> Json:
 
 
 def asked(where: Path, capsys: Capsys, pod: Json, *objects: Json) -> tuple[int, str]:
-    """Ask `why` about a pod in a cluster, and return its exit status and output."""
+    """Run `why` on a pod in a cluster, and return its exit status and output."""
     (where / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}), encoding="utf-8")
     (where / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod}), encoding="utf-8")
     status = main(
@@ -67,7 +67,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_what_no_api_server_takes_is_refused(name: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_pod_that_every_api_server_rejects_is_refused(name: str, tmp_path: Path, capsys: Capsys) -> None:
     pod, says = INVALID[name]
     (tmp_path / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod}), encoding="utf-8")
     (tmp_path / "node.json").write_text(json.dumps({"name": "n1", "devices": []}), encoding="utf-8")
@@ -79,7 +79,7 @@ def test_what_no_api_server_takes_is_refused(name: str, tmp_path: Path, capsys: 
 
 
 def a_quota(hard: Json, used: Json, **spec: Json) -> Json:
-    """Return a ResourceQuota for the namespace of the pods."""
+    """Return a ResourceQuota for the pods' namespace."""
     status = {"hard": hard, "used": used}
     return {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "ml"}, "spec": spec, "status": status}
 
@@ -142,7 +142,7 @@ def resized(size: str, to: str, **status: Json) -> Json:
 
 
 def nominated(priority: int) -> Json:
-    """Return a pod for which the scheduler reserves the room of n1."""
+    """Return a pod for which the scheduler reserves capacity on n1."""
     pod = {**a_pod("first", {"cpu": "6"}, priority=priority), "status": {"nominatedNodeName": "n1"}}
     pod["status"]["phase"] = "Pending"
     return pod
@@ -163,7 +163,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_pods_take_what_a_scheduler_counts(name: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_other_pods_use_what_a_scheduler_counts(name: str, tmp_path: Path, capsys: Capsys) -> None:
     other, status = OTHERS[name]
     assert asked(tmp_path, capsys, a_pod(limits={"cpu": "4"}), a_node("n1"), other)[0] == status
 
@@ -213,7 +213,7 @@ def test_an_allocated_claim_waits_for_its_conditions(
     assert (found, says in said) == (status, True), said
 
 
-def test_a_claim_that_is_not_there_is_waited_for(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_missing_claim_is_waited_for(tmp_path: Path, capsys: Capsys) -> None:
     found, said = asked(tmp_path, capsys, with_claim("gone"), *fabric())
     assert (found, "the pod names ResourceClaim ml/gone" in said) == (1, True)
 
@@ -231,7 +231,7 @@ def test_a_pod_of_a_daemon_set_runs_on_a_cordoned_node(tmp_path: Path, capsys: C
 
 
 @pytest.mark.parametrize(("waits", "status"), [("WaitForFirstConsumer", 0), ("Immediate", 1)])
-def test_a_stateful_set_makes_the_volumes_of_its_pods(waits: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_stateful_set_creates_its_pods_volumes(waits: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
     made = {"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "d.io", "volumeBindingMode": waits}
     other = {"kind": "PersistentVolumeClaim", "metadata": {"name": "other", "namespace": "ml"}, "spec": {}}
     claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}}
@@ -256,7 +256,7 @@ def a_disk(name: str, mode: str = "ReadWriteOnce") -> tuple[Json, Json]:
 
 
 def using(name: str, pod: str = "ask", **spec: Json) -> Json:
-    """A pod with a volume."""
+    """Return a pod with a volume."""
     return a_pod(pod, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}], **spec)
 
 
@@ -284,9 +284,7 @@ def test_volumes_are_limited_as_by_a_scheduler(name: str, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(("room", "status"), [("5Gi", 1), ("10Gi", 0)])
-def test_a_driver_that_says_how_much_room_it_has_is_believed(
-    room: str, status: int, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_driver_that_reports_its_capacity_is_believed(room: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
     claim = {
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "v", "namespace": "ml"},
@@ -315,7 +313,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_used(tmp_path: Path, capsy
     assert (found, "ResourceClaim ml/c was not created for pod ml/ask (pod is not owner)" in said) == (1, True)
 
 
-def test_a_limit_of_a_pod_is_not_proposed_to_tolerate_a_taint(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_toleration_is_not_proposed_for_a_pods_limit(tmp_path: Path, capsys: Capsys) -> None:
     """A scheduler makes the claim for an extended resource, and gives it no tolerations."""
     taints = [{"key": "bad", "effect": "NoSchedule"}]
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
@@ -345,7 +343,7 @@ def test_of_two_classes_of_a_resource_the_newest_serves_it(
 ) -> None:
     """A scheduler may not know the older one by its own name.
 
-    If two are equally old, the first in order of names counts.
+    If two are equally old, the first by name counts.
     """
     spec: Json = {"driver": "g.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slices = [
@@ -496,7 +494,7 @@ def test_quotas_that_were_not_read_are_assumed_not_to_be_there(tmp_path: Path, c
 
 
 def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys) -> None:
-    """As a scheduler writes it into the pod: an init container that ends uses devices that a later container has."""
+    """As a scheduler writes it into the pod: a finished init container uses devices that a later container gets."""
     served = {**CLASS, "spec": {"extendedResourceName": CARD}}
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
@@ -529,7 +527,7 @@ def test_an_extended_resource_that_nothing_has_may_be_misspelt(
 
 
 def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:
-    """Its holder does not hinder the pod: the device is on the node that remains."""
+    """Its holder does not block the pod: the device is on the node that remains."""
     node, cls, slice_, claim = fabric()
     claim["metadata"] = {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     claim["status"] = {**claim["status"], "reservedFor": [{"resource": "pods", "name": "x", "uid": "u-x"}]}

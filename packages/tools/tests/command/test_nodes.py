@@ -75,7 +75,7 @@ def saved(path: Path, objects: list[Json]) -> str:
 
 
 def asked(capsys: Capsys, *arguments: str, status: int = 0) -> Json:
-    """Return the JSON that the command prints."""
+    """Run the command, and return the JSON that it prints."""
     assert main(["nodes", "--json", *arguments]) == status
     return json.loads(capsys.readouterr().out)
 
@@ -194,7 +194,7 @@ def test_a_number_that_was_not_read_is_never_zero(
         (["/nowhere/x.json"], "/nowhere/x.json: No such file or directory"),
     ],
 )
-def test_what_cannot_be_read_gets_a_sentence(
+def test_unreadable_input_gets_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each ends with status 2 and says what was expected."""

@@ -34,7 +34,7 @@ def test_nodes_that_were_not_looked_at_are_named(capsys: pytest.CaptureFixture[s
     assert document["not_read"].keys() == {"nodes"}
 
 
-def test_documents_share_what_may_be_kept_of_them() -> None:
+def test_documents_share_the_memory_limit() -> None:
     data = json.dumps({"kind": "NodeList", "items": NODES}).encode()
     budget = Budget(documents=memory_of(data, OBJECTS) + 10)
     assert parse_documents(data, "a.json", budget)

@@ -18,7 +18,7 @@ from devicecore.plugins.simulated import simulated_devices
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
-SOON = 60.0  # seconds; a busy machine needs some
+SOON = 60.0  # seconds; a busy machine needs several
 
 
 class Kubelet:
@@ -88,7 +88,7 @@ def tell(process: "subprocess.Popen[str]", line: str) -> None:
 
 
 def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: Start) -> None:
-    """The count, the NUMA nodes in turn and the health are those of the command line."""
+    """The count, the rotation over NUMA nodes and the health match the command line."""
     kubelet.start()
     start("--resource", "example.com/gpu", "--count", "3", "--numa-nodes", "0,1", "--unhealthy", "2")
     report = kubelet.report()
@@ -165,7 +165,7 @@ def test_numa_nodes_may_be_ranges(kubelet: Kubelet, start: Start) -> None:
 
 
 def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, start: Start) -> None:
-    """The ids begin with the resource's name after the slash, or with what `--prefix` says."""
+    """The ids start with the part of the resource's name after the slash, or with the value of `--prefix`."""
     kubelet.start()
     start("--resource", "example.com/gpu", "--count", "2")
     assert [device.id for device in kubelet.report().devices] == [device.id for device in simulated_devices("gpu", 2)]
@@ -208,7 +208,7 @@ def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
     ],
 )
 def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, answer: str) -> None:
-    """The log has the answer, and the next line is obeyed."""
+    """The log contains the answer, and the next line is obeyed."""
     plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
     tell(plugin, line)
     assert answer in read_until(plugin, answer)
@@ -217,7 +217,7 @@ def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, ans
 
 
 def test_it_ends_with_its_input(start: Start, directory: Path) -> None:
-    """With `--commands`, the plugin ends when the program that started it has ended, and the log says why."""
+    """With `--commands`, the plugin exits when the program that started it exits, and the log says why."""
     plugin = start("--resource", "example.com/gpu", "--commands")
     read_until(plugin, "serving")
     assert plugin.stdin is not None
@@ -251,7 +251,7 @@ def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, direct
         (f"--resource a.b/c --socket-dir /tmp/{'x' * 100}", "more than the 107 a unix socket can have"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
+def test_impossible_values_give_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
     """With wrong usage or an unusable directory, it ends before it starts."""
     ran = devicecore("plugin", "simulated", *arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)

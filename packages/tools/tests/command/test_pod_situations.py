@@ -69,7 +69,7 @@ def test_fits_answers_as_why_does(name: str, tmp_path: Path, capsys: Capsys) -> 
 
 
 def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, capsys: Capsys) -> None:
-    """Of several nodes, the one that has the devices is named first, with the reason why the pod cannot run there."""
+    """The node that has the devices is named first, with the reason why the pod cannot run there."""
     pod, objects = files_of("node-with-the-devices-is-cordoned", tmp_path)
     main(["why", pod, "--slices", objects, "--claims", objects])
     lines = capsys.readouterr().out.splitlines()
@@ -86,7 +86,7 @@ def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, 
         ("holder-without-a-pod", "which no pod uses, is deleted: kubectl delete resourceclaim h0 --namespace default"),
     ],
 )
-def test_the_first_advice_keeps_most_of_the_wish(name: str, advice: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_the_first_advice_keeps_most_of_the_request(name: str, advice: str, tmp_path: Path, capsys: Capsys) -> None:
     pod, objects = files_of(name, tmp_path)
     main(["why", pod, "--slices", objects, "--claims", objects])
     first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  gets them if"))

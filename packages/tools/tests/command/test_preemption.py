@@ -1,4 +1,4 @@
-"""A pod that needs the room of less important ones: `why` says which pods the scheduler ends, and where."""
+"""A pod that needs the capacity of less important pods: `why` says which pods the scheduler preempts, and where."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def a_node(name: str) -> Json:
 
 
 def asked(where: Path, pod: Json, *others: Json) -> int:
-    """Ask `why` about a pod in a cluster of two nodes, and return its exit status."""
+    """Run `why` on a pod in a two-node cluster, and return its exit status."""
     items = [a_node("n1"), a_node("n2"), *others, {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}]
     (where / "objects.json").write_text(json.dumps({"kind": "List", "items": items}), encoding="utf-8")
     (where / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
@@ -56,7 +56,7 @@ def test_as_many_as_needed_are_preempted(tmp_path: Path, capsys: Capsys) -> None
 @pytest.mark.parametrize(
     "pod", [a_pod("ask", 0), a_pod("ask", 10, preemptionPolicy="Never"), a_pod("ask", 10, size="3")]
 )
-def test_nobody_is_preempted_in_vain(pod: Json, tmp_path: Path, capsys: Capsys) -> None:
+def test_no_pod_is_preempted_needlessly(pod: Json, tmp_path: Path, capsys: Capsys) -> None:
     """Pods are not preempted by a pod that is not more important or never preempts, or if it would not help."""
     status = asked(tmp_path, pod, *BUSY)
     document = json.loads(capsys.readouterr().out)

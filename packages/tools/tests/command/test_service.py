@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 class Clock:
-    """Monotonic seconds that only a test moves."""
+    """Monotonic seconds that only a test advances."""
 
     now = 100.0
 
@@ -39,7 +39,7 @@ def service_manager(address: str) -> Iterator[socket.socket]:
 
 
 def arrived(channel: socket.socket) -> list[str]:
-    """Return the messages that wait to be read."""
+    """Return the messages waiting to be read."""
     found = []
     channel.settimeout(0)
     try:
@@ -54,7 +54,7 @@ def environment(address: str, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_a_service_manager_is_told_of_the_begin_and_the_end(kind: str, directory: Path) -> None:
+def test_a_service_manager_is_notified_of_the_start_and_the_end(kind: str, directory: Path) -> None:
     name = f"{directory}/notify"
     with service_manager(name if kind == "path" else f"\0{name}") as channel:
         service = Service(environment(name if kind == "path" else f"@{name}"))
@@ -64,7 +64,7 @@ def test_a_service_manager_is_told_of_the_begin_and_the_end(kind: str, directory
         assert arrived(channel) == ["READY=1", "STOPPING=1"]
 
 
-def test_the_watchdog_is_told_often_enough_and_only_while_the_loop_comes_round(directory: Path) -> None:
+def test_the_watchdog_is_notified_often_enough_and_only_while_the_loop_runs(directory: Path) -> None:
     clock = Clock()
     with service_manager(f"{directory}/notify") as channel:
         service = Service(environment(f"{directory}/notify", WATCHDOG_USEC="30000000"), clock)
@@ -99,7 +99,7 @@ def test_a_socket_that_cannot_be_used_is_logged_once(address: str, caplog: pytes
     assert [one.getMessage().startswith("NOTIFY_SOCKET ") for one in caplog.records] == [True]
 
 
-def test_a_main_loop_that_does_not_come_round_is_a_problem() -> None:
+def test_a_stuck_main_loop_is_a_problem() -> None:
     clock = Clock()
     service = Service({}, clock)
     clock.now += SILENCE

@@ -1,4 +1,4 @@
-"""The simulated DRA driver prepares claims of an API server, over real sockets."""
+"""The simulated DRA driver prepares claims from an API server, over real sockets."""
 
 import json
 import os
@@ -74,7 +74,7 @@ class Place:
         return self.directory / "cdi"
 
     def cdi_files(self) -> dict[str, bytes]:
-        """All files there."""
+        """Return all files there."""
         return {path.name: path.read_bytes() for path in self.cdi.iterdir()} if self.cdi.exists() else {}
 
 
@@ -99,7 +99,7 @@ def test_a_claim_gets_its_allocated_devices_and_a_cdi_file(place: Place) -> None
     assert names == [*(first.cdi_ids or ()), *(second.cdi_ids or ())]
     assert all(map(is_cdi_name, names))
     assert problem_of(file) == ""
-    assert written["cdiVersion"] == "0.5.0"  # the first version in which a name may begin with a digit, as UIDs do
+    assert written["cdiVersion"] == "0.5.0"  # the first version in which a name may start with a digit, as UIDs do
     assert written["devices"][0]["containerEdits"] == {"env": ["SIMULATED_DEVICE_DEV_1=node/dev-1"]}
     assert driver.unprepare([REF]) == driver.unprepare([REF]) == {UID: UnprepareResult()}
     assert place.cdi_files() == {}
@@ -126,7 +126,7 @@ def test_cdi_files_are_there_again_after_a_reboot(place: Place) -> None:
     assert place.driver().unprepare([REF]) == {UID: UnprepareResult()}
 
 
-def test_a_claim_that_was_allocated_anew_gets_its_new_devices(place: Place) -> None:
+def test_a_claim_that_was_reallocated_gets_its_new_devices(place: Place) -> None:
     place.put(row("dev-1"))
     driver = place.driver()
     driver.prepare([REF])
@@ -182,7 +182,7 @@ def test_a_note_that_cannot_be_read_keeps_its_devices(place: Place) -> None:
     assert error_of(driver, other) == ""
 
 
-def test_what_lies_in_place_of_a_cdi_file_is_replaced_and_not_written_through(place: Place) -> None:
+def test_anything_in_place_of_a_cdi_file_is_replaced_and_not_written_through(place: Place) -> None:
     driver = place.driver()
     place.put(row("dev-1"))
     driver.prepare([REF])
@@ -201,7 +201,7 @@ def test_what_lies_in_place_of_a_cdi_file_is_replaced_and_not_written_through(pl
     assert other.read_bytes() == b"foreign"
 
 
-def test_a_release_removes_a_cdi_file_of_which_nothing_is_noted(place: Place) -> None:
+def test_a_release_removes_a_cdi_file_without_a_record(place: Place) -> None:
     place.put(row("dev-1"))
     place.driver().prepare([REF])
     shutil.rmtree(place.directory / "state")
@@ -257,7 +257,7 @@ def test_one_instance_of_a_name_runs_at_a_time(place: Place) -> None:
         pass
 
 
-def test_what_it_cannot_prepare_is_an_error_of_that_claim(place: Place) -> None:
+def test_a_claim_it_cannot_prepare_gets_its_own_error(place: Place) -> None:
     driver = place.driver()
     place.put(row("dev-7"))
     assert error_of(driver, REF) == "ResourceClaim claim: gpu.example.com has no device node/dev-7"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from devicecore_tools.command.stream import MAX_WAITING, Stream
 
-PATIENCE = 60.0  # seconds; far more than it takes
+PATIENCE = 60.0  # seconds; far more than needed
 
 
 class Pipe:
-    """A pipe that holds as little as the kernel lets it."""
+    """A pipe with the smallest buffer that the kernel allows."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -70,7 +70,7 @@ def test_a_reader_that_stalls_loses_lines_and_gets_their_number(pipe: Pipe) -> N
     assert sum(map(int, said)) == lost  # in one notice or in several: the pipe may accept a line now and then
 
 
-def test_of_pictures_only_the_latest_waits(pipe: Pipe) -> None:
+def test_only_the_latest_picture_is_queued(pipe: Pipe) -> None:
     stream = Stream(pipe.write_end, latest_only=True)
     stream.write("[", keep=True)
     for number in range(100):

@@ -26,7 +26,7 @@ def a_node(name: str, labels: Json = None, **allocatable: str) -> Json:
 
 
 def asked(where: Path, pod: Json, *objects: Json) -> int:
-    """Ask `why` about a pod in a cluster whose pods are all known, and return its exit status."""
+    """Run `why` on a pod in a cluster whose pods are all known, and return its exit status."""
     (where / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}), encoding="utf-8")
     (where / "pods.json").write_text(json.dumps({"kind": "PodList", "items": []}), encoding="utf-8")
     (where / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
@@ -38,12 +38,12 @@ HOST, DB = "kubernetes.io/hostname", {"app": "db"}
 
 
 def on(node: str, name: str = "db", **fields: Json) -> Json:
-    """Return a pod that a node has."""
+    """Return a pod that is on a node."""
     return a_pod(name, fields.pop("limits", None), fields.pop("labels", DB), nodeName=node, **fields)
 
 
 def beside(kind: str, labels: Json = None, **fields: Json) -> Json:
-    """Return the affinity or anti-affinity of a pod to others on its node."""
+    """Return a pod's affinity or anti-affinity to others on its node."""
     term = {"labelSelector": {"matchLabels": labels or DB}, "topologyKey": HOST, **fields}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
@@ -55,7 +55,7 @@ def spread(**fields: Json) -> Json:
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """Return the ports of a container: one, which is also a port of the node."""
+    """Return a container's ports: just one, which is also a port of the node."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
@@ -169,9 +169,7 @@ NEAR, APART = "podAffinity", "podAntiAffinity"
         (a_pod(**VOLUME), [LOCAL, a_volume_claim("data", storageClassName="local")], "available persistent volumes"),
     ],
 )
-def test_the_pods_and_volumes_that_are_there_decide(
-    pod: Json, others: Json, says: str, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_existing_pods_and_volumes_decide(pod: Json, others: Json, says: str, tmp_path: Path, capsys: Capsys) -> None:
     """Affinity, spread, host ports and volumes are judged as by the scheduler."""
     status = asked(tmp_path, pod, a_node("n1"), a_node("n2"), *others)
     said = capsys.readouterr().out
@@ -189,7 +187,7 @@ def test_the_pods_and_volumes_that_are_there_decide(
         (a_pod(**VOLUME), "where the volumes of PersistentVolumeClaim data can be used"),
     ],
 )
-def test_what_was_not_read_is_not_taken_as_granted(pod: Json, says: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_unread_sources_are_not_taken_for_granted(pod: Json, says: str, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "node.json").write_text(json.dumps(a_node("n1")), encoding="utf-8")
     (tmp_path / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
     assert main(["why", str(tmp_path / "pod.json"), "--node", str(tmp_path / "node.json")]) == 3
@@ -213,7 +211,7 @@ def test_a_manifest_has_the_priority_of_its_class(tmp_path: Path, capsys: Capsys
     assert asked(tmp_path, a_pod(limits={"cpu": "6"}, priorityClassName="high"), a_node("n1"), low, never) == 1
 
 
-def test_all_that_keeps_a_pod_from_a_node_is_named_with_what_helps(tmp_path: Path, capsys: Capsys) -> None:
+def test_everything_that_keeps_a_pod_off_a_node_is_named_with_a_remedy(tmp_path: Path, capsys: Capsys) -> None:
     """Fixing only one of the two would not help."""
     node = {**a_node("n1"), "spec": {"unschedulable": True}}
     assert asked(tmp_path, a_pod(limits={"cpu": "9", "memory": "64Gi"}), node) == 1
@@ -248,6 +246,6 @@ def test_a_sentence_about_what_pods_use_may_be_outdated_if_pods_were_read(tmp_pa
     assert "the scheduler says: 0/1 nodes are available: 1 Insufficient cpu" in capsys.readouterr().out
 
 
-def test_a_pod_that_another_wants_to_be_apart_from_is_named(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_pod_excluded_by_another_pods_anti_affinity_is_named(tmp_path: Path, capsys: Capsys) -> None:
     assert asked(tmp_path, a_pod(**beside("podAntiAffinity")), a_node("n1"), on("n1")) == 1
     assert "pod ml/db, which its anti-affinity excludes, runs at" in capsys.readouterr().out

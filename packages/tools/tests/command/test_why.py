@@ -70,7 +70,7 @@ def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: Cap
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["explanations"]] == ["DM-05", "DC-01"]
 
 
-def test_the_refusal_inside_of_a_resize_is_explained(capsys: Capsys) -> None:
+def test_the_refusal_inside_a_resize_is_explained(capsys: Capsys) -> None:
     """The condition of a running pod has only the inner part of the event, and the pod does not fail."""
     inner = REFUSAL.removeprefix("Pod was rejected: ")
     event = {"kind": "Event", "message": f"Pod resize UnexpectedAdmissionError: {json.dumps({'error': inner})}"}
@@ -86,7 +86,7 @@ def test_the_refusal_inside_of_a_resize_is_explained(capsys: Capsys) -> None:
 
 
 def forms(message: str) -> list[str]:
-    """A refusal as `kubectl` prints it."""
+    """Return a refusal as `kubectl` prints it."""
     event = {"kind": "Event", "reason": "Failed", "message": message, "involvedObject": {"kind": "Pod", "name": "big"}}
     new_event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "note": message}
     status = {"phase": "Failed", "message": message}
@@ -116,7 +116,7 @@ def test_each_recorded_refusal_is_explained_in_any_form(
 def test_the_only_refused_pod_of_a_list_is_tried(
     count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: Capsys
 ) -> None:
-    """If several were refused, it is not clear which of them is meant."""
+    """If several were refused, it is unclear which one is meant."""
     running = {**POD, "status": {"phase": "Running"}}
     refused = [{**POD, "metadata": {"name": f"big-{number}", "uid": f"u-{number + 7}"}} for number in range(count)]
     file = tmp_path / "pods.json"
@@ -149,7 +149,7 @@ def test_a_message_may_come_from_stdin(capsys: Capsys, monkeypatch: pytest.Monke
     assert "DM-05" in capsys.readouterr().out
 
 
-def test_what_no_kubelet_says_has_status_1(capsys: Capsys) -> None:
+def test_a_message_that_no_kubelet_prints_gives_status_1(capsys: Capsys) -> None:
     assert why("hello\x1b[31m") == 1
     assert capsys.readouterr().err == (
         "devicecore why: expected the message of a kubelet that refused a pod, got: hello\\x1b[31m "
@@ -178,20 +178,20 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, content: byt
 
 
 @pytest.mark.parametrize(("message", "said"), [("", "MESSAGE is em"), (".", ". is a directory"), (sys.executable, "")])
-def test_what_is_no_text_and_no_file_has_status_2(message: str, said: str, capsys: Capsys) -> None:
+def test_input_that_is_neither_text_nor_a_file_gives_status_2(message: str, said: str, capsys: Capsys) -> None:
     assert why(message) == 2
     assert (said or "expected text, got other bytes") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-16", ""), ("utf-16-be", "\ufeff"), ("utf-8", "\ufeff")])
-def test_a_file_of_windows_is_read_as_any_other(encoding: str, mark: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_windows_file_is_read_like_any_other(encoding: str, mark: str, tmp_path: Path, capsys: Capsys) -> None:
     (file := tmp_path / "pod").write_bytes((mark + json.dumps(POD, indent=1).replace("\n", "\r\n")).encode(encoding))
     assert why(str(file)) == 0
     assert capsys.readouterr().out.startswith(f"{REFUSAL}\n")
 
 
 @pytest.mark.parametrize("form", ["{0}\n{0}", "{0:.90}", "{1}"], ids=["several", "cut-off", "of-python"])
-def test_a_document_that_is_not_json_is_a_text_if_it_has_a_refusal(form: str, capsys: Capsys) -> None:
+def test_a_document_that_is_not_json_is_text_if_it_contains_a_refusal(form: str, capsys: Capsys) -> None:
     event = {"kind": "Event", "message": "Resources cannot be allocated with Topology locality", "reason": "Failed"}
     assert main(["why", form.format(json.dumps(event), event)]) == 0
     assert "(TM-01)" in capsys.readouterr().out
@@ -199,7 +199,7 @@ def test_a_document_that_is_not_json_is_a_text_if_it_has_a_refusal(form: str, ca
     assert "it is not JSON" in capsys.readouterr().err
 
 
-def test_a_log_in_json_is_a_text(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_json_log_is_treated_as_text(tmp_path: Path, capsys: Capsys) -> None:
     lines = [json.dumps({"ts": 1.5, "msg": text}) for text in ("Starting", REFUSAL)]
     for number in (1, 2):
         (file := tmp_path / "log").write_text("\n".join(lines[-number:]))
@@ -207,7 +207,7 @@ def test_a_log_in_json_is_a_text(tmp_path: Path, capsys: Capsys) -> None:
         assert "DM-05" in capsys.readouterr().out
 
 
-def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(pod: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_an_unreadable_source_is_named_and_the_rest_is_reported(pod: str, tmp_path: Path, capsys: Capsys) -> None:
     assert why(pod, "--root", str(tmp_path)) == 0
     assert "DM-05" in capsys.readouterr().out
 
@@ -225,12 +225,12 @@ def test_a_refused_pod_of_devicecore_kubelet_is_found_by_its_name(
 
 
 @pytest.mark.parametrize("name", ["/nosuch", "./nosuch", "../nosuch", "~/pod", "pod.json", "team/claim.yaml", "a.log"])
-def test_a_file_that_does_not_exist_is_no_message(name: str, capsys: Capsys) -> None:
+def test_a_missing_file_is_not_taken_for_a_message(name: str, capsys: Capsys) -> None:
     assert why(name) == 2
     assert capsys.readouterr().err == f"devicecore why: {name}: there is no such file\n"
 
 
-def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_name_refers_to_a_pod_or_otherwise_to_a_claim(tmp_path: Path, capsys: Capsys) -> None:
     """A record has both. If there is neither, nothing is guessed."""
     claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
     result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
@@ -247,7 +247,7 @@ def test_a_name_is_that_of_a_pod_or_else_of_a_claim(tmp_path: Path, capsys: Caps
     assert "no file, pod or claim has this name" in capsys.readouterr().err
 
 
-def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_pod_not_yet_picked_up_is_named_with_its_node(tmp_path: Path, capsys: Capsys) -> None:
     spec: Any = POD["spec"]
     pod = {**POD, "spec": {**spec, "nodeName": "n1"}, "status": {"phase": "Pending"}}
     (file := tmp_path / "pod.json").write_text(json.dumps(pod))
@@ -256,7 +256,7 @@ def test_a_pod_that_no_kubelet_has_taken_is_named_with_its_node(tmp_path: Path, 
 
 
 def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
-    """A pod without claims that a kubelet has refused, of which no file says anything."""
+    """A pod without claims that a kubelet refused and that no file mentions."""
     in_the_event = REFUSAL.removeprefix("Pod was rejected: ")
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "team"}})
@@ -277,7 +277,7 @@ def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) 
         assert why("big", "--kubeconfig", str(tmp_path / "none")) == 2
 
 
-def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, capsys: Capsys) -> None:
+def test_objects_without_a_refusal_are_named_with_advice(tmp_path: Path, capsys: Capsys) -> None:
     def pods(*phases: str) -> str:
         items = [
             {"metadata": {"name": f"p{n}", "uid": f"u{n}"}, "spec": POD["spec"], "status": {"phase": phase}}
@@ -294,21 +294,21 @@ def test_what_has_no_refusal_is_named_with_what_can_be_done(tmp_path: Path, caps
     for command, said in {
         "{}/one": "pod default/p0 is Running: no kubelet has refused it",
         "{}/two": "2 Running pods: no kubelet has refused any of them",
-        "{}/mixed": "1 Pending pod and 1 Running pod without a message (its events may have one; name one of",
-        "{}/waits": "1 Pending pod without a message (its events may have one: add --events FILE",
+        "{}/mixed": "1 Pending pod and 1 Running pod without a message (its events may contain one; name one of",
+        "{}/waits": "1 Pending pod without a message (its events may contain one: add --events FILE",
         "{}/waits --events {}/events": "1 Pending pod with the message: Pulled (and none of the pod's events "
         "that were read",
         "{}/waits --events {}/one": "events at {}/one was not read: kind: expected a list of events",
         "{}/empty": "got: an empty text\n",
         "{}/events": "got: 1 Event with the message: Pulled\n",
-        "p0 --pods {}/mixed": "1 Pending pod without a message (its events may have one: add --events FILE",
+        "p0 --pods {}/mixed": "1 Pending pod without a message (its events may contain one: add --events FILE",
         "p0 --pods {}/events": "pods at {}/events was not read: kind: expected a list of pods",
     }.items():
         assert why(*command.replace("{}", str(tmp_path)).split()) == 1
         assert said.replace("{}", str(tmp_path)) in capsys.readouterr().err
 
 
-def test_a_word_says_what_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`why message pod` is about the text "pod", and `why claim FILE` is about the claims in a file with pods."""
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}}
     both = tmp_path / "both.json"

@@ -1,4 +1,4 @@
-"""`devicecore why` of a pod that the CPU manager or the memory manager of a node has refused."""
+"""`devicecore why` on a pod that a node's CPU manager or memory manager refused."""
 
 import json
 from pathlib import Path

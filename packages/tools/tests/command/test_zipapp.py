@@ -1,4 +1,4 @@
-"""The one-file devicecore: what it can do if Python has no packages at all."""
+"""The one-file devicecore: what it can do without any Python packages."""
 
 import json
 import os
@@ -71,7 +71,7 @@ for arguments in json.load(sys.stdin):
 
 
 def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Run commands in one process, and return the status, output and errors of each."""
+    """Run commands in one process, and return each one's status, output and errors."""
     command = [sys.executable, "-I", "-S", "-c", EACH, str(pyz)]
     given = json.dumps(commands)
     where = pyz.parent
@@ -124,7 +124,7 @@ def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path, form: str) -> N
     assert ": fits\n" in ran.stdout
 
 
-def test_doctor_says_of_each_recorded_node_what_the_installed_one_says(
+def test_doctor_agrees_with_the_installed_one_on_each_recorded_node(
     pyz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands = []

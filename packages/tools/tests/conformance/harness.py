@@ -1,4 +1,4 @@
-"""Runs checks on the good driver and on faulty ones."""
+"""Runs checks on the correct driver and on faulty ones."""
 
 import faulthandler
 import os
@@ -74,7 +74,7 @@ def faults_to_try(group: str) -> list[Fault]:
 
 
 def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
-    """Return one in six of the checks that must not fail, different ones for each fault.
+    """Return one in six of the checks that must not fail, with a different selection for each fault.
 
     Running all of them on each faulty program took more CPU time than the rest of `make test`.
     """
@@ -82,7 +82,7 @@ def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
 
 
 def fault_test(*groups: str) -> Callable[..., None]:
-    """Return the test of the faulty drivers of these groups."""
+    """Return the test of these groups' faulty drivers."""
     faults = [fault for group in groups for fault in faults_to_try(group)]
 
     @pytest.mark.parametrize("fault", faults, ids=[fault.__name__ for fault in faults])
@@ -105,12 +105,12 @@ def run_on(
         environment |= fault.environment
         words = fault.options
     provoked = dict(zip([word[2:].replace("-", "_") for word in words[::2]], words[1::2], strict=True))
-    settings = evolve(settings, **provoked)  # type: ignore[arg-type]  # they are fields that are texts
+    settings = evolve(settings, **provoked)  # type: ignore[arg-type]  # they are fields that are strings
     return run(command, settings=evolve(settings, environment=environment), checks=checks)
 
 
 def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
-    """Return the checks to run on a faulty driver: its own, and some quick ones, or all of these with FAULTS=1."""
+    """Return the checks to run on a faulty driver: its own and some quick ones, or all quick ones with FAULTS=1."""
     groups = {BY_NAME[name].group for name in fault.fails}
 
     def is_made(check: Check[DriverUnderTest]) -> bool:
@@ -127,11 +127,14 @@ def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
 
 
 class Findings:
-    """The reports on faulty drivers, which are made concurrently, because the checks mostly wait."""
+    """The reports on faulty drivers.
+
+    They are produced concurrently because the checks spend most of their time waiting.
+    """
 
     def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
         self._ending = ExitStack()
-        self._ending.enter_context(orphans_come_here())  # otherwise, the first that ends would stop it for all
+        self._ending.enter_context(orphans_come_here())  # otherwise, the first run to end would stop it for all of them
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._reports = {
             fault: self._pool.submit(report_on, fault, stubs if number % 2 else None)

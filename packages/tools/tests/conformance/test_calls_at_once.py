@@ -1,4 +1,4 @@
-"""Calls that must overlap do so, however long it takes until the last one is made."""
+"""Calls that must overlap do so, no matter how long it takes to make the last one."""
 
 import sys
 import time

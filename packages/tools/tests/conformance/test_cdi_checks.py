@@ -11,7 +11,7 @@ from tests.conformance.harness import BY_NAME, QUICK, assert_all_pass, fault_tes
 test_a_fault_is_found = fault_test("cdi")
 
 
-def test_devices_of_one_name_in_two_pools_are_told_apart() -> None:
+def test_devices_with_the_same_name_in_two_pools_are_distinguished() -> None:
     check = BY_NAME["makes-cdi-devices-of-the-allocated-device"]
     assert_all_pass(run_on(HasTwoPools, [check], None, QUICK))
     (failed,) = run_on(TakesTheOtherPool, [check], None, QUICK).failures

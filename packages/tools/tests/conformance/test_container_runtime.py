@@ -34,7 +34,7 @@ def frame(data: bytes) -> bytes:
     ],
     ids=["message", "piece", "connection", "garbage"],
 )
-def test_a_driver_that_does_not_keep_to_the_protocol_is_disconnected(driver: socket, sent: bytes) -> None:
+def test_a_driver_that_violates_the_protocol_is_disconnected(driver: socket, sent: bytes) -> None:
     driver.sendall(sent)
     assert driver.recv(1) == b""
 

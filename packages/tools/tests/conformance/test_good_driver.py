@@ -28,7 +28,7 @@ OTHERS = {
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }
-"""Checks for drivers without health reports, or with mounts, bindings or instances: other tests have such drivers."""
+"""Checks for drivers without health reports, or with mounts, bindings or instances; other tests cover these."""
 
 HABITS: list[tuple[Fault, set[str]]] = [
     (
@@ -38,7 +38,7 @@ HABITS: list[tuple[Fault, set[str]]] = [
     (habits.SharesCapacity, set()),
     (habits.HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
 ]
-"""Drivers with the habits of real ones, each with the checks that do not apply to it."""
+"""Drivers that behave like real ones, each with the checks that do not apply to it."""
 AROUND_HABITS = {
     "prepares-a-claim",
     "unprepares-a-claim",
@@ -69,28 +69,28 @@ def test_a_good_driver_with_generated_stubs_passes_the_default_run(stubs: Path) 
 
 
 @pytest.mark.parametrize(("habit", "skipped"), HABITS, ids=[habit.__name__ for habit, _ in HABITS])
-def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) -> None:
+def test_the_behavior_of_real_drivers_is_not_a_fault(habit: Fault, skipped: set[str]) -> None:
     report = run_on(habit, [check for check in CHECKS if check.name in AROUND_HABITS], None, QUICK)
     assert_all_pass(report, *skipped)
     assert not report.exits
 
 
-def test_of_a_driver_with_slow_claims_only_musts_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_must_checks_run_on_a_driver_with_slow_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devicecore_tools.conformance.dra.calls.SLOW_CLAIM", 0.2)
     names = "prepares-a-claim", "frees-the-device", "refuses-a-device-in-use", "prints-little"
     report = run_on(habits.PreparesSlowly, checks_of(*names), None, QUICK)
     assert [result.name for result in report.undecided] == ["refuses-a-device-in-use"]
-    assert "only checks of severity must use claims; --budget" in report.notes[0]
+    assert "only 'must' checks use claims; --budget" in report.notes[0]
     assert report.passed
 
 
-def test_metadata_of_devices_are_no_fault() -> None:
+def test_device_metadata_is_not_a_fault() -> None:
     checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
     report = run_on(habits.WritesMetadata, checks, None, QUICK)
     assert_all_pass(report)
 
 
-def test_a_directory_of_kubeletplugin_that_cannot_be_named_is_no_fault_of_the_driver() -> None:
+def test_a_directory_name_too_long_for_kubeletplugin_is_not_the_drivers_fault() -> None:
     name = "prepares-a-claim-with-a-long-name"
     report = run_on(habits.NamesMetadataByClaims, checks_of(name, "frees-the-device"), None, QUICK)
     assert_all_pass(report)
@@ -100,7 +100,7 @@ def test_a_directory_of_kubeletplugin_that_cannot_be_named_is_no_fault_of_the_dr
     assert RENEWED not in report.result(name).actual
 
 
-def test_cdi_devices_that_are_there_for_good_are_no_fault() -> None:
+def test_permanent_cdi_devices_are_not_a_fault() -> None:
     checks = [check for check in CHECKS if check.name in {"frees-devices-after-a-kill", "frees-devices-after-a-reboot"}]
     assert_all_pass(run_on(habits.DescribesDevicesOnce, checks, None, QUICK))
 
@@ -120,7 +120,7 @@ def test_a_driver_may_publish_its_devices_late_after_each_start() -> None:
     assert_all_pass(run_on(habits.PublishesLate, checks, None, QUICK))
 
 
-def test_a_device_of_a_good_driver_may_come_and_go() -> None:
+def test_a_correct_drivers_device_may_appear_and_disappear() -> None:
     changes = [check for check in CHECKS if check.group == "changes"]
     report = run_on(HotPlugs, changes, None, QUICK)
     assert_all_pass(report)
@@ -128,7 +128,7 @@ def test_a_device_of_a_good_driver_may_come_and_go() -> None:
     assert "1 device gone, 0 new" in report.result("publishes-a-change-of-devices").actual
 
 
-def test_a_wrong_command_for_a_change_of_devices_is_no_fault_of_the_driver() -> None:
+def test_a_wrong_command_for_changing_devices_is_not_the_drivers_fault() -> None:
     settings = evolve(QUICK, provoke_devices="exit 3")
     report = run_on(None, checks_of("publishes-a-change-of-devices"), None, settings)
     assert not report.failures
@@ -155,18 +155,18 @@ def test_a_driver_may_know_no_administrators_and_change_its_slices() -> None:
     assert "and its slices have changed" in report.result(writes).actual
 
 
-def test_a_driver_that_restarts_itself_is_not_blamed_for_what_that_ends() -> None:
+def test_a_driver_that_restarts_itself_is_not_blamed_for_what_the_restart_ends() -> None:
     stream, kubelet = "keeps-the-health-stream-open", "registers-with-a-restarted-kubelet"
     report = run_on(habits.RestartsItself, checks_of(stream, kubelet), None, QUICK)
     assert_all_pass(report, stream)
     assert [one.during for one in report.exits] == [stream, kubelet]
 
 
-def test_a_number_of_open_files_that_swings_is_no_leak() -> None:
+def test_a_fluctuating_number_of_open_files_is_not_a_leak() -> None:
     assert_all_pass(run_on(habits.SwingsInOpenFiles, checks_of("closes-its-files"), None, QUICK))
 
 
-def test_the_data_directory_of_a_driver_is_there_at_each_start() -> None:
+def test_a_drivers_data_directory_exists_at_each_start() -> None:
     words = ["sh", "-c", f"test -d {{plugins}}/my/state && exec {shlex.join([sys.executable, str(DRIVER)])}"]
     checks = [BY_NAME["answers-get-info"], BY_NAME["prepares-the-same-after-a-restart"]]
     assert_all_pass(run(words, settings=evolve(QUICK, data="my/state"), checks=checks))
@@ -179,7 +179,7 @@ def test_a_claim_of_the_user_for_all_devices_is_that_of_each_check() -> None:
     assert_all_pass(run_on(habits.NeedsAllItsDevices, checks_of(*names), None, evolve(QUICK, objects=[claim])))
 
 
-def test_a_driver_that_refuses_claims_of_one_device_is_told_so() -> None:
+def test_a_driver_that_refuses_claims_for_one_device_is_reported() -> None:
     report = run_on(habits.NeedsAllItsDevices, checks_of("prepares-a-claim", "frees-the-device"), None, QUICK)
     assert report.result("prepares-a-claim").failed
     assert "no claims of one device: " in report.result("frees-the-device").actual
@@ -200,7 +200,7 @@ def test_a_panic_is_blamed_on_its_check_although_the_driver_is_started_again() -
     assert [(one.during, one.output) for one in report.exits] == [("survives-a-refused-registration", habits.PANIC)]
 
 
-def test_a_panic_before_an_event_is_blamed_on_the_check_that_has_caused_it() -> None:
+def test_a_panic_before_an_event_is_blamed_on_the_check_that_caused_it() -> None:
     names = "replaces-stale-sockets", "prepares-the-same-after-a-restart"
     report = run_on(habits.PanicsOverTwoDevices, checks_of(*names), None, QUICK)
     assert [one.name for one in report.failures] == ["prepares-the-same-after-a-restart"]
@@ -208,7 +208,7 @@ def test_a_panic_before_an_event_is_blamed_on_the_check_that_has_caused_it() -> 
     assert {one.during for one in report.exits} == {"prepares-the-same-after-a-restart"}
 
 
-def test_fresh_directories_keep_the_file_of_another_vendor() -> None:
+def test_fresh_directories_keep_another_vendors_file() -> None:
     names = "leaves-cdi-files-of-others-alone", "unprepares-after-a-restart"
     report = run_on(habits.PanicsOverTwoDevices, checks_of(*names), None, QUICK)
     assert report.result(names[0]).verdict is Verdict.PASSED
@@ -222,7 +222,7 @@ def test_a_check_that_does_not_apply_needs_no_time() -> None:
     assert result.actual.startswith("the run's 8 seconds are over")
 
 
-def test_slices_that_were_gone_before_are_not_said_to_be_deleted() -> None:
+def test_slices_that_were_already_gone_are_not_reported_as_deleted() -> None:
     names = "publishes-again-after-a-wipe", "keeps-its-slices-at-sigterm"
     report = run_on(PublishesOnce, checks_of(*names), None, evolve(QUICK, republishing=5.0, race=0.0))
     assert "there were no slices before it exited" in report.result("keeps-its-slices-at-sigterm").actual

@@ -60,7 +60,7 @@ def test_the_socket_of_another_program_is_not_deleted(tmp_path: Path) -> None:
         assert victim.exists(), report
 
 
-def test_a_driver_that_is_late_after_a_restart_is_told_of_the_option(tmp_path: Path) -> None:
+def test_the_option_for_a_driver_that_is_late_after_a_restart_is_mentioned(tmp_path: Path) -> None:
     """Its second start takes forever."""
     script = f"test -e {tmp_path}/started && exec sleep 600; touch {tmp_path}/started; exec {sys.executable} {DRIVER}"
     checks = [BY_NAME["replaces-stale-sockets"]]
@@ -93,7 +93,7 @@ def test_a_good_driver_for_an_older_api_passes_and_the_report_names_the_version(
     report = run(command("UsesV1beta1"), settings=QUICK, checks=[BY_NAME[name] for name in names])
     assert {result.verdict for result in report.results} == {Verdict.PASSED}, report
     assert report.facts["resource_versions"] == ["v1beta1"]
-    assert report.notes[0].startswith("it uses resource.k8s.io/v1beta1, which API servers since Kubernetes 1.34 serve")
+    assert report.notes[0].startswith("it uses resource.k8s.io/v1beta1, which API servers from Kubernetes 1.34 on ")
 
 
 def test_a_reason_to_skip_is_printed_once() -> None:
@@ -133,7 +133,7 @@ def test_a_driver_that_hangs_does_not_make_the_run_longer() -> None:
     assert "the run's 3 seconds are over" in report.results[0].actual
 
 
-def test_what_lies_where_the_registration_socket_should_be_is_named() -> None:
+def test_anything_in_place_of_the_registration_socket_is_named() -> None:
     settings = evolve(QUICK, starting=10.0)
     report = run(command("MakesAPipe"), settings=settings, checks=[BY_NAME["makes-a-registration-socket"]])
     assert "chip.example.org-reg.sock there is a named pipe" in report.results[0].actual
@@ -148,10 +148,10 @@ def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_p
         left_behind.bind(str(tmp_path / "reg.sock"))
         found = no_sockets_in(tmp_path)
     assert found == (
-        ".reg.sock there has a name that begins with a dot, which a kubelet ignores, file there is a regular file, "
+        ".reg.sock there has a name that starts with a dot, which a kubelet ignores, file there is a regular file, "
         "link there is a symbolic link to a path without a file"
     )
-    assert no_sockets_in(tmp_path / "removed") == "it is no longer a directory"
+    assert no_sockets_in(tmp_path / "removed") == "is no longer a directory"
 
 
 def test_a_link_to_a_registration_socket_is_followed_as_a_kubelet_does() -> None:
@@ -206,7 +206,7 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
     late = report.subject == "no driver"  # on a busy machine
-    assert late or "it has published no devices, so most checks could not be run" in report.notes
+    assert late or "it has not published any devices, so most checks could not be run" in report.notes
 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:

@@ -26,4 +26,4 @@ def test_a_wipe_that_a_driver_cannot_notice_is_not_decided() -> None:
     assert result.verdict is Verdict.UNDECIDED, result
     assert "Kubernetes' publishing helper" in result.actual
     assert not report.passed
-    assert "1 check of severity must was not decided, so this run has not passed" in summary(report)
+    assert "1 'must' check was not decided, so this run did not pass" in summary(report)

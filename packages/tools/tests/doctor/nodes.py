@@ -1,7 +1,7 @@
-"""A node without anything wrong, and functions that plant each anomaly in it.
+"""A node with nothing wrong, and functions that inject each anomaly into it.
 
-A node is a `Look`, which has what every source says. `CLEAN` has two resources, three pods and every source. Each plant
-changes the sources as little as possible, and never changes what another plant changes, so they can be combined.
+A node is a `Look`, which contains what every source says. `CLEAN` has two resources, three pods and every source. Each
+function changes the sources as little as possible, and never changes what another one changes, so they can be combined.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -273,7 +273,7 @@ def receipt(*cdi_devices: str, problem: str = "") -> ReceiptSeen:
     return ReceiptSeen(ContainerKey(PodUid("uid-static"), "proxy"), ResourceName(NIC), cdi_devices, problem)
 
 
-# --- what is planted --------------------------------------------------------------------------------------------------
+# --- injected anomalies ---------------------------------------------------------------------------------------------
 
 
 def of_a_pod_that_is_gone(look: Look) -> Look:
@@ -309,7 +309,7 @@ def driver_gone(look: Look) -> Look:
 
 
 def pod_does_not_end(look: Look) -> Look:
-    """A pod that holds a device of a plugin should have ended 100 s before the look."""
+    """A pod that holds a device of a plugin should have ended 200 s before the look."""
     late: dict[str, Any] = {"is_deleting": True, "ends_by": 1_000_000.0}
     seen = [evolve(one, **(late if one.pod.name == "serve" else {})) for one in pods_of(look)]
     return evolve(with_pods(look, *seen), taken=1_000_200.0)
@@ -384,7 +384,7 @@ def two_claims(look: Look) -> Look:
 
 
 def slices_missing(look: Look) -> Look:
-    """The driver of the RDMA device has prepared another device, and its slices were deleted."""
+    """The RDMA device's driver has prepared a different device, and its slices were deleted."""
     key = ("tpu.other.org", "n1", "tpu-0")
     look = with_prepared(look, PreparedDeviceSeen("default/tpu", *key), "uid-serve")
     registry = ("rdma.other.org-reg.sock", "tpu.other.org-reg.sock")
@@ -410,12 +410,12 @@ def pods_not_taken(look: Look) -> Look:
 
 
 def node_missing(look: Look) -> Look:
-    """Somebody has deleted the Node, but the kubelet keeps running."""
+    """Someone has deleted the Node, but the kubelet keeps running."""
     return evolve(look, node=Reading("API server, node n1", problem=f"{NO_NODE}'n1' (nodes \"n1\" not found)"))
 
 
 def node_closed(look: Look) -> Look:
-    """Somebody has cordoned the node."""
+    """Someone has cordoned the node."""
     return with_node(look, evolve(node_of(look), taints=(CORDONED,)))
 
 
@@ -433,7 +433,7 @@ def held_not_published(look: Look) -> Look:
 
 
 def plugin_gone(look: Look) -> Look:
-    """A pod holds a device of a resource without healthy devices on the kubelet."""
+    """A pod holds a device of a resource for which the kubelet has no healthy devices."""
     look = with_entries(look, ("uid-serve", "main", FPGA, {0: ("fpga-7",)}))
     look = with_holding(look, HoldingSeen("default", "serve", "main", FPGA, {"fpga-7": (0,)}))
     node = node_of(look)
@@ -508,7 +508,7 @@ def resource_without_socket(look: Look) -> Look:
 
 
 def plugin_silent(look: Look) -> Look:
-    """The answer of a CSI driver is never read; this one is a device plugin that the plugin watcher found."""
+    """A CSI driver's response is never read; this one is a device plugin that the plugin watcher found."""
     dead = PluginSeen("dead.sock", "example.com/dead", problem="connection refused")
     return with_plugins(look, *plugins_of(look), dead)
 
@@ -520,13 +520,13 @@ def list_too_long(look: Look) -> Look:
 
 
 def plugin_restarts(look: Look) -> Look:
-    """A plugin was restarted while we looked."""
+    """A plugin was restarted while we were reading."""
     seen = look.sockets.value or SocketsSeen()
     return evolve(look, sockets=Reading.of("plugins", evolve(seen, remade=seen.remade | {"device-plugins/nic.sock"})))
 
 
 def plugins_differ(look: Look) -> Look:
-    """A second plugin for the NICs lists another device."""
+    """A second plugin for the NICs lists a different device."""
     other = evolve(plugin("other.sock", ("nic-9",)), resource=NIC)
     return with_plugins(look, *plugins_of(look), other)
 
@@ -602,7 +602,7 @@ def container_cannot_start(look: Look) -> Look:
 
 
 def resource_not_on_node(look: Look) -> Look:
-    """The status of the Node was reset; it therefore also differs from what the kubelet has."""
+    """The Node's status was reset, so it also differs from what the kubelet has."""
     node = node_of(look)
     without_nics = {name: count for name, count in node.capacity.items() if name != NIC}
     return with_node(look, evolve(node, capacity=without_nics, allocatable=without_nics))
@@ -624,7 +624,7 @@ def listed_twice(look: Look) -> Look:
 
 
 def same_ids(look: Look) -> Look:
-    """A second plugin offers the NICs under another name."""
+    """A second plugin offers the NICs under a different name."""
     other = evolve(plugin("again.sock", NICS), resource="example.com/nic-shared")
     return with_plugins(look, *plugins_of(look), other)
 
@@ -634,10 +634,10 @@ def numa_node_missing(look: Look) -> Look:
 
 
 PLANTS: Mapping[str, Plant] = {one.code: globals()[one.code.replace("-", "_")] for one in CHECKS}
-"""The plants by the code of the finding that shows each: every check has a plant with its name."""
+"""The injected anomalies by finding code: every check has an anomaly with its name."""
 
 
 def report_of(look: Look) -> NodeReport:
-    """Return what `doctor` reports after this look."""
+    """Return what `doctor` reports for this look."""
     facts = Facts(look)
     return report(facts, check(facts))

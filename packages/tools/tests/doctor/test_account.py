@@ -1,6 +1,6 @@
-"""What doctor must judge on a node: it never calls something sound that it has not seen.
+"""What doctor must check on a node: it never calls anything sound that it has not seen.
 
-The nodes in `data/unaccounted_nodes` are those of a real kubelet 1.37.2 with a fake runtime. Earlier releases found no
+The nodes in `data/unaccounted_nodes` come from a real kubelet 1.37.2 with a fake runtime. Earlier releases found no
 problem on most of them, although no pod started there.
 """
 
@@ -94,14 +94,14 @@ SOUND = evolve(
     state_files=Reading.of("root", (StateFileSeen("cpu_manager_state"),)),
     machine=MachineSeen("m", "b", (0, 1)),
 )
-"""A node that was read completely, with nothing left to judge."""
+"""A node that was read completely, with nothing left to check."""
 
 
 def holes_in(look: Look) -> list[str]:
     return [one.hole for one in entries(Facts(look)) if one.hole]
 
 
-def test_each_kind_of_thing_is_counted() -> None:
+def test_each_kind_of_object_is_counted() -> None:
     account = nodes.report_of(SOUND).account
     assert {kind: (one.wrong, one.not_ruled_out) for kind, one in account.items()} == dict.fromkeys(account, (0, 0))
     assert account["plugins"].sound == 2
@@ -118,7 +118,7 @@ def test_each_source_that_is_cut_off_leaves_something() -> None:
         assert not left.is_sound, source
 
 
-def test_nothing_is_ruled_out_that_a_finding_names() -> None:
+def test_anything_a_finding_names_is_not_ruled_out() -> None:
     look = nodes.listed_twice(SOUND)
     node = nodes.node_of(look)
     fewer = {**node.allocatable, nodes.NIC: 3}
@@ -127,7 +127,7 @@ def test_nothing_is_ruled_out_that_a_finding_names() -> None:
     assert not any("are not allocatable" in one for one in nodes.report_of(look).not_ruled_out)
 
 
-def test_a_plugin_that_has_just_come_is_not_called_steady() -> None:
+def test_a_plugin_that_has_just_started_is_not_called_stable() -> None:
     sockets = SOUND.sockets.value or SocketsSeen()
     made = {"device-plugins/kubelet.sock": 1_000.0, "device-plugins/gpu.sock": 9_995.0}
     look = evolve(SOUND, sockets=Reading.of("plugins", evolve(sockets, made=made)), taken=10_000.0)
@@ -138,8 +138,8 @@ def test_a_plugin_that_has_just_come_is_not_called_steady() -> None:
     assert holes_in(evolve(look, sockets=Reading.of("plugins", evolve(sockets, made=with_kubelet)))) == []
 
 
-def test_a_plugin_that_ends_again_and_again_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin that is replaced after an hour has not ended in this way, nor have all plugins after a kubelet start."""
+def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path) -> None:
+    """A plugin replaced after an hour does not count as such, and neither do all plugins after a kubelet start."""
 
     def make(socket: str, at: float) -> None:
         place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket
@@ -161,13 +161,13 @@ def test_a_plugin_that_ends_again_and_again_is_found_while_it_is_watched(tmp_pat
     assert look.sockets.value is not None
     assert look.sockets.value.remade == {"device-plugins/gpu.sock"}
     assert "plugin-restarts" in [one.code for one in nodes.report_of(look).findings]
-    # A starting kubelet makes its two sockets one after the other, and a look may fall in between.
+    # A starting kubelet creates its two sockets one after the other, and doctor may read in between.
     for at, socket in ((9_014.0, "../pod-resources/kubelet.sock"), (9_014.5, "kubelet.sock")):
         make(socket, at)
         assert (sources.look().sockets.value or look.sockets.value).remade == frozenset()
 
 
-def test_more_things_than_a_reader_wants_are_counted() -> None:
+def test_more_items_than_a_reader_wants_are_counted() -> None:
     unknown = tuple(nodes.pod(f"odd-{number}", "main", phase="") for number in range(9))
     shown = nodes.report_of(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), *unknown)).not_ruled_out
     assert [one for one in shown if "its phase" in one or "more pods" in one][-1] == "the same for 4 more pods"
@@ -184,7 +184,7 @@ def test_a_pod_that_waits_without_a_reason_is_named() -> None:
     assert holes_in(evolve(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), outside), taken=100.0)) == []
 
 
-def test_a_user_who_may_read_nothing_is_told_to_be_root() -> None:
+def test_a_user_who_may_not_read_anything_is_advised_to_be_root() -> None:
     denied: dict[str, Any] = {
         source: Reading("/var/lib/kubelet", problem="Permission denied")
         for source in ("checkpoint", "sockets", "pod_resources", "claims", "state_files")
@@ -193,7 +193,7 @@ def test_a_user_who_may_read_nothing_is_told_to_be_root() -> None:
     assert (said.is_forbidden, said.is_sound) == (True, False)
 
 
-def test_only_what_a_server_says_is_judged_of_a_node_that_is_elsewhere() -> None:
+def test_only_the_api_servers_data_is_judged_for_a_node_elsewhere() -> None:
     away: Any = Reading(problem="it is on the node: run doctor there")
     names = ("checkpoint", "sockets", "pod_resources", "plugins", "cdi", "claims", "health", "state_files")
     node = NodeSeen("n1", ready="True", capacity={nodes.GPU: 8}, allocatable={nodes.GPU: 8})
@@ -315,7 +315,7 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
 )
 @pytest.mark.parametrize("name", ["nodes/01-healthy", "nodes/14-dra-healthy", "troubles/a_driver_is_killed"])
 def test_a_recorded_node_without_a_source_is_not_called_sound(name: str, file: str, tmp_path: Path) -> None:
-    """Without slices, nothing shows that a driver that has ended publishes devices."""
+    """Without slices, nothing shows that a driver that has exited publishes devices."""
     files = json.loads((DATA.parent / f"{name}.json").read_text())
     root = written(tmp_path / "node", {one: of for one, of in files.items() if one not in {file, "truth.json"}})
     assert main(["doctor", "--root", str(root), "--json"]) != 0

@@ -64,7 +64,7 @@ def status(**fields: object) -> Callable[[Files], None]:
 
 
 def another(name: str, **fields: object) -> Callable[[Files], None]:
-    """Add a pod with these status fields that was bound ten minutes ago and has started."""
+    """Add a started pod with these status fields that was bound ten minutes ago."""
 
     def change(files: Files) -> None:
         added = deepcopy(files["pods.json"]["items"][0])
@@ -151,7 +151,7 @@ def claim_in(files: Files, name: str) -> Any:  # noqa: ANN401 - as above
 
 
 def without_pod(files: Files) -> None:
-    """A pod is gone, and its claim is still prepared."""
+    """A pod is gone, but its claim is still prepared."""
     for file, items in (("pods.json", "items"), ("pod-resources-list.json", "pod_resources")):
         kept = [one for one in files[file][items] if one.get("name", one.get("metadata", {}).get("name")) != "p2"]
         files[file][items] = kept
@@ -174,7 +174,7 @@ def silent_health(files: Files) -> None:
 
 
 def without_sandbox(files: Files) -> None:
-    """A pod without devices waits because a network plugin has no device left for it."""
+    """A pod without devices is waiting because a network plugin has no device left for it."""
     waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
     another("waits", phase="Pending", containerStatuses=[waiting])(files)
     pod_of(files, "waits")["spec"]["containers"][0]["resources"] = {}
@@ -209,7 +209,7 @@ def fabric_failed(files: Files) -> None:
 
 
 def kept_claim(files: Files) -> None:
-    """A claim of a pod that is gone is not released, and holds a device that others could get."""
+    """A claim of a vanished pod is not released, and holds a device that others could use."""
     copied = deepcopy(held_claim(files))
     copied["metadata"].update(name="kept", uid="kept", deletionTimestamp=DAY)
     copied["status"]["allocation"]["devices"]["results"][0]["device"] = "dev-2"

@@ -32,7 +32,7 @@ NODES = ("n0", "n1", "n2")
 
 
 def clock(seconds_of_a_look: float) -> "Budget":
-    """Return a budget of ten seconds; each look at the clock uses some of it."""
+    """Return a budget of ten seconds; each reading of the clock uses some of it."""
     moments = count()
     return Budget(10.0, now=lambda: next(moments) * seconds_of_a_look)
 
@@ -52,7 +52,7 @@ def cluster(devices: int = 2) -> ClusterObjects:
 
 
 def claim(count: int) -> UnallocatedClaim:
-    """A claim for some devices."""
+    """Return a claim for some devices."""
     requests = [{"name": "a", "exactly": {"deviceClassName": "any", "count": count}}]
     return claim_of(Value({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}, "claim.json"))
 
@@ -62,7 +62,7 @@ def reported(budget: Budget, wanted: Sequence[UnallocatedClaim]) -> ClaimReport:
     return ClaimReport("claim default/c", trial, wanted, trial.answers(wanted))
 
 
-def test_no_node_is_refused_that_was_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_that_was_not_tried_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
     report = reported(clock(4.0), [claim(3)])
     assert report.outcome is Outcome.UNKNOWN
     untried = [one.node.name for one in report.answers if one.outcome is Outcome.UNKNOWN]
@@ -86,7 +86,7 @@ def test_a_node_that_was_not_tried_hides_no_node_that_fits() -> None:
     assert answers[-1].outcome is Outcome.UNKNOWN
 
 
-def test_more_reasons_than_may_be_kept_are_no_reason() -> None:
+def test_exceeding_the_limit_on_reasons_is_not_a_reason() -> None:
     answers = ClaimTrial(cluster(), budget=Budget(reasons=3)).answers([claim(3)])
     assert [one.outcome for one in answers].count(Outcome.UNKNOWN) == 2
     assert answers[0].outcome is Outcome.UNKNOWN
@@ -94,7 +94,7 @@ def test_more_reasons_than_may_be_kept_are_no_reason() -> None:
     assert not answers[0].verdicts
 
 
-def test_claims_that_are_taken_away_have_no_budget_of_their_own() -> None:
+def test_claims_that_are_deallocated_have_no_separate_budget() -> None:
     trial = ClaimTrial(cluster(), budget=clock(11.0))
     answers = trial.without(["default/x"]).answers([claim(1)])
     assert {one.outcome for one in answers} == {Outcome.UNKNOWN}
@@ -120,7 +120,7 @@ def test_a_spent_budget_stays_spent() -> None:
         budget.charge(0)
 
 
-def test_files_of_one_look_share_the_memory_that_one_may_take(tmp_path: Path) -> None:
+def test_files_of_one_look_share_a_memory_limit(tmp_path: Path) -> None:
     """Each is smaller than the limit for a file. Five of them took 1.8 GB."""
     most = MAX_MEMORY * 6 // 10 // 310  # an empty object with its comma counts as three values of 100 bytes
     for name, kind in (("pods", "PodList"), ("slices", "ResourceSliceList")):
@@ -137,7 +137,7 @@ def test_files_of_one_look_share_the_memory_that_one_may_take(tmp_path: Path) ->
 
 
 def damaged(directory: Path) -> NodeSources:
-    """A node whose checkpoint a kubelet cannot read."""
+    """Return a node whose checkpoint a kubelet cannot read."""
     (directory / "checkpoint").write_text("{")
     return NodeSources(checkpoint=str(directory / "checkpoint"))
 
@@ -149,7 +149,7 @@ def test_a_finding_that_was_not_looked_for_again_is_not_lost(tmp_path: Path) -> 
     left = report_on(damaged(tmp_path), 0.0, lambda _: False, budget=Budget(1.5 * len(CHECKS), now=count().__next__))
     assert left is not None
     assert not left.findings
-    assert left.not_ruled_out[0].startswith(f"{finding.brief}: it was found, and was not looked for again, because")
+    assert left.not_ruled_out[0].startswith(f"{finding.brief}: it was found, and was not searched for again, because")
     assert _status([left], ()) == 3
 
 

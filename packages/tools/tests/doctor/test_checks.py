@@ -1,4 +1,4 @@
-"""Each finding has a node that shows it, and nodes that almost do."""
+"""Each finding has a node that shows it, and nodes that almost show it."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
 from devicecore.domain.checkpoint import judge
 from devicecore.domain.device_list import DeviceList
 
-ALSO = {  # what is also true on the planted node
+ALSO = {  # what is also true on the node with the anomaly
     "over-allocated": {"node-status-differs"},
     "pod-cannot-end": {"driver-gone"},
     "resource-not-on-node": {"node-status-differs"},
@@ -63,7 +63,7 @@ def test_nothing_is_wrong_on_a_clean_node() -> None:
     assert findings(CLEAN) == ()
 
 
-def test_a_claim_is_said_to_be_gone_only_if_all_claims_were_read() -> None:
+def test_a_claim_is_reported_gone_only_if_all_claims_were_read() -> None:
     look = nodes.claim_taken_away(CLEAN)
     of_some = evolve(look.allocations, value=())
     assert findings(evolve(look, allocations=of_some)) == ()
@@ -71,7 +71,7 @@ def test_a_claim_is_said_to_be_gone_only_if_all_claims_were_read() -> None:
     assert found.sentence.endswith("runs with ResourceClaim 'default/freed', which is no longer on the API server.")
 
 
-def test_each_check_has_a_planted_node() -> None:
+def test_each_check_has_a_node_with_its_anomaly() -> None:
     on_look = {"look": Look, "return": Look}
     plants = {name for name, one in vars(nodes).items() if getattr(one, "__annotations__", {}) == on_look}
     assert {name.replace("_", "-") for name in plants - {"of_a_pod_that_is_gone"}} == {one.code for one in CHECKS}
@@ -79,7 +79,7 @@ def test_each_check_has_a_planted_node() -> None:
 
 
 @pytest.mark.parametrize("code", PLANTS)
-def test_a_planted_anomaly_is_found_and_nothing_else(code: str) -> None:
+def test_an_injected_anomaly_is_found_and_nothing_else(code: str) -> None:
     assert codes(PLANTS[code](CLEAN)) == {code} | ALSO.get(code, set())
 
 
@@ -102,7 +102,7 @@ def test_each_finding_says_what_it_is_what_follows_and_how_to_confirm_it(code: s
     assert finding.issue.startswith("https://")
 
 
-def test_pods_that_were_sent_just_now_or_elsewhere_wait_for_nobody() -> None:
+def test_pods_bound_just_now_or_elsewhere_are_not_reported_as_waiting() -> None:
     look = nodes.pods_not_taken(CLEAN)
     (*others, new) = nodes.pods_of(look)
     for one in (
@@ -118,7 +118,7 @@ def test_pods_that_were_sent_just_now_or_elsewhere_wait_for_nobody() -> None:
 
 
 def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left() -> None:
-    """A new instance with another socket makes it an ordinary leftover; so does a storage driver."""
+    """A new instance with a different socket makes it an ordinary leftover, and so does a storage driver."""
     seen, path = CLEAN.sockets.value or SocketsSeen(), "plugins_registry/gone.other.org-reg.sock"
     named = {one: ("DRAPlugin", "rdma.other.org") for one in seen.served if one.startswith("plugins_registry/")}
     seen = evolve(seen, named=named)
@@ -163,12 +163,12 @@ def known_by_another_uid(look: Look) -> Look:
 
 
 def reused_after_an_init_container(look: Look) -> Look:
-    """Within one pod, an init container that ended and the containers after it may share devices."""
+    """Within one pod, a finished init container and the containers after it may share devices."""
     return nodes.with_entries(look, ("uid-train", "load", NIC, {-1: ("nic-0",)}))
 
 
 def shared_without_pods(look: Look) -> Look:
-    """Without pods it is not known that `load` is an init container, but it is one pod."""
+    """Without pods, it is not known that `load` is an init container, but it is the same pod."""
     return nodes.without(look, "pods")
 
 
@@ -187,7 +187,7 @@ def old_api(look: Look) -> Look:
 
 
 def removed_resource(look: Look) -> Look:
-    """A removed resource stays on the Node with 0 forever, and others may add their own resources."""
+    """A removed resource stays on the Node with 0 forever, and other clients may add their own resources."""
     node = nodes.node_of(look)
     more = {"example.com/former": 0, "example.org/dongle": 3}
     return nodes.with_node(
@@ -254,7 +254,7 @@ def old_file_of_an_unknown_kubelet(look: Look) -> Look:
 
 
 def overridden_cdi_file(look: Look) -> Look:
-    """A file in a directory of higher priority replaces the device of one with lower priority."""
+    """A file in a higher-priority directory replaces the device from one with lower priority."""
     return nodes.with_cdi_files(look, CdiSpec("/var/run/cdi", "nic.json", "example.com/nic", ("0", "1")))
 
 
@@ -292,7 +292,7 @@ def ambiguous_ids(look: Look) -> Look:
 NEAR_MISSES: list[Plant] = [
     one for one in list(globals().values()) if getattr(one, "__annotations__", {}).get("return") is Look
 ]
-"""The functions above that return a look."""
+"""Return the functions above that return a look."""
 
 
 def test_each_near_miss_is_tried() -> None:
@@ -304,7 +304,7 @@ def test_a_near_miss_is_no_finding(near_miss: Plant) -> None:
     assert findings(near_miss(CLEAN)) == ()
 
 
-# --- cases that a code alone does not tell ----------------------------------------------------------------------------
+# --- cases that a code alone does not cover -------------------------------------------------------------------------
 
 
 def test_two_app_containers_of_one_pod_cannot_share() -> None:
@@ -436,7 +436,7 @@ def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     assert [one.sentence for one in found] == [f"This machine has {count} NUMA nodes. {kubelet}"] * is_found
 
 
-def test_devices_on_many_numa_nodes_are_no_matter_to_a_kubelet_that_aligns_nothing() -> None:
+def test_devices_on_many_numa_nodes_do_not_matter_without_alignment() -> None:
     many = PLANTS["many-numa-nodes"](CLEAN)
     machine = MachineSeen("machine", "boot", tuple(range(9)), "none")
     assert "many-numa-nodes" in codes(many)
@@ -452,7 +452,7 @@ for code, plant in PLANTS.items():
 
 
 def test_no_finding_depends_on_the_order_of_a_set() -> None:
-    """A report on a record is then equal to that of the live node, which another process made."""
+    """This makes the report on a record equal to the report on the live node, which a different process made."""
     said = {
         subprocess.run(
             [sys.executable, "-c", FINDINGS_OF_EACH_PLANT],

@@ -1,4 +1,4 @@
-"""The memory that a trial of claims keeps for a large cluster."""
+"""The memory that trying claims uses for a large cluster."""
 
 import weakref
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Parsed(dict[str, object]):
 
 
 def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
-    """Each file of a large cluster may take 200 MB. A Node does not keep the list that contained it alive."""
+    """Each file of a large cluster may take 200 MB. A Node does not keep alive the list that contained it."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
     items: list[object] = [

@@ -1,4 +1,4 @@
-"""A device that both a plugin and a ResourceClaim have: it is found only if a source says so."""
+"""A device that both a plugin and a ResourceClaim claim is found only if a source shows it."""
 
 import pytest
 from attrs import evolve
@@ -22,7 +22,7 @@ def of_claims(look: Look) -> list[NodeFinding]:
 
 
 def renamed(look: Look, old: str, new: str) -> Look:
-    """Return `look` with another id for a NIC, in all sources."""
+    """Return `look` with a different id for a NIC in all sources."""
 
     def now(id_: str) -> str:
         return new if id_ == old else id_
@@ -59,7 +59,7 @@ def renamed(look: Look, old: str, new: str) -> Look:
         (UUID.lower(), UUID.lower(), {}),
     ],
 )
-def test_the_same_hardware_is_found_whatever_its_names(id_: str, device: str, attributes: dict[str, str]) -> None:
+def test_the_same_hardware_is_found_under_any_name(id_: str, device: str, attributes: dict[str, str]) -> None:
     for held, code in (("nic-0", "plugin-and-claim"), ("nic-3", "offered-and-claimed")):
         look = nodes.with_claim(renamed(CLEAN, held, id_), device, "gpu.other.org", **attributes)
         (finding,) = of_claims(look)
@@ -107,7 +107,7 @@ def test_the_kubelets_answer_alone_is_enough_to_find_it() -> None:
     assert finding.evidence[-1].source is Source.POD_RESOURCES
 
 
-def test_a_holder_that_is_gone_shares_nothing() -> None:
+def test_a_vanished_holder_shares_nothing() -> None:
     look = nodes.with_claim(nodes.of_a_pod_that_is_gone(CLEAN), "gpu-7")
     assert [one.code for one in of_claims(look)] == ["offered-and-claimed"]
 
@@ -129,7 +129,7 @@ def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:
 
 
 @pytest.mark.parametrize("look", [nodes.without(CLEAN, "slices"), evolve(CLEAN, slices=Reading.of("slices.json", ()))])
-def test_a_driver_without_slices_says_nothing_of_another_vendors_devices(look: Look) -> None:
+def test_a_driver_without_slices_says_nothing_about_another_vendors_devices(look: Look) -> None:
     assert states(look) == {("free", OwnerState.LIVE.value)}
     assert Facts(look).claimed.perhaps(GPU, "gpu-7") == ""
     assert "rdma.other.org/n1/rdma-0" in Facts(look).claimed.perhaps("other.org/link", "link-0")
@@ -158,7 +158,7 @@ def test_any_text_has_one_pci_address_or_none(text: str) -> None:
         "node-10-10-3",
     ],
 )
-def test_what_is_no_pci_address_is_none(text: str) -> None:
+def test_text_that_is_not_a_pci_address_gives_none(text: str) -> None:
     assert pci_address(text) is None
 
 

@@ -1,4 +1,4 @@
-"""A refusal is explained with the information of the node's sources."""
+"""A refusal is explained using information from the node's sources."""
 
 import json
 import textwrap
@@ -44,7 +44,7 @@ def facts() -> Facts:
     return Facts(evolve(look, pods=Reading.of("pods.json", pods)))
 
 
-def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:
+def test_current_numbers_are_shown_beside_those_of_the_refusal() -> None:
     (explained,) = explain(REFUSAL, facts=facts())
     assert dict(explained.values) == {"available": "1", "requested": "2", "resource": GPU}
     assert explained.resources == (ResourceNow(GPU, listed=2, healthy=2, held=1, held_by_pods_that_are_gone=0, free=1),)
@@ -63,21 +63,21 @@ def test_numbers_that_no_source_shows_are_unknown() -> None:
     assert of_pods.resources == ()
 
 
-def test_a_sentence_without_a_resource_is_about_what_the_pod_asks_for() -> None:
+def test_a_message_without_a_resource_is_about_what_the_pod_requests() -> None:
     pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2, "cpu": 1}),))
     (explained,) = explain("Resources cannot be allocated with Topology locality", pod, facts())
     assert [one.resource for one in explained.resources] == [GPU]
     assert explained.concerns_devices
 
 
-def test_a_sentence_about_cpus_says_nothing_of_devices() -> None:
+def test_a_message_about_cpus_says_nothing_about_devices() -> None:
     pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2}),))
     (explained,) = explain("SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2", pod, facts())
     assert not explained.resources
     assert not explained.concerns_devices
 
 
-def test_a_trial_on_the_node_gives_the_refusal_again() -> None:
+def test_a_trial_on_the_node_reproduces_the_refusal() -> None:
     node = trial_node("this node", facts())
     assert [device.health for device in node.devices[ResourceName(GPU)]] == [Health.HEALTHY, Health.HEALTHY]
     found = fit(node, Pod(PodUid("new"), containers=(Container("app", {GPU: 2}),)))
@@ -86,7 +86,7 @@ def test_a_trial_on_the_node_gives_the_refusal_again() -> None:
     assert "pod default/train ends" in [change.sentence for change in found.changes]
 
 
-def test_a_container_that_two_sources_name_in_part_holds_all_its_devices() -> None:
+def test_a_container_that_two_sources_name_partly_holds_all_its_devices() -> None:
     entry = PodDevicesEntry("uid-1", "app", GPU, {0: ("gpu-0", "gpu-1")}, b"")
     data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})
     holding = HoldingSeen("default", "train", "app", GPU, {"gpu-0": (0,)})
@@ -181,7 +181,7 @@ SELECTOR = "claim ml/train: selector #0 on device dra.net/n1/eth0: CEL runtime e
         ("Preempted by pod 4b1d3f52-0000-4000-8000-2c8e00000000 on node worker-207", "SC-05", ["worker-207"]),
     ],
 )
-def test_the_words_of_the_scheduler_are_explained(text: str, id_: str, says: list[str]) -> None:
+def test_the_schedulers_messages_are_explained(text: str, id_: str, says: list[str]) -> None:
     (found,) = explain(text)
     said = f"{found.text} {found.because} {found.next} {found.change}"
     assert found.id == id_
@@ -215,5 +215,5 @@ KLOG = "E1128 01:18:41.123456   27555 server.go:166] "
         ("maximum request size for shared resources is 1; found 2", "MP-01"),
     ],
 )
-def test_lines_of_logs_and_words_of_others_are_known(text: str, id_: str) -> None:
+def test_log_lines_and_other_components_messages_are_known(text: str, id_: str) -> None:
     assert [one.id for one in explain(f"{KLOG}{text}")] == [id_]

@@ -41,14 +41,14 @@ MEMORY = 'device.capacity["dra.net"].memory'
         ),
     ],
 )
-def test_a_slip_of_the_pen_is_mended(written: str, right: str) -> None:
+def test_a_typing_mistake_is_corrected(written: str, right: str) -> None:
     mended = repaired(written, [NIC])
     assert mended is not None
     assert mended.expression == right
 
 
 @pytest.mark.parametrize("expression", [RDMA, f'{TYPE} == "a & b or c = d"', 'device.attributes["dra.net"].exists(x)'])
-def test_what_is_right_and_what_is_in_quotes_stays(expression: str) -> None:
+def test_correct_and_quoted_text_is_unchanged(expression: str) -> None:
     assert repaired(expression, [NIC]) is None
 
 
@@ -61,7 +61,7 @@ def test_what_is_right_and_what_is_in_quotes_stays(expression: str) -> None:
         ("a ? b : c && d", ["a ? b : c && d"]),
     ],
 )
-def test_an_expression_comes_apart_where_each_part_has_to_hold(expression: str, parts: list[str]) -> None:
+def test_an_expression_is_split_where_each_part_must_hold(expression: str, parts: list[str]) -> None:
     assert conjuncts(expression) == parts
 
 

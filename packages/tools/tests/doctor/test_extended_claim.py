@@ -25,7 +25,7 @@ def sidecar(**sizes: int) -> Json:
 
 
 def main(**sizes: int) -> Json:
-    """A container."""
+    """Return a container."""
     return {"sizes": sizes, "is_init": False}
 
 

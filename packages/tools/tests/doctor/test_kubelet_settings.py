@@ -52,7 +52,7 @@ def test_the_configuration_of_the_running_kubelet_is_read_where_it_has_it(proces
     assert started_with(process, "--config", "kubelet.json").policy is Policy.BEST_EFFORT
 
 
-def test_files_of_the_directory_come_after_the_file_and_flags_after_both(process: Path) -> None:
+def test_the_directorys_files_override_the_file_and_flags_override_both(process: Path) -> None:
     (process / "root/etc/kubelet.json").write_text(configuration("restricted", "pod"))
     for name, policy in (("10.conf", "none"), ("20.conf", "best-effort"), ("30.yaml", "restricted")):
         (process / "root/etc/kubelet.d" / name).write_text(configuration(policy))
@@ -102,7 +102,7 @@ def test_a_configuration_that_cannot_be_read_leaves_the_policy_unknown(process: 
     assert started_with(process, "--config=/etc/missing.json") == DEFAULT
 
 
-def test_a_process_of_another_name_is_not_believed(process: Path) -> None:
+def test_a_process_with_a_different_name_is_not_believed(process: Path) -> None:
     (process / "comm").write_text("k3s-agent\n")
     assert started_with(process, "--topology-manager-policy=restricted") == DEFAULT
 
@@ -126,7 +126,7 @@ def test_a_record_keeps_the_policy(process: Path, tmp_path: Path) -> None:
 
 
 def test_a_state_file_of_another_policy_than_the_configured_one_is_named(process: Path, tmp_path: Path) -> None:
-    """As if somebody had changed the policy and kept the file (kubelet: `restoreState`)."""
+    """As if someone had changed the policy but kept the file (kubelet: `restoreState`)."""
     data = '{"policyName":"none","defaultCpuSet":""}'
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690, "data": data, "dataChecksum": 3028111495}
     (tmp_path / "root" / "cpu_manager_state").write_text(json.dumps(file))

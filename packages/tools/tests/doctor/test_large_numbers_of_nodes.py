@@ -1,7 +1,7 @@
-"""A number in a file of a node is never used as a length or range: `doctor` ends with a sentence or a report.
+"""A number in a node's file is never used as a length or range. `doctor` ends with a sentence or a report.
 
-The files come from recorded nodes, from a record that `doctor --save` writes, and from a node whose CPUs are pinned.
-Each number in them is replaced, including the ends of ranges in lists of CPUs.
+The files come from recorded nodes, from a record that `doctor --save` wrote, and from a node whose CPUs are pinned.
+Each number in them is replaced, including the ends of ranges in CPU lists.
 """
 
 import copy
@@ -29,7 +29,7 @@ ENOUGH = 1 << 20  # bytes of output
 
 
 def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - any JSON
-    """Return the path of each number and quantity, in lists only those of the first item."""
+    """Return the path of each number and quantity; in lists, only those in the first item."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, one in items:
         yield from numbers_in(one, (*path, key))
@@ -38,7 +38,7 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def replaced(document: Any, path: tuple[Any, ...], number: int) -> Iterator[Any]:  # noqa: ANN401 - any JSON
-    """Return the document with another number at a path, or with a range if there is a string."""
+    """Return the document with a different number at a path, or with a range if there is a string."""
     changed = copy.deepcopy(document)
     inner = changed
     for key in path[:-1]:
@@ -61,7 +61,7 @@ def directories(tmp_path: Path) -> Iterator[Path]:
 
 
 def places(tmp_path: Path) -> list[tuple[Path, Place]]:
-    """Each number in the files of all nodes, once for each path."""
+    """Return each number in the files of all nodes, once for each path."""
     found: dict[Place, Path] = {}
     for directory in directories(tmp_path):
         for file in sorted(one for one in directory.rglob("*") if one.is_file()):

@@ -1,4 +1,4 @@
-"""Each sentence that a kubelet of 1.29 to 1.37 can print is explained."""
+"""Each message that kubelets 1.29 to 1.37 can print is explained."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_an_explanation_has_no_braces_left() -> None:
             assert not re.search(r"\{\w+\}", sentence), sentence
 
 
-def test_a_plugins_own_words_are_shown_escaped_and_cut() -> None:
+def test_a_plugins_own_message_is_shown_escaped_and_truncated() -> None:
     words = "\x1b[31mforged\n" + "x" * 5_000
     found = find(f"Allocate failed due to rpc error: code = Unknown desc = {words}, which is unexpected")
     assert found is not None
@@ -93,5 +93,5 @@ def test_any_text_has_one_answer(text: str) -> None:
     assert found is None or found.because
 
 
-def test_a_text_that_is_no_refusal_has_no_row() -> None:
+def test_text_that_is_not_a_refusal_has_no_row() -> None:
     assert find("Back-off restarting failed container") is None

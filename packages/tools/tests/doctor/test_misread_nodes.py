@@ -37,7 +37,7 @@ def findings(capsys: Capsys, root: Path) -> tuple[int, dict[str, Any]]:
 
 
 def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> tuple[int, str]:
-    """Return the exit status and the output of a trial."""
+    """Run a trial, and return its exit status and output."""
     limits = {"limits": {resource: "1"}} if resource else {"claims": [{"name": "c"}]}
     spec = {"containers": [{"name": "main", "image": "i", "resources": limits}], **spec}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "team-54"}, "spec": spec}
@@ -46,7 +46,7 @@ def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> 
     return status, " ".join(capsys.readouterr().out.split())
 
 
-def test_a_dead_plugin_is_gone_and_a_living_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
     """One socket is dead, and each other resource has its own. The status of the pod is older."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     _, document = findings(capsys, root)
@@ -60,7 +60,7 @@ def test_a_dead_plugin_is_gone_and_a_living_one_lists_nothing(tmp_path: Path, ca
 
 
 def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Path, capsys: Capsys) -> None:
-    """In this case, any of the live sockets may be that of the plugin."""
+    """In this case, any of the live sockets may be the plugin's."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     listing = (root / "listing.txt").read_text()
     (root / "listing.txt").write_text(listing.replace("no listener", "listener"))
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_was_not_looked_for_is_not_missing(tmp_path: Path, cap
     assert [one["code"] for one in document["findings"]] == ["sources-disagree"]
 
 
-def test_a_driver_may_register_at_a_socket_of_any_name(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_driver_may_register_at_a_socket_with_any_name(tmp_path: Path, capsys: Capsys) -> None:
     root = written(tmp_path, "driver-with-its-own-socket-name")
     _, document = findings(capsys, root)
     assert document["findings"] == []
@@ -112,7 +112,7 @@ def test_a_driver_may_register_at_a_socket_of_any_name(tmp_path: Path, capsys: C
         assert [one["code"] for one in document["findings"]][:1] == ["driver-gone"]
 
 
-def test_a_held_device_that_is_published_no_more_is_found(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_held_device_that_is_no_longer_published_is_found(tmp_path: Path, capsys: Capsys) -> None:
     _, document = findings(capsys, written(tmp_path, "driver-publishes-fewer"))
     (found,) = document["findings"]
     assert (found["code"], found["devices"], found["pods"]) == (
@@ -141,7 +141,7 @@ def test_a_node_of_another_machine_is_not_this_one() -> None:
     assert not why_another_machine(NodeSeen("node-b"), here)
 
 
-def test_the_pods_of_another_node_are_not_those_of_this_kubelet() -> None:
+def test_another_nodes_pods_are_not_this_kubelets_pods() -> None:
     theirs = (pod("on-b"),)
     assert "lists pod default/on-a" in why_other_pods(
         "b", theirs, PodResourcesSeen("v1", frozenset({("default", "on-a")}))
@@ -162,7 +162,7 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Caps
     assert "Node b is a different machine from this one" in capsys.readouterr().out.partition("\n")[0]
 
 
-def test_each_process_on_a_living_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
+def test_each_process_on_a_live_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
     """A record keeps the answers. A plugin that does not answer blocks each admission of a pod that requests it."""
     with TemporaryDirectory() as root:  # the path of a socket has to be short
         ask_each_process(Path(root), tmp_path, capsys)
@@ -240,7 +240,7 @@ def test_a_pod_that_an_api_server_refuses_fits_nowhere(
 
 
 def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys) -> None:
-    """The plugin was restarted with another list, and the pods keep running with devices that are no longer in it."""
+    """The plugin was restarted with a different list, and the pods keep running with devices no longer in it."""
     resource = "example.com/vf"
     pods, entries = [], []
     for number in range(3):

@@ -1,4 +1,4 @@
-"""The page in a browser: its text matches the JSON document, it loads nothing, and keys reach each cell."""
+"""The page in a browser: its text matches the JSON document, it loads nothing, and the keyboard reaches every cell."""
 
 import json
 from pathlib import Path

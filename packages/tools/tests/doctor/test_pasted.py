@@ -1,4 +1,4 @@
-"""A refusal is found in pasted text: with columns, quotes or line breaks, and among other lines."""
+"""A refusal is found in pasted text, with columns, quotes or line breaks, and among other lines."""
 
 import html
 import json
@@ -70,7 +70,7 @@ PASTED = [
 
 
 @pytest.mark.parametrize("pasted", PASTED, ids=range(len(PASTED)))
-def test_a_refusal_is_found_in_what_is_around_it(pasted: str) -> None:
+def test_a_refusal_is_found_in_its_surroundings(pasted: str) -> None:
     (found,) = find_all(pasted)
     assert found.message.id == "DM-05"
     assert found.values == {"resource": GPU, "requested": "1", "available": "0"}
@@ -82,7 +82,7 @@ def test_quotes_inside_of_a_sentence_are_found_in_any_form(around: Callable[[str
     assert (found.message.id, found.values) == ("CM-09", {"policy": "static"})
 
 
-def test_a_refusal_without_what_a_kubelet_wraps_around_it_is_that_of_a_container() -> None:
+def test_a_refusal_without_the_kubelets_wrapping_is_a_containers() -> None:
     starts, waits, bare = (find_all(f"{before}{INNER}.") for before in ("Error: ", "CreateContainerConfigError: ", ""))
     assert [found.message.id for found in (*starts, *waits, *bare)] == ["DC-04"] * 3
     assert [found.message.next for found in (*starts, *waits, *bare)] == ["container", "container", "unknown"]
@@ -100,21 +100,21 @@ def variants(sentence: str) -> list[str]:
 
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
-def test_each_recorded_sentence_is_found_wherever_it_stands(recorded: dict[str, str]) -> None:
+def test_each_recorded_message_is_found_wherever_it_is(recorded: dict[str, str]) -> None:
     for text in (recorded["message"], *variants(recorded["message"])):
         ids = [found.message.id for found in find_all(text)]
         assert ids == [recorded["id"]], text
 
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
-def test_each_recorded_sentence_is_found_if_a_terminal_has_broken_it(recorded: dict[str, str]) -> None:
+def test_each_recorded_message_is_found_if_a_terminal_has_wrapped_it(recorded: dict[str, str]) -> None:
     broken = textwrap.fill(recorded["message"], 50, break_on_hyphens=False, break_long_words=False)
     ids = [found.message.id for found in find_all(f"  Warning  Failed  3m  kubelet  {broken}")]
     assert ids == [recorded["id"]]
 
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
-def test_a_sentence_that_was_cut_off_is_not_taken_for_another(recorded: dict[str, str]) -> None:
+def test_a_message_that_was_cut_off_is_not_mistaken_for_another(recorded: dict[str, str]) -> None:
     """A table shows the first words of a message.
 
     The output does not say that a refused pod's container is tried again.
@@ -130,7 +130,7 @@ def test_several_refusals_are_each_found_once() -> None:
     assert [found.message.id for found in find_all("\n".join(events))] == ["DM-05", "TM-01"]
 
 
-def test_a_sentence_that_only_the_last_row_knows_gives_way_to_one_that_is_known() -> None:
+def test_a_message_that_only_the_last_row_matches_yields_to_a_known_one() -> None:
     unknown = "Allocate failed due to a new reason, which is unexpected"
     assert [found.message.id for found in find_all(unknown)] == ["DM-99"]
     assert [found.message.id for found in find_all(f"{unknown}\n\n{REFUSAL}")] == ["DM-05"]
@@ -148,7 +148,7 @@ def test_a_sentence_that_only_the_last_row_knows_gives_way_to_one_that_is_known(
         "a: b",
     ],
 )
-def test_what_is_no_refusal_gives_nothing(text: str) -> None:
+def test_text_without_a_refusal_gives_nothing(text: str) -> None:
     assert find_all(text) == ()
 
 

@@ -28,7 +28,7 @@ EVIL = "</style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31
 
 
 def parsed(image: str) -> ET.Element:
-    return ET.fromstring(image)  # noqa: S314 - the text is ours, and what is foreign in it is what is tested
+    return ET.fromstring(image)  # noqa: S314 - the text is ours, and the untrusted parts in it are what is being tested
 
 
 def drawn(of: NodeReport) -> tuple[str, str]:
@@ -141,7 +141,7 @@ def test_each_device_has_a_cell_or_is_counted_as_folded(sizes: list[tuple[int, i
     assert shown.folded.devices == 0 or len(rows) > 400
 
 
-def test_a_folded_group_shows_the_devices_with_findings_first_then_what_is_not_usual() -> None:
+def test_a_folded_group_shows_devices_with_findings_first_then_unusual_ones() -> None:
     rows = [row(number) for number in range(1_000)]
     rows[998] = row(998, health="Unhealthy")
     rows[999] = row(999, owner="p", container="c", state="stale")
@@ -183,7 +183,7 @@ def test_many_numa_nodes_of_one_device_do_not_make_a_long_title() -> None:
     assert len(shown.boxes[0].title) < 80
 
 
-# --- what is written --------------------------------------------------------------------------------------------------
+# --- the written files ----------------------------------------------------------------------------------------------
 
 
 def test_equal_reports_give_equal_bytes() -> None:
@@ -220,7 +220,7 @@ def test_no_text_from_outside_adds_anything_to_page_or_picture(device: str, owne
     assert len(text) < 60_000
 
 
-def test_a_file_with_evil_text_in_every_place_gives_a_page() -> None:
+def test_a_file_with_hostile_text_in_every_place_gives_a_page() -> None:
     data = CheckpointData(None, {EVIL: (EVIL, "x" * 50_000)})
     of = report_of(nodes.with_file(CLEAN, evolve(nodes.file_of(CLEAN), data=data)))
     text, image = drawn(of)

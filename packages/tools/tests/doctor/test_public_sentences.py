@@ -1,4 +1,4 @@
-"""Sentences from public threads: each is explained correctly or attributed to another component, also with a Node."""
+"""Sentences from public threads: each is explained correctly or attributed to another component, even with a Node."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,8 @@ from devicecore_tools.doctor.pod.scheduler import NodesSeen
 
 FILE = Path(__file__).parent.parent / "data" / "public_sentences.jsonl"
 TABLE = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-"""A string with neutral names, the thread, the ids of the explanations, and words that they have or never have."""
+"""A string with neutral names, the thread, the ids of the explanations, and words that they contain or never contain.
+"""
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{one['thread'][19:]} {one['ids'][0]}" for one in TABLE])
@@ -66,7 +67,7 @@ def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> N
         ("(s)", "a taint that the pod does not tolerate", True),
     ],
 )
-def test_a_taint_is_named_with_its_key_and_that_of_a_trouble_is_never_tolerated(
+def test_a_taint_is_named_with_its_key_and_a_problem_taint_is_never_tolerated(
     taint: str,
     says: str,
     toleration: bool,
@@ -100,7 +101,7 @@ RESTORE = "could not restore state from checkpoint: "
         ('pod "default/x": ResourceClaim not created yet', "DX-02", "ResourceClaimTemplate exists", "Delete the pod."),
     ],
 )
-def test_an_ordinary_sentence_gets_the_advice_that_helps(text: str, id_: str, says: str, never: str) -> None:
+def test_an_ordinary_message_gets_helpful_advice(text: str, id_: str, says: str, never: str) -> None:
     (found,) = explain(text)
     said = f"{found.because} {found.change}"
     assert (found.id, says in said, never in said) == (id_, True, False), said
@@ -117,12 +118,12 @@ def test_an_ordinary_sentence_gets_the_advice_that_helps(text: str, id_: str, sa
         ("TaintManagerEviction: Marking for deletion Pod default/train", "TE-01", "NoExecute"),
     ],
 )
-def test_what_the_kubelet_says_of_other_things_than_devices_is_named_as_that(text: str, id_: str, says: str) -> None:
+def test_kubelet_messages_not_about_devices_are_identified_as_such(text: str, id_: str, says: str) -> None:
     (found,) = explain(text)
     assert (found.id, says in found.because, found.concerns_devices) == (id_, True, False)
 
 
-def test_two_plugins_in_one_log_are_told_apart() -> None:
+def test_two_plugins_in_one_log_are_distinguished() -> None:
     where = "E1127 05:25:45.287747 215379 endpoint.go:107] "
     ended = where + "listAndWatch ended unexpectedly for device plugin a.b/{} with error rpc error: code = {}"
     too_large = ended.format("gpu", "ResourceExhausted desc = grpc: received message larger than max (5 vs. 4)")

@@ -112,7 +112,7 @@ def test_a_checkpoint_is_read_with_its_receipts(tmp_path: Path) -> None:
     assert read_checkpoint(str(path), reading) is reading
 
 
-def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
+def test_every_recorded_file_can_be_read(tmp_path: Path) -> None:
     """Every recorded file, sound or not, has the recorded verdict, and none raises an error."""
     path = tmp_path / "file"
     for line in VECTORS.read_text().splitlines():
@@ -135,7 +135,7 @@ def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
         {"device_ids": ["a"]},
     ],
 )
-def test_an_answer_means_the_same_however_json_writes_it(tmp_path: Path, element: dict[str, Any]) -> None:
+def test_a_response_means_the_same_however_json_encodes_it(tmp_path: Path, element: dict[str, Any]) -> None:
     topology = element.get("topology")
     numa_nodes = (1,) if topology else ()
     (tmp_path / ALLOCATABLE_NAME).write_text(json.dumps({"devices": [{"resource_name": "r", **element}]}))
@@ -148,7 +148,7 @@ def test_an_answer_means_the_same_however_json_writes_it(tmp_path: Path, element
 
 
 def state_files(root: Path) -> tuple[StateFileSeen, ...]:
-    """The state files below a directory."""
+    """Return the state files below a directory."""
     return read_state_files(str(root), read_managers(str(root))).value or ()
 
 
@@ -227,10 +227,10 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
         (7, 7, "expected a string in data"),
     ],
 )
-def test_of_a_state_file_of_1_37_the_text_in_it_counts(
+def test_the_embedded_text_of_a_1_37_state_file_counts(
     tmp_path: Path, data: object, checksum: int | None, problem: str
 ) -> None:
-    """A real kubelet 1.37.2 wrote such files; the rest of the file is for older ones."""
+    """A real kubelet 1.37.2 wrote such files; the rest of the file is for older kubelets."""
     computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
     (tmp_path / CPU_FILE).write_text(json.dumps(file))
@@ -278,7 +278,7 @@ def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: 
     assert (nowhere.value, nowhere.problem) == (None, f"there is no directory {tmp_path / 'no'}")
 
 
-def test_a_directory_in_the_place_of_the_checkpoint_can_not_be_written(directory: Path, tmp_path: Path) -> None:
+def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Path, tmp_path: Path) -> None:
     """A record says so too. On a real kubelet 1.37.2, each pod with devices was refused."""
     (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
     sources = NodeSources(root=str(directory))
@@ -425,19 +425,19 @@ def test_a_kubelet_without_pods_prints_null() -> None:
         ),
     ],
 )
-def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem: str) -> None:
+def test_a_document_that_is_not_a_list_is_refused_with_its_location(document: str, problem: str) -> None:
     with pytest.raises(DocumentError) as refused:
         pods_in(parse_document(document.encode(), "f"))
     assert str(refused.value).startswith(problem)
 
 
-def test_a_list_of_pods_is_not_taken_for_one_of_events() -> None:
+def test_a_list_of_pods_is_not_mistaken_for_a_list_of_events() -> None:
     with pytest.raises(DocumentError, match=r"items\[0\].kind: expected an Event, got 'Pod'"):
         events_in(Value({"kind": "List", "items": [{"kind": "Pod"}]}, "f"))
 
 
 @pytest.mark.parametrize("limit", ["x", -1, True, "1.5x", [], "1" * 300])
-def test_a_limit_that_is_no_count_is_refused(limit: object) -> None:
+def test_a_limit_that_is_not_a_count_is_refused(limit: object) -> None:
     pod = {**POD, "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: limit}}}]}}
     with pytest.raises(DocumentError, match=r"items\[0\].spec.containers\[0\].resources.limits\[example.com/gpu\]"):
         pods_in(Value({"kind": "List", "items": [pod]}, "f"))
@@ -485,7 +485,7 @@ def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large:
         parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
 
 
-def test_a_list_of_many_objects_is_read_whatever_their_texts_have() -> None:
+def test_a_list_of_many_objects_is_read_whatever_their_strings_contain() -> None:
     """Brackets and escapes in strings are not part of the structure, wherever the text is divided."""
     one = b'{"spec":{"devices":[{"name":"a\\\\\\"[{,%s"},{"b":[1,2,3,4]}]}}' % (b"x" * 11)
     document = parse_document(b'{"items":[%s]}' % b",".join([one] * 45_000), "it")
@@ -550,26 +550,26 @@ def test_sockets_that_are_deleted_meanwhile_do_not_hide_the_others(tmp_path: Pat
     assert {(one.problem, one.notes) for one in seen} == {("", ())}
 
 
-def test_the_files_of_a_registry_are_looked_at_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registrys_files_are_examined_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubelet_directory, "MAX_ENTRIES", 10)
     (tmp_path / "device-plugins").mkdir()
     for name in range(6):
         (tmp_path / "plugins_registry" / str(name) / "x").mkdir(parents=True)
     (note,) = read_sockets(KubeletDirectory.at(str(tmp_path))).notes
-    assert note.endswith("plugins_registry: only 10 files are looked at")
+    assert note.endswith("plugins_registry: only 10 files are read")
 
 
 @pytest.mark.parametrize(
     "document", [{"kind": "PodList"}, {"kind": "List", "metadata": {"continue": "x"}}, {"kind": "List", "items": [{}]}]
 )
-def test_what_is_no_list_of_slices_is_refused(tmp_path: Path, document: object) -> None:
+def test_a_document_that_is_not_a_list_of_slices_is_refused(tmp_path: Path, document: object) -> None:
     path = tmp_path / "slices.json"
     path.write_text(json.dumps(document))
     assert _read(slices_in, path).problem
 
 
 @pytest.mark.parametrize("attributes", [1, True, "text", ["text"], [{}], {"uuid": 1}, {"uuid": {"string": 1}}])
-def test_attributes_of_another_type_are_refused_with_their_place(tmp_path: Path, attributes: object) -> None:
+def test_attributes_of_a_wrong_type_are_refused_with_their_location(tmp_path: Path, attributes: object) -> None:
     device = {"name": "gpu-0", "attributes": attributes}
     item = {"spec": {"driver": "d.org", "pool": {"name": "p"}, "devices": [device]}}
     (tmp_path / "slices.json").write_text(json.dumps({"kind": "List", "items": [item]}))
@@ -664,7 +664,7 @@ def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
 def test_a_node_that_is_elsewhere_is_read_at_the_api_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_kubelet: bool
 ) -> None:
-    """Whether or not this machine has its own kubelet, nobody has named it."""
+    """This machine may or may not run a kubelet; either way, the user did not name it."""
     root = tmp_path / "kubelet"
     monkeypatch.setattr(node_reading, "DEFAULT_ROOT", str(root))
     if has_kubelet:
@@ -764,7 +764,7 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
 
 
 class _Broken(_Answers):
-    """An API server that has the Node n1 and, in each other list, an object of another form."""
+    """An API server that has the Node n1 and, in every other list, a malformed object."""
 
     specs: ClassVar[dict[str, object]] = {
         "nodes": {},
@@ -778,7 +778,7 @@ class _Broken(_Answers):
         self.answer(200, json.dumps({"metadata": {}, "items": items}).encode())
 
 
-def test_of_all_nodes_a_list_with_an_object_of_another_form_is_not_known(tmp_path: Path) -> None:
+def test_a_list_with_a_malformed_object_is_unknown_for_all_nodes(tmp_path: Path) -> None:
     with api_server_of(_Broken) as url:
         look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}), budget=Budget())["n1"]
     assert (look.pods.problem, look.slices.problem) == (
@@ -807,7 +807,7 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
 
 
 def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
-    """Doctor waits once for a program that hangs, and once for a server that does not answer."""
+    """`doctor` waits once for a program that hangs, and once for a server that does not answer."""
     arguments = ["-c", f"echo called >> {tmp_path}/calls; exit 3"]
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": arguments}
     config = kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program})
@@ -875,7 +875,7 @@ def test_doctor_and_runtimes_agree_on_which_cdi_files_count(
     assert ("example.com/gpu=a" in seen.defined) == is_defined == ("example.com/gpu=a" in names_in(tmp_path))
 
 
-def test_what_many_cdi_files_add_up_to_is_bounded(tmp_path: Path) -> None:
+def test_the_total_size_of_cdi_files_is_bounded(tmp_path: Path) -> None:
     spec = b'{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": []}'
     number_read = cdi.MAX_BYTES_OF_ALL // MAX_BYTES + 1  # the last one exceeds the limit
     (tmp_path / "000.json").write_bytes(spec.ljust(MAX_BYTES))
@@ -952,7 +952,7 @@ def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Pa
 
 
 def test_the_devices_of_claims_are_read(directory: Path) -> None:
-    """Two shares of one device are two devices; a device that is not shared has no share."""
+    """Two shares of one device count as two devices; a device that is not shared has no share."""
     shared = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="x", share_id="s")
     whole = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="y")
     whole.cdi_devices.add(name="d/c=y")
@@ -1132,7 +1132,7 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
     assert [one.problem for one in seen] == expected
 
 
-ROUNDED = 0.01  # gRPC may tell a server a deadline that is this many seconds longer
+ROUNDED = 0.01  # gRPC may send a server a deadline that is this many seconds longer
 
 
 @contextmanager
@@ -1152,7 +1152,7 @@ def hanging(path: Path) -> Iterator[list[float]]:
             ended.set()
 
 
-def test_a_socket_is_not_called_silent_if_it_had_less_time_than_others(
+def test_a_socket_that_had_less_time_than_others_is_not_called_silent(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
@@ -1200,7 +1200,7 @@ def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
         listeners = Listeners(0.3, 0.4, who_listens)
         answered = listeners.ask({name: str(path)})
         assert answered == ({name: Listener("DevicePlugin")}, {}, ())
-        listeners.left = 0.2  # less time than an answer may take
+        listeners.left = 0.2  # less time than a response may take
         assert listeners.ask({name: str(path)}) == answered
         listeners.left = 1.0
         assert listeners.ask({name: str(path)})[1] == {name: "no answer to GetDevicePluginOptions within 0.3 s"}
@@ -1225,7 +1225,8 @@ def test_sockets_that_were_not_asked_are_named_as_unknown(directory: Path, monke
     with hanging(plugins / "a.sock"), hanging(plugins / "b.sock") as given:
         seen = NodeSources(root=str(directory), plugin_timeout=0.2).look().sockets
     unknown = (
-        "it is unknown which process listens at device-plugins/b.sock: it was not asked, or given less time than others"
+        "it is unknown which process listens at device-plugins/b.sock: it was not queried, or was given less time "
+        "than others"
     )
     assert seen.notes == (unknown,)
     assert (seen.value and list(seen.value.silent), given) == (["device-plugins/a.sock"], [])
@@ -1308,6 +1309,6 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
 def test_a_list_of_very_many_devices_is_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two million empty devices are 4 MB in a message, and took 1.5 GB as values."""
     monkeypatch.setattr(plugin_sockets, "MAX_DEVICES", 3)
-    assert len(plugin_sockets._devices_in(b"\x0a\x00" * 3)) == 3  # noqa: SLF001 - what is read of one answer
+    assert len(plugin_sockets._devices_in(b"\x0a\x00" * 3)) == 3  # noqa: SLF001 - what is read from one response
     with pytest.raises(Exception, match="its list has 4 devices, expected at most 3"):
         plugin_sockets._devices_in(b"\x0a\x00" * 4)  # noqa: SLF001 - as above

@@ -1,4 +1,4 @@
-"""Nodes of a real kubelet 1.36.2, recorded in various situations: what must be found, and what must not be said."""
+"""Nodes of a real kubelet 1.36.2, recorded in various situations: what must be found, and what must not be reported."""
 
 import json
 import re
@@ -37,7 +37,7 @@ FINDINGS = {
     "21-dra-unhealthy": ["claimed-unhealthy"],
     "23-kubelet-stopped": ["kubelet-gone"],
 }
-"""The findings of each node. There must be no others."""
+"""The findings of each node. There must not be any others."""
 
 NO_SOURCE_SHOWS_IT = {  # what is free but cannot be called free, because a source is missing or does not know it
     "02-checkpoint-lost": {"gpu-2"},
@@ -51,7 +51,7 @@ SOURCES = sorted({name for files in NODES.values() for name in files} - {"truth.
 
 
 def written(directory: Path, name: str, without: frozenset[str] = frozenset()) -> str:
-    """Return the path of a recorded node, as a directory."""
+    """Return a recorded node's path, as a directory."""
     root = directory / name
     root.mkdir()
     for file, content in NODES[name].items():
@@ -67,9 +67,9 @@ def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
 
 
 def fitted(capsys: Capsys, root: str | Path, namespace: str = "default", **spec: object) -> tuple[int, dict[str, Any]]:
-    """Try a pod on a node, and return the exit status and the answer.
+    """Try a pod on a node, and return the exit status and the output.
 
-    It has one container with `limits`, or the given ones.
+    It has one container with `limits`, or the given containers.
     """
     if "limits" in spec:
         spec = {"containers": [{"name": "main", "resources": {"limits": spec["limits"]}}]}
@@ -103,7 +103,7 @@ def test_what_was_really_the_case_is_found_and_nothing_else(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", NODES)
 def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """A holder that no source names, as after the loss of a checkpoint, is not known; no device gets a wrong holder."""
+    """A holder that no source names, as after a checkpoint was lost, is unknown; no device gets a wrong holder."""
     _, document = report_of(capsys, written(tmp_path, name))
     real: dict[tuple[str, str], set[str]] = {}
     for one in NODES[name]["truth.json"]["devices"]:
@@ -174,7 +174,7 @@ def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
     assert answer["claims_not_looked_at"] == [f"{namespace}/asked"]
 
 
-def test_a_device_that_was_given_away_after_a_loss_names_who_may_use_it_too(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_device_reallocated_after_a_loss_names_who_else_may_use_it(tmp_path: Path, capsys: Capsys) -> None:
     """The real kubelet gave gpu-1 to a new pod, while `train` used it."""
     root = Path(written(tmp_path, "02-checkpoint-lost"))
     listed = json.loads((root / LIST_NAME).read_text())
@@ -187,7 +187,7 @@ def test_a_device_that_was_given_away_after_a_loss_names_who_may_use_it_too(tmp_
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_saved_record_leads_to_the_same_report(name: str, tmp_path: Path, capsys: Capsys) -> None:
     root, saved = written(tmp_path, name), str(tmp_path / "saved")
     assert main(["doctor", "--root", root, "--save", saved, "--json"]) in {0, 1}
     first = json.loads(capsys.readouterr().out)
@@ -200,7 +200,7 @@ _NAMED = {"FILE": "kubelet_internal_checkpoint", "DIR": ""}
 
 
 def test_each_command_that_a_finding_advises_shows_what_it_promises(tmp_path: Path, capsys: Capsys) -> None:
-    """Each recorded node can be read, even one with a damaged file, and no source that a record cannot have is used."""
+    """Each recorded node can be read, even one with a damaged file, using only sources that a record can contain."""
     advised = []
     for name in NODES:
         root = written(tmp_path, name)
@@ -229,7 +229,7 @@ def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(
 
 
 def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: Capsys) -> None:
-    """A kubelet's directory has files of the same names, with which the kubelet starts."""
+    """A kubelet's directory contains files with the same names, which the kubelet needs to start."""
     root = Path(written(tmp_path, "14-dra-healthy"))
     before = {path.name: path.read_bytes() for path in root.iterdir()}
     (tmp_path / "link").symlink_to(root)
@@ -272,7 +272,7 @@ def test_why_reads_events_of_a_pod_that_waits_for_a_claim(tmp_path: Path, capsys
     assert "verdict ResourceClaim team-13/k9 cannot be prepared: DRA driver gpu.example.com is not registered" in said
 
 
-def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(tmp_path: Path, capsys: Capsys) -> None:
+def test_why_splits_the_schedulers_message_and_continues_with_a_trial(tmp_path: Path, capsys: Capsys) -> None:
     said = explained("12-pending-insufficient", "big", tmp_path, capsys)
     assert "decided by scheduler" in said
     assert "of acme.io/gpu, and other pods there leave fewer than this pod requests" in said
@@ -281,7 +281,7 @@ def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(tmp_path
     assert "No kubelet has seen the pod" in said
 
 
-# --- what a recorded node would also be -------------------------------------------------------------------------------
+# --- variants of recorded nodes -------------------------------------------------------------------------------
 
 
 def changed(root: Path, file: str, change: Callable[[Any], object]) -> None:
@@ -292,7 +292,7 @@ def changed(root: Path, file: str, change: Callable[[Any], object]) -> None:
 
 
 def rewritten(root: Path, file: str, change: Callable[[str], str]) -> None:
-    """Replace the text of a file."""
+    """Replace a file's text."""
     (root / file).write_text(change((root / file).read_text()))
 
 
@@ -301,7 +301,7 @@ def replaced(root: Path, file: str, old: str, new: str) -> None:
 
 
 def with_a_resource_of_an_administrator(root: Path) -> None:
-    """Somebody has patched the Node's status: no plugin serves the resource, and a pod requests it."""
+    """Someone has patched the Node's status: no plugin serves the resource, and a pod requests it."""
     counts = {"example.com/dongle": "5"}
     changed(root, "node.json", lambda node: [node["status"][one].update(counts) for one in ("capacity", "allocatable")])
     limits = {"limits": {"example.com/dongle": "1"}}
@@ -326,7 +326,7 @@ def with_unhealthy_devices_only(root: Path) -> None:
 
 
 def with_devices_on_no_numa_node(root: Path) -> None:
-    """The plugin names a topology without nodes: the kubelet has its devices, and its answer leaves them out."""
+    """The plugin reports a topology without nodes: the kubelet has the devices, but leaves them out of its response."""
     gpu = "acme.io/gpu"
 
     def without(*listed: dict[str, Any]) -> None:
@@ -340,12 +340,15 @@ def with_devices_on_no_numa_node(root: Path) -> None:
 
 
 def with_a_file_of_other_pods(root: Path) -> None:
-    """The writes of the checkpoint fail, so it has the pods of yesterday with the same devices."""
+    """Checkpoint writes fail, so it contains yesterday's pods with the same devices."""
     rewritten(root, FILE, checkpoint_with(partial(with_holders, exchanged=False)))
 
 
 def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
-    """It holds the device that is not healthy. The pods were listed before it, and the kubelet did not answer."""
+    """The pod holds the device that is not healthy.
+
+    The pods were listed before it existed, and the kubelet did not answer.
+    """
     rewritten(root, "pods.json", lambda text: without_last(text, "items"))
     damage(root / ALLOCATABLE_NAME, "cut")
 
@@ -360,7 +363,7 @@ def with_a_device_in_two_claims(root: Path) -> None:
 
 
 def with_the_names_of_json(root: Path) -> None:
-    """The answer was written by a tool that names fields as protobuf's JSON does."""
+    """The response was written by a tool that names fields as protobuf's JSON does."""
     for name in (LIST_NAME, ALLOCATABLE_NAME):
         rewritten(root, name, partial(re.sub, '(?<=[a-z])_([a-z])(?=[a-z_]*": )', lambda found: found[1].upper()))
     changed(root, ALLOCATABLE_NAME, lambda answer: answer.update(cpuIds=["0", "1"], memory=[{"size": "4096"}]))
@@ -391,7 +394,7 @@ def with_two_shares_of_a_device(root: Path) -> None:
         ("01-healthy", lambda root: (root / LIST_NAME).write_text(DEEP), [], "", ""),
     ],
 )
-def test_a_node_that_differs_from_a_recorded_one_is_not_misjudged(
+def test_a_variant_of_a_recorded_node_is_not_misjudged(
     name: str,
     change: Callable[[Path], None],
     found: list[str],
@@ -429,13 +432,13 @@ def without_a_checkpoint(root: Path) -> None:
 
 
 def with_a_request_of_something_unknown(root: Path) -> None:
-    """A claim of a DeviceClass serves it, and the pods were listed before the status said so."""
+    """A claim for a DeviceClass serves it, and the pods were listed before the status said so."""
     limits = {"limits": {"example.com/dongle": "1"}}
     changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
 
 
 def with_a_claim_that_was_entered(root: Path) -> None:
-    """The driver crashed and left its socket: the kubelet entered the claim of p9, and the call failed."""
+    """The driver crashed and left its socket: the kubelet recorded the claim of p9, and the call failed."""
     listed = [one["metadata"] for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]]
     (uid,) = [one["uid"] for one in listed if one["name"] == "p9"]
     entry = ClaimEntry("k9-uid", "k9", "team-13", (uid,), {"gpu.example.com": None})
@@ -446,7 +449,7 @@ def with_a_claim_that_was_entered(root: Path) -> None:
     rewritten(root, "listing.txt", lambda text: text + socket)
 
 
-def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tmp_path: Path, capsys: Capsys) -> None:
+def test_fits_recognizes_a_driver_that_exited_and_a_claim_that_is_full(tmp_path: Path, capsys: Capsys) -> None:
     """A kubelet considers a driver registered as long as it has its socket."""
     root = Path(written(tmp_path, "13-pending-claim-events-only"))
     with_a_claim_that_was_entered(root)
@@ -467,7 +470,7 @@ def test_fits_knows_a_driver_that_ended_and_a_claim_that_no_more_pods_may_use(tm
 
 
 def with_a_sandbox(root: Path) -> None:
-    """The claim of p9 was prepared after the event: now it waits for an image."""
+    """The claim of p9 was prepared after the event; now p9 waits for an image."""
     pods = json.loads((root / "pods.json").read_text())
     for one in (one for pod in pods["items"] for one in pod["status"]["conditions"]):
         if one["type"] == "PodReadyToStartContainers":
@@ -487,7 +490,7 @@ def without_records_of_claims(root: Path) -> None:
 
 
 def with_a_monitor(root: Path) -> None:
-    """The claim of p1 has admin access only: it leaves the devices to others."""
+    """The claim of p1 has admin access only: it leaves the devices for others."""
     changed(
         root,
         "resourceclaims.json",
@@ -510,7 +513,7 @@ def with_pods_that_have_ended(root: Path) -> None:
 
 
 def of_kubelet_1_31(root: Path) -> None:
-    """Its file of claims has another format, so it is not known here whether it is sound."""
+    """Its claim file has a different format, so it is not known here whether it is sound."""
     changed(root, "node.json", lambda node: node["status"]["nodeInfo"].update(kubeletVersion="v1.31.4"))
 
 
@@ -607,7 +610,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
     ],
     ids=range(28),
 )
-def test_a_sentence_says_no_more_than_the_sources(
+def test_a_message_claims_no_more_than_the_sources_show(
     name: str, changes: list[Callable[[Path], object]], said: str, not_said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     root = Path(written(tmp_path, name))
@@ -619,7 +622,7 @@ def test_a_sentence_says_no_more_than_the_sources(
     assert not not_said or not_said not in text
 
 
-def test_the_node_of_another_kubelet_is_not_believed(tmp_path: Path, capsys: Capsys) -> None:
+def test_another_kubelets_node_is_not_believed(tmp_path: Path, capsys: Capsys) -> None:
     root = Path(written(tmp_path, "01-healthy"))
     changed(root, "node.json", lambda node: node.update(NODES["03-plugin-ended"]["node.json"]))
     status, document = report_of(capsys, str(root))
@@ -726,7 +729,7 @@ def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
         ({"nodeName": "node-14", "skipNodeOperations": ["*"]}, True, {"free"}),  # no kubelet calls its driver
     ],
 )
-def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
+def test_devices_of_other_or_all_nodes_are_not_mistaken_for_this_nodes_own(
     place: dict[str, Any], has_node: bool, owners: set[str], tmp_path: Path, capsys: Capsys
 ) -> None:
     """A driver for all nodes is not gone just because this node does not run it. Another Node is no evidence."""
@@ -747,7 +750,7 @@ def test_the_devices_of_other_nodes_or_of_all_are_not_taken_for_this_nodes_own(
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        # perhaps a list of another namespace: in this case, nothing is free
+        # perhaps a list from another namespace: in that case, nothing is free
         (lambda claims: claims["items"].pop(0), []),
         (lambda claims: claims["items"][0].update(status={}), ["does not have 1 device that the pod uses (dev-0)"] * 2),
         (lambda claims: claims["items"][0]["status"].update(reservedFor=[]), ["is not reserved for the pod"] * 2),
@@ -831,11 +834,11 @@ def test_a_device_that_only_a_status_names_is_not_said_to_be_named_by_no_source(
     assert [row["sources"] for row in document["devices"] if row["container"]] == [["pods"]] * 3
 
 
-# --- nodes that are taken apart ---------------------------------------------------------------------------------------
+# --- nodes with sources removed or changed --------------------------------------------------------------------------
 
 
 def damage(path: Path, how: str) -> None:
-    """Replace a source with one that cannot be read."""
+    """Replace a source with an unreadable one."""
     content = path.read_bytes()
     path.unlink()
     match how:
@@ -850,7 +853,7 @@ def damage(path: Path, how: str) -> None:
 
 
 def without_last(text: str, *where: str | int) -> str:
-    """Return a document without the last element of a list or object in it, if there is one."""
+    """Return a copy of a document with the last element of one of its lists or objects removed, if there is one."""
     document = found = json.loads(text)
     for key in where:
         found = found[key] if isinstance(key, int) else found.get(key) or []
@@ -866,14 +869,14 @@ def checkpoint_with(change: Callable[[CheckpointData], CheckpointData]) -> Calla
 
 
 def with_holders(data: CheckpointData, *, exchanged: bool) -> CheckpointData:
-    """The same devices, held by the pods in reverse order, or by pods with other names."""
+    """Return the same devices, held by the pods in reverse order, or by pods with other names."""
     entries = data.entries or ()
     uids = [one.pod_uid if exchanged else f"other-{number}" for number, one in enumerate(reversed(entries))]
     return evolve(data, entries=tuple(evolve(one, pod_uid=uid) for one, uid in zip(entries, uids, strict=True)))
 
 
 def node_with(change: int, *fields: str) -> Callable[[str], str]:
-    """Changes after which a Node has other counts for each of its resources."""
+    """Changes after which a Node has different counts for each of its resources."""
 
     def changed(text: str) -> str:
         node = json.loads(text)
@@ -886,19 +889,19 @@ def node_with(change: int, *fields: str) -> Callable[[str], str]:
 
 
 FILE = "kubelet_internal_checkpoint"
-LOST = {"sources-disagree", "request-without-device"}  # the second if the kubelet's answer was not read
+LOST = {"sources-disagree", "request-without-device"}  # the second, if the kubelet's response was not read
 UNREGISTERED = {"socket-without-resource"}  # if no other source names a resource
 UNKNOWN_HOLDER = {"unhealthy"}  # if no other source names the pod that holds the device
 OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "as it was": ("listing.txt", str, set()),
     "no pod in the answer": (LIST_NAME, lambda _: "{}", {"kubelet-starting"}),
-    "the answer before the last pod": (
+    "the response before the last pod": (
         LIST_NAME,
         lambda text: without_last(text, "pod_resources"),
         {"kubelet-starting"},  # if it was the only pod
     ),
     "no device in the answer": (ALLOCATABLE_NAME, lambda _: "{}", UNREGISTERED),
-    "the answer before the last device": (ALLOCATABLE_NAME, lambda text: without_last(text, "devices"), set()),
+    "the response before the last device": (ALLOCATABLE_NAME, lambda text: without_last(text, "devices"), set()),
     "the checkpoint before the last pod": (
         FILE,
         checkpoint_with(lambda data: evolve(data, entries=(data.entries or ())[:-1])),
@@ -919,7 +922,7 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "no prepared claims": (
         "dra_manager_state",
         lambda _: NODES["01-healthy"]["dra_manager_state"],
-        {"claim-without-record"},  # if the kubelet's answer was not read
+        {"claim-without-record"},  # if the kubelet's response was not read
     ),
     "a Node with fewer devices": (
         "node.json",
@@ -933,8 +936,7 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
         {"node-status-differs", "plugin-gone"},
     ),
 }
-"""A source that is older than the others or contradicts them: how it is changed, and what may be found because of that.
-"""
+"""A source that is older than the others or contradicts them: how it is changed, and what may be found as a result."""
 
 DAMAGED = {  # what is found if the file cannot be read
     FILE: "checkpoint-unreadable",

@@ -1,4 +1,4 @@
-"""The rows of a report, its metrics, and what two looks must agree on."""
+"""A report's rows and metrics, and what two looks must agree on."""
 
 import pytest
 from attrs import evolve
@@ -78,7 +78,7 @@ def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
 
 
 def test_no_device_of_a_plugin_that_hangs_is_free() -> None:
-    """The kubelet has the devices, but allocates none of them before the plugin has answered."""
+    """The kubelet has the devices, but does not allocate any of them until the plugin has answered."""
     seen = nodes.plugins_of(CLEAN)
     hanging = evolve(seen[1], problem="no answer to ListAndWatch within 10 s", devices=None, resource=NIC)
     owners = {
@@ -123,7 +123,7 @@ def test_no_report_needs_any_one_source(missing: str) -> None:
 
 
 @pytest.mark.parametrize("only", SOURCES)
-def test_a_report_of_one_source_finds_nothing_and_says_if_it_is_enough(only: str) -> None:
+def test_a_report_from_one_source_finds_nothing_and_says_if_that_is_enough(only: str) -> None:
     look = nodes.without(CLEAN, *(one for one in SOURCES if one != only))
     assert check(Facts(look)) == ()
     assert report_of(look).is_enough == (only in {"checkpoint", "pod_resources", "plugins", "claims"})
@@ -150,7 +150,7 @@ def test_what_only_one_look_finds_is_not_reported(code: str) -> None:
     assert still_wrong(found, found) == found
 
 
-def test_a_disagreement_about_other_devices_is_another_one() -> None:
+def test_a_disagreement_about_other_devices_is_a_different_one() -> None:
     """Both looks find a holder without a pod, but the entry changed between them."""
     first = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-7",)}))
     second = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-5",)}))
@@ -179,7 +179,7 @@ def test_a_finding_that_changes_once_is_confirmed_later() -> None:
     assert Watched.first(first, 0.0, 0.0).then(first, 0.1).confirmed == first
 
 
-def test_what_needs_the_node_lasts_longer_than_a_kubelet_takes_to_write_it() -> None:
+def test_findings_about_the_node_wait_longer_than_a_kubelet_takes_to_write_it() -> None:
     assert patience(()) == 0
     assert patience(check(Facts(nodes.two_owners(CLEAN)))) == 1
     assert patience(check(Facts(nodes.node_status_differs(nodes.two_owners(CLEAN))))) > 10

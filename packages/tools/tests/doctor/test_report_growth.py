@@ -22,7 +22,7 @@ from devicecore.domain.model import Container, Pod, PodUid
 
 FEW, MANY = 25, 100
 TIMES = 4.2
-"""The work for four times as many things may be at most this many times as large."""
+"""The work for four times as many objects may grow by at most this factor."""
 
 
 def node(
@@ -207,7 +207,7 @@ def whole_report(look: looks.Look) -> None:
 
 
 @pytest.mark.parametrize("node_of", NODES)
-def test_four_times_as_much_that_is_wrong_takes_four_times_the_work(
+def test_four_times_as_many_problems_take_four_times_the_work(
     node_of: Callable[[int], looks.Look],
 ) -> None:
     few, many = node_of(FEW), node_of(MANY)

@@ -76,7 +76,7 @@ def test_a_pod_that_tolerates_it_gets_there(name: str) -> None:
     assert why(*TAKEN[name]) == ""
 
 
-def test_a_node_with_as_many_pods_as_it_may_have_takes_no_other() -> None:
+def test_a_node_that_has_reached_its_pod_limit_accepts_no_more() -> None:
     """Pods of other nodes, and pods that have ended, do not count."""
     here = tuple(evolve(one, node="n1") for one in CLEAN.pods.value or ())
     others = (evolve(here[0], node="n2"), evolve(here[0], phase="Failed"))
@@ -99,7 +99,7 @@ def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
 
 
 def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:
-    """One that Kubernetes makes is listed, and the condition Ready says more than its taint."""
+    """A taint that Kubernetes sets is listed, and the condition Ready says more than its taint."""
     look = with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))
     assert check(Facts(look)) == ()
     ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

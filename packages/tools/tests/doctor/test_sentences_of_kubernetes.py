@@ -1,6 +1,6 @@
 """Each sentence about devices and claims in Kubernetes' source code is known, or left out for a stated reason.
 
-`tools/collect_sentences.py` collects them and, given the table, names those that it lacks.
+`tools/collect_sentences.py` collects them and, given the table, names those that are missing from it.
 """
 
 import json
@@ -18,14 +18,14 @@ PLACES = ("devicemanager", "dra", "dynamicresources", "noderesources", "structur
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_sentence_that_is_known_is_explained(place: str) -> None:
-    """`said` is the sentence as users see it, with what Kubernetes writes around it."""
+    """`said` is the message as users see it, including what Kubernetes adds around it."""
     known = [one for one in TABLE if one["verdict"] == "known" and one["place"] == place]
     wrong = [one["said"] for one in known if [found.id for found in explain(one["said"])][:1] != [one["id"]]]
     assert known
     assert not wrong
 
 
-def test_what_is_not_known_has_a_reason() -> None:
+def test_each_unknown_message_has_a_reason() -> None:
     reasons = Counter(one["verdict"] for one in TABLE)
     assert all(verdict == "known" or verdict.startswith("not worth it: ") for verdict in reasons), reasons
     assert not [one["text"] for one in TABLE if one["kind"] in ("event", "status") and one["verdict"] != "known"]

@@ -42,8 +42,8 @@ def test_the_smallest_changes_are_found_by_trial() -> None:
     ]
 
 
-def test_changes_after_which_there_is_too_little_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial on a large node takes long, and there are hundreds of changes."""
+def test_changes_that_cannot_suffice_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial on a large node is slow, and there are hundreds of changes."""
     tried: list[TrialNode] = []
     admit = TrialNode.admit
 
@@ -64,7 +64,7 @@ def test_changes_after_which_there_is_too_little_are_not_tried(monkeypatch: pyte
     ("limits", "init_limits", "holder"),
     [([2], [], "none"), ([1, 1], [2, 1], "none"), ([0], [], "other"), ([2], [], "new"), ([1, 1], [2], "new")],
 )
-def test_no_pod_that_fits_is_taken_for_one_that_does_not(
+def test_no_pod_that_fits_is_mistaken_for_one_that_does_not(
     limits: list[int], init_limits: list[int], holder: str
 ) -> None:
     """Containers reuse the devices of init containers, and a pod keeps the devices that it holds."""
@@ -72,7 +72,7 @@ def test_no_pod_that_fits_is_taken_for_one_that_does_not(
     node = TrialNode("n", {GPU: simulated_devices("gpu", 2)}, held)
     containers = [Container(name, {GPU: limit}) for name, limit in zip(("app", "other"), limits, strict=False)]
     inits = [Container(f"i{number}", {GPU: limit}) for number, limit in enumerate(init_limits)]
-    assert trial._has_enough(node, Pod(PodUid("new"), containers=containers, init_containers=inits))  # noqa: SLF001 - what a search may leave out
+    assert trial._has_enough(node, Pod(PodUid("new"), containers=containers, init_containers=inits))  # noqa: SLF001 - what a search is allowed to skip
 
 
 def test_several_pods_end_if_one_is_not_enough() -> None:

@@ -1,6 +1,6 @@
 """Nodes of a real kubelet 1.37.2 with problems, recorded by `make cluster PART=doctor RECORDS=...`.
 
-In each record, `truth.json` has pods that were tried on the node. What `fits` says about them is what really happened.
+In each record, `truth.json` has pods that were tried on the node. `fits` says about them what really happened.
 """
 
 import json
@@ -17,7 +17,7 @@ FITS, FITS_NOT, UNKNOWN = (0,), (1, 4), (2, 3)
 
 
 def written(directory: Path, name: str) -> Path:
-    """The path of a record, as a directory."""
+    """Return a record's path, as a directory."""
     (root := directory / name).mkdir()
     for file, content in RECORDS[name].items():
         if file != "truth.json":
@@ -30,7 +30,7 @@ def test_there_are_records_of_many_kinds() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_what_is_said_of_a_node_in_trouble_is_true(name: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_statements_about_a_troubled_node_are_true(name: str, tmp_path: Path, capsys: Capsys) -> None:
     root, truth = written(tmp_path, name), RECORDS[name]["truth.json"]
     main(["doctor", "--root", str(root), "--json"])
     document = json.loads(capsys.readouterr().out)

@@ -1,7 +1,7 @@
 """`devicecore kubelet` and `devicecore dra-driver simulated` as processes, killed between all steps.
 
 Law: a claim is prepared once for all its pods and released once after the last of them, and no pod counts as running
-while its claim is not prepared. A kubelet that was killed asks a driver again only when another pod starts, as a real
+while its claim is not prepared. A kubelet that was killed calls a driver again only when another pod starts, as a real
 one does.
 """
 

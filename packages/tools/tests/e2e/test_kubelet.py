@@ -108,7 +108,7 @@ def a_plugin_is_killed(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
     world.check_all_sources(kubelet.wait_for(lambda state: state["allocatable"][GPU] == 4))
 
 
-def test_a_change_is_acted_on_soon_and_idling_costs_next_to_nothing(world: World) -> None:
+def test_changes_take_effect_soon_and_idling_costs_next_to_nothing(world: World) -> None:
     world.plugin(GPU, 4)
     kubelet = world.start()
     kubelet.wait_for(lambda state: state["allocatable"].get(GPU) == 4)
@@ -125,7 +125,7 @@ def test_a_change_is_acted_on_soon_and_idling_costs_next_to_nothing(world: World
     # The better run of each kind, because the machine may be busy.
     assert all(min(pair) < 10 for pair in zip(took[:3], took[3:], strict=True)), took
     seen = 0
-    while seen < len(kubelet.states):  # effects of the last change may come later
+    while seen < len(kubelet.states):  # effects of the last change may arrive later
         seen = len(kubelet.states)
         time.sleep(1)
     used = kubelet.seconds_of_cpu
@@ -134,7 +134,7 @@ def test_a_change_is_acted_on_soon_and_idling_costs_next_to_nothing(world: World
     assert len(kubelet.states) == seen
 
 
-def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World) -> None:
+def test_an_unavailable_api_server_misses_only_what_is_over(world: World) -> None:
     world.api.stop()
     world.plugin(GPU, 4)
     world.put("a", pod("a", 1))

@@ -1,4 +1,4 @@
-"""A whole node: `devicecore kubelet`, its plugins, an API server, and all sources that say which pod holds what."""
+"""A whole node: `devicecore kubelet`, its plugins, an API server, and all the sources that say which pod holds what."""
 
 import json
 import os
@@ -28,7 +28,7 @@ FOREIGN: Json = {
     "allocatable": {"cpu": "7500m", "example.org/dongle": "3"},
     "conditions": [{"type": "Ready", "status": "True"}],
 }
-PATIENCE = 60.0  # seconds for something that takes one or two seconds, unless the machine has too much to do
+PATIENCE = 60.0  # seconds for something that takes one or two seconds, unless the machine is overloaded
 _METRIC = re.compile(r'devicecore_devices\{resource_name="([^"]*)",state="([^"]*)"\} (\S+)')
 
 
@@ -139,7 +139,7 @@ class KubeletWorld:
         assert self.kubelet.end(signal.SIGKILL) == -signal.SIGKILL
 
     def end_kubelet(self) -> int:
-        """Ask the kubelet to end, and return its exit status."""
+        """Tell the kubelet to exit, and return its exit status."""
         return self.kubelet.end(signal.SIGTERM)
 
     def plugin(self, resource: str, count: int, *more: str) -> Plugin:
@@ -218,7 +218,7 @@ class World(KubeletWorld):
         assert status["conditions"] == FOREIGN["conditions"]
 
     def published(self) -> tuple[Json, Json]:
-        """Return capacity and allocatable of the Node object, without those of other writers."""
+        """Return the Node object's capacity and allocatable, without those from other writers."""
         status = self.api.status(NODE)
         capacity, allocatable = (
             {name: int(count) for name, count in status[section].items() if name not in FOREIGN["capacity"]}
@@ -266,7 +266,7 @@ def phases(state: Json) -> dict[str, str]:
 
 
 def holdings(state: Json) -> Json:
-    """Return namespace, pod, container, resource and device of everything held."""
+    """Return the namespace, pod, container, resource and device of everything held."""
     return {
         (owner["namespace"], owner["pod"], owner["container"], name, device["id"])
         for name, resource in state["resources"].items()
@@ -276,7 +276,7 @@ def holdings(state: Json) -> Json:
 
 
 def healthy(state: Json) -> Json:
-    """The healthy devices by resource."""
+    """Return the healthy devices by resource."""
     return {
         name: {device["id"] for device in resource["devices"] if device["health"] == "Healthy"}
         for name, resource in state["resources"].items()
@@ -284,7 +284,7 @@ def healthy(state: Json) -> Json:
 
 
 def free_or_held(state: Json) -> Json:
-    """Return resource and device of everything healthy."""
+    """Return the resource and device of everything healthy."""
     return {(name, id_) for name, ids in healthy(state).items() for id_ in ids}
 
 

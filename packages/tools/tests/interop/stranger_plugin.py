@@ -1,6 +1,6 @@
 """A device plugin by another author: it uses the stubs that protoc generates, and nothing from devicecore.
 
-It is careless but correct: it has one large class and a global, it sleeps and prints, and it restarts fully with each
+It is careless but correct: it uses one large class and a global, sleeps and prints, and restarts completely with each
 kubelet. The test generates `deviceplugin_pb2` and `deviceplugin_pb2_grpc` before it runs this.
 """
 
@@ -75,7 +75,7 @@ class Npu(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc genera
 
 
 def ino(path: str) -> int:
-    """The inode, or 0."""
+    """Return the inode, or 0."""
     try:
         return os.stat(path).st_ino  # noqa: PTH116 - other authors need not use pathlib
     except OSError:

@@ -38,7 +38,7 @@ def claim(name: str, uid: str) -> ClaimRef:
 
 @pytest.fixture
 def run(stubs: Path, directory: Path) -> Iterator[Run]:
-    """Start the stranger; each one is killed at the end."""
+    """Start outside drivers; each one is killed at the end."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -80,7 +80,9 @@ def test_its_answers_and_its_health_are_read(transport: GrpcDriverTransport, hea
     assert heard.wait_for(HealthReported) == [npu]
 
 
-def test_dying_in_a_call_leaves_open_what_it_did(transport: GrpcDriverTransport, heard: DriverEvents, run: Run) -> None:
+def test_dying_during_a_call_leaves_its_effect_unknown(
+    transport: GrpcDriverTransport, heard: DriverEvents, run: Run
+) -> None:
     process = run()
     npu = connected(heard)
     with ThreadPoolExecutor(1) as caller:
@@ -118,7 +120,7 @@ def test_the_kubelet_for_tests_runs_it(stubs: Path) -> None:
         pod.prepare()
         pod.delete()
         assert process.output.count("registered") == 2
-        process.kill()  # it leaves its socket behind
+        process.kill()  # the driver leaves its socket behind
         kubelet.wait_until("no connection", lambda: not kubelet.connected(name))
         kubelet.run_driver(sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(stubs)})
         kubelet.wait_for_driver(name)

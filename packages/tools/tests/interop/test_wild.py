@@ -1,4 +1,4 @@
-"""The checks on plugins with habits of well-known plugins: a check does not fail for what kubelets accept."""
+"""The checks on plugins that behave like well-known ones: no check fails because of behavior that kubelets accept."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
 PLUGIN = Path(__file__).with_name("wild_plugin.py")
 QUICK = Settings(timeout=30, restarting=0.3, away=2, refusing=0.3, returning=60, noticing=60, grace=60)
 
-# The resource under test, and the checks that fail, none of which has severity must.
+# The resource under test, and the checks that fail, none of them a "must" check.
 HABITS = {
     "nvidia": ("nvidia.com/gpu.shared", {"allocates-all-devices", "mounts-the-same-again", "removes-its-socket"}),
     "fatal": ("vendor.example/qat", {"mounts-the-same-again", "removes-its-socket"}),
@@ -25,7 +25,7 @@ HABITS = {
 
 @pytest.fixture(scope="module")
 def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
-    """The report on each habit. The runs mostly wait, so they run concurrently."""
+    """The report on each behavior. The runs mostly wait, so they are started concurrently."""
 
     def run_habit(habit: str) -> Report:
         settings = evolve(QUICK, resource=HABITS[habit][0])
@@ -37,11 +37,11 @@ def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
 
 
 @pytest.mark.parametrize("habit", HABITS)
-def test_a_habit_fails_only_what_it_should(habit: str, reports: Mapping[str, Report]) -> None:
+def test_a_real_plugins_behavior_fails_only_the_checks_it_should(habit: str, reports: Mapping[str, Report]) -> None:
     report = reports[habit]
     actual = {result.name: result.actual for result in report.results if result.failed}
     assert actual.keys() == HABITS[habit][1], actual
-    # A plugin without devices is not decided, because nothing could be allocated.
+    # A plugin without devices is undecided, because nothing could be allocated.
     assert report.passed == (habit not in {"alpha", "empty"}), actual
 
 
@@ -64,7 +64,7 @@ def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]
     assert (report.facts["devices"], report.result("allocates-each-device").verdict) == (0, Verdict.UNDECIDED)
 
 
-def test_a_call_of_another_api_is_named(reports: Mapping[str, Report]) -> None:
+def test_a_call_to_a_different_api_is_named(reports: Mapping[str, Report]) -> None:
     actual = reports["alpha"].result("serves-before-it-registers").actual
     assert "but /deviceplugin.Registration/Register was called, which is not a method of this API" in actual
     assert "cannot register: StatusCode.UNIMPLEMENTED" in actual

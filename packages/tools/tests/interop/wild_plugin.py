@@ -1,6 +1,6 @@
-"""Device plugins with habits of well-known Go plugins: `wild_plugin.py HABIT DIR`.
+"""Device plugins that behave like well-known Go plugins: `wild_plugin.py HABIT DIR`.
 
-Kubelets accept all of these habits. The plugins use protoc's stubs and nothing of devicecore.
+Kubelets accept all of this behavior. The plugins use protoc's stubs and nothing from devicecore.
 """
 
 import os
@@ -42,7 +42,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.add_callback(cuts.release)
         yield api.ListAndWatchResponse()
         if not self.ids:
-            time.sleep(3600)  # it never sends another list, and does not notice when the stream is cancelled
+            time.sleep(3600)  # it never sends a second list, and does not notice when the stream is cancelled
         while HABIT == "several" or ctx.is_active():
             listed = random.sample(self.ids, len(self.ids))
             yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])
@@ -67,7 +67,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
             if HABIT == "nvidia" and len(asked) > 1:
                 ctx.abort(grpc.StatusCode.UNKNOWN, "maximum request size for shared resources is 1")
             given = response.container_responses.add(envs={"DEVICES": ",".join(asked)})
-            # Return a new key for each call, as NVIDIA's plugin does, and a new mount, as some others do.
+            # Return a new key for each call, as NVIDIA's plugin does, and a new mount, as some other plugins do.
             given.annotations[f"cdi.k8s.io/{random.getrandbits(64):x}"] = "vendor.example/gpu=0"
             given.mounts.add(container_path="/run/x", host_path=f"/run/x-{random.getrandbits(64):x}")
             for id_ in asked:
@@ -112,7 +112,7 @@ def ino(path: str) -> tuple[int, int]:
 
 
 def nvidia() -> None:
-    """Watches for a new kubelet.sock, and for nothing else; after a failure it sleeps for 30 seconds."""
+    """Watches only for a new kubelet.sock; after a failure, it sleeps for 30 seconds."""
     server = Server("nvidia.com/gpu.shared", "nvidia-gpu.shared.sock", REPLICAS)
     while True:
         seen = ino(KUBELET)
@@ -145,9 +145,10 @@ def fatal() -> None:
 
 
 def several() -> None:
-    """Three resources of one process, each registered twice at once and before its server is up.
+    """Three resources in one process, each registered twice at once and before its server is up.
 
-    The second registration makes the kubelet cut the first stream, so no cut makes this plugin start again.
+    The second registration makes the kubelet cut the first stream, so a cut stream does not make this plugin start
+    again.
     """
     servers = [
         Server(f"vendor.example/kind-{kind}", f"dp.{kind}=.0", [f"{kind}.{number}" for number in range(3)])

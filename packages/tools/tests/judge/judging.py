@@ -15,7 +15,7 @@ FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeA
 
 
 def answer_to(case: Json) -> allocation.DeviceAllocation | allocation.NoAllocation:
-    """Return our allocation's answer to a case, without a CEL library."""
+    """Return our allocator's result for a case, without using a CEL library."""
     slices = [allocation.slice_of(one) for one in case["slices"]]
     bodies = {
         device: body
@@ -46,7 +46,7 @@ SEES_NODE_ONLY = "right only if slices of other nodes are not looked at"
 def verdict(case: Json) -> str:
     """Return how our allocation and the judge differ, for the first pod where they do. Empty if they agree.
 
-    It is `SEES_NODE_ONLY` if all are right, but not all for the slices of the whole cluster.
+    The result is `SEES_NODE_ONLY` if all answers are right, but some only for the node's own slices.
     """
     allocated, found = json.loads(json.dumps(case["allocated"])), ""
     for number, claims in enumerate([case["claims"], *case.get("later", ())]):
@@ -67,10 +67,10 @@ def disagreement(case: Json) -> str:
 
 
 def disagreement_on(number: int, seed: str = "judge") -> str:
-    """Return how they differ on the random case with a number."""
+    """Return how they differ on the random case with this number."""
     return disagreement(numbered_case(number, seed))
 
 
 def numbered_case(number: int, seed: str = "judge") -> Json:
-    """Return the random case with a number."""
+    """Return the random case with this number."""
     return random_case(Random(f"{seed}-{number}"))  # noqa: S311 - no secret

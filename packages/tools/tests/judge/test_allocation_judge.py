@@ -1,4 +1,4 @@
-"""The judge and our allocation agree, and the judge finds faults that are planted in an allocation."""
+"""The judge and our allocation agree, and the judge finds faults injected into an allocation."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def test_the_allocation_and_the_judge_agree_on_many_cases() -> None:
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
 @pytest.mark.parametrize("part", ["matchExpressions", "matchFields"])
-def test_the_judge_reads_each_operator_of_a_node_selector(operator: str, part: str) -> None:
+def test_the_judge_handles_each_node_selector_operator(operator: str, part: str) -> None:
     keys = ("zone", "rank", "role", "none") if part == "matchExpressions" else ("metadata.name",)
     values = {"In": ["a", "n1"], "NotIn": ["a", "n1"], "Gt": ["4"], "Lt": ["6"]}.get(operator, [])
     labels = {"zone": "a", "rank": "5", "role": ""}
@@ -44,7 +44,7 @@ def test_if_counts_of_slices_differ_the_judge_takes_that_of_the_nodes_own_slices
     assert _disagreement({}, of_all, of_node, counts=(2, 1)) == _disagreement({}, of_all, of_node, counts=(1, 2)) == ""
 
 
-def test_the_judge_gives_no_device_of_a_counter_of_which_more_is_allocated_than_there_is() -> None:
+def test_the_judge_allocates_no_device_from_an_overcommitted_counter() -> None:
     slots = {amount: {"counters": {"slots": {"value": amount}}} for amount in "012"}
     uses = [{"name": f"d{amount}", "consumesCounters": [{"counterSet": "set", **slots[amount]}]} for amount in "02"]
     counters = {"nodeName": "n1", "sharedCounters": [{"name": "set", **slots["1"]}]}
@@ -52,7 +52,7 @@ def test_the_judge_gives_no_device_of_a_counter_of_which_more_is_allocated_than_
 
 
 def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,), held: str = "") -> str:
-    """Return how allocation and judge differ on one claim for a device, with one pool of these slices."""
+    """Return how the allocation and the judge differ on one claim for a device, with one pool of these slices."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
     claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
     pools = [{"name": "p", "generation": 1, "resourceSliceCount": count} for count in counts]
@@ -94,7 +94,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
     "no device is shared": (Search, "_is_shared", _returns(NO)),
     "each device is shared": (Search, "_is_shared", _returns(YES)),
     "each device is selected": (Search, "unselected", _returns(None)),
-    "shares of what can be shared no more are forgotten": (Search, "_shares_block", _returns(NO)),
+    "shares of devices that can no longer be shared are forgotten": (Search, "_shares_block", _returns(NO)),
     "all devices have enough left": (Search, "_is_meant", lambda self, *of: not self._over_capacity(*of)),
     "a capacity has one name only": (search, "by_own_names", lambda amounts, _: amounts),
     "a fault keeps a claim from its first alternative": (kubernetes, "_leaves_out_alternative", _returns(NO)),
@@ -122,7 +122,7 @@ KNOWN = {
     "nobody consumes counters": 17,
     "each device is shared": 17,
     "each device is selected": 16,
-    "shares of what can be shared no more are forgotten": 159,
+    "shares of devices that can no longer be shared are forgotten": 159,
     "all devices have enough left": 112,
     "a capacity has one name only": 540,
     "a fault keeps a claim from its first alternative": 1988,
@@ -130,13 +130,13 @@ KNOWN = {
     "policies forbid nothing": 782,
     "contradictions in pools are ignored": 20,
 }
-"""The random cases that show mutations. The first one shows the others."""
+"""The random cases that show mutations. The first one reveals the others."""
 
 
 @pytest.mark.no_cover  # cases that do not measure coverage
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known case shows it, or another one if the cases have changed."""
+    """The known case shows it, or a different one if the cases have changed."""
     where, name, instead = MUTATIONS[mutation]
     monkeypatch.setattr(where, name, instead, raising=False)
     assert any(_differs(number) for number in (KNOWN.get(mutation, 0), *range(4_000)))
@@ -150,7 +150,7 @@ def _differs(number: int) -> bool:
 
 
 def test_the_published_cases_are_answered_right_by_our_allocation_and_by_the_program() -> None:
-    """Each possible case exposes an allocator that always refuses."""
+    """Each satisfiable case exposes an allocator that always refuses."""
     cases = [json.loads(line) for line in (ROOT / "docs" / "claims" / "cases.jsonl").read_text().splitlines()]
     assert [disagreement(case) for case in cases] == [""] * len(cases)
     command = [sys.executable, "tools/try_allocator.py", "echo", "null"]

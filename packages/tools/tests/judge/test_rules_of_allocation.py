@@ -1,4 +1,4 @@
-"""The judge names the rule that an answer breaks: each rule is tested with a small wrong answer and a correct one."""
+"""The judge names the rule that an answer breaks: each rule is tested with a small wrong and a correct answer."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def a_slice(name: str, part: Json, *, generation: int = 2, count: int = 2) -> Js
 
 
 def judge(requests: Json, *more: Json, count: int = 2, max_steps: int = MAX_STEPS, **devices_of_claim: Any) -> Judge:  # noqa: ANN401 - JSON
-    """Return the judge of one claim, or of two if there are more requests."""
+    """Return a judge for one claim, or for two if there are more requests."""
     sets = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
     devices = [{"name": name, **body} for name, body in DEVICES.items()]
     slices = [

@@ -130,7 +130,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("panics-at-sigterm", CALM),
     ("leaves-its-socket", CALM[CALM.index("ends-on-sigterm") :]),
 ]
-# Faults and habits that show when the health of a device changes.
+# Faults and unusual behavior that show when the health of a device changes.
 HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("never-sick", HEALTH),
     ("adds-a-device", HEALTH),
@@ -145,7 +145,7 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
     ("returns-twice", HEALTH),
 ]
-# Faults and habits that show when the kubelet or the plugin restarts.
+# Faults and unusual behavior that show when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("ends-its-stream-after-fifteen-seconds", ["keeps-its-stream-open"]),
     ("registers-each-five-seconds", ["registers-once"]),

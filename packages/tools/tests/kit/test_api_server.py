@@ -139,7 +139,7 @@ def test_an_update_of_an_older_version_is_a_conflict(server: LocalApiServer) -> 
     assert "please apply your changes to the latest version" in reply.body["message"]
 
 
-def test_a_write_that_changes_nothing_makes_no_version(server: LocalApiServer) -> None:
+def test_a_write_that_changes_nothing_creates_no_version(server: LocalApiServer) -> None:
     created = ask(server, "POST", SLICES, a_slice()).body
     again = ask(server, "PUT", f"{SLICES}/s", created).body
     assert again["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
@@ -268,7 +268,7 @@ def test_a_reservation_needs_an_allocation(server: LocalApiServer) -> None:
     assert "may not be specified when `allocated` is not set" in reply.body["message"]
 
 
-def test_deallocation_drops_what_drivers_said_of_the_devices(server: LocalApiServer) -> None:
+def test_deallocation_drops_the_drivers_device_statuses(server: LocalApiServer) -> None:
     server.create(a_claim() | {"status": allocated()})
     device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"ready": True}}
     path = f"{CLAIMS}/claim/status"
@@ -338,7 +338,7 @@ def test_a_json_patch_is_carried_out_whole_or_not_at_all(server: LocalApiServer)
         ([{"op": "test", "path": "/metadata/finalizers/-1", "value": "b.com/b"}], {"a": "1"}),
     ],
 )
-def test_a_json_patch_is_not_stricter_than_that_of_kubernetes(
+def test_a_json_patch_is_no_stricter_than_in_kubernetes(
     server: LocalApiServer, operations: list[Json], labels: Json
 ) -> None:
     body = a_slice()
@@ -397,7 +397,7 @@ def test_an_apply_that_changes_nothing_has_no_time(server: LocalApiServer) -> No
     assert ["time" in entry for entry in applied] == [True, False, True]
 
 
-def test_null_is_no_value_or_the_empty_one(server: LocalApiServer) -> None:
+def test_null_means_no_value_or_an_empty_one(server: LocalApiServer) -> None:
     body: Json = {"metadata": {"name": "n", "labels": {"a": None}, "annotations": None}}
     body["status"] = {"capacity": {"example.com/gpu": None}}
     made = ask(server, "POST", NODES, body).body
@@ -421,7 +421,7 @@ def test_a_wrong_quantity_is_found_before_the_object(server: LocalApiServer) -> 
     assert ask(server, "PATCH", f"{NODES}/n/status?fieldManager=m", applied, APPLY).code == 404
 
 
-def test_what_nobody_owns_has_no_managed_fields(server: LocalApiServer) -> None:
+def test_fields_without_an_owner_are_not_managed(server: LocalApiServer) -> None:
     assert "managedFields" not in ask(server, "POST", NODES, {"metadata": {"name": "n"}}).body["metadata"]
 
 
@@ -483,7 +483,7 @@ def test_a_watch_sends_each_later_event_once_and_in_order(server: LocalApiServer
     assert int(gone["metadata"]["resourceVersion"]) == server.store.version
 
 
-def test_a_watch_with_a_selector_sees_objects_come_and_go(server: LocalApiServer, watch: Watch) -> None:
+def test_a_watch_with_a_selector_sees_objects_appear_and_disappear(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch("/api/v1/configmaps?watch=true&labelSelector=tier%3Da")
     server.create({"kind": "ConfigMap", "metadata": {"name": "p", "labels": {"tier": "a"}}})
     server.change("ConfigMap", "p", lambda one: one["metadata"].update(labels={"tier": "b"}))
@@ -529,7 +529,7 @@ def test_each_list_of_a_reflector_has_all_objects_and_no_token_to_continue(serve
     assert listed["metadata"] == {"resourceVersion": now}
 
 
-def test_a_list_of_a_version_to_come_says_so_in_the_way_that_reflectors_understand(server: LocalApiServer) -> None:
+def test_a_list_at_a_future_version_fails_in_a_way_reflectors_understand(server: LocalApiServer) -> None:
     refused = ask(server, "GET", f"{SLICES}?resourceVersion=99999").body
     assert (refused["reason"], refused["details"]["causes"]) == (
         "Timeout",
@@ -579,7 +579,7 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
     assert watcher.ends()
-    server.inject(RunFirst(server.cut_watches), verb="watch")  # after the request has arrived, before the watch begins
+    server.inject(RunFirst(server.cut_watches), verb="watch")  # after the request has arrived, before the watch starts
     assert watch(f"{SLICES}?watch=true").ends()
 
 
@@ -592,7 +592,7 @@ def test_a_cue_answers_every_second_write(server: LocalApiServer) -> None:
     assert codes == [201, 409, 201, 409]
 
 
-def test_a_dropped_answer_leaves_what_was_stored(server: LocalApiServer) -> None:
+def test_a_dropped_response_keeps_the_stored_object(server: LocalApiServer) -> None:
     server.inject(Drop(after=True), verb="create")
     with pytest.raises((http.client.HTTPException, OSError)):
         ask(server, "POST", SLICES, a_slice())
@@ -765,7 +765,7 @@ def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, 
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
 
 
-def test_a_body_may_come_in_chunks_as_kubectl_create_raw_sends_it(server: LocalApiServer) -> None:
+def test_a_body_may_arrive_in_chunks_as_from_kubectl_create_raw(server: LocalApiServer) -> None:
     connection = http.client.HTTPConnection(*server.address, timeout=60)
     for name in ("a", "b"):  # on one connection
         parts = iter([b'{"metadata": ', f'{{"name": "{name}"}}'.encode(), b"}"])
@@ -821,7 +821,7 @@ def test_idle_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "line", [b"\x00\x01<script>", b"GET", b"FOO / HTTP/1.1", b"GET / HTTP/9.9", b"GET /" + b"x" * 70_000], ids=range(5)
 )
-def test_what_is_no_http_is_answered_with_a_status(server: LocalApiServer, line: bytes) -> None:
+def test_input_that_is_not_http_is_answered_with_a_status(server: LocalApiServer, line: bytes) -> None:
     with socket.create_connection(server.address, timeout=60) as connection:
         connection.sendall(line + b"\r\nHost: x\r\n\r\n")
         answer = connection.makefile("rb").read()
@@ -871,7 +871,7 @@ def test_a_client_that_does_not_read_a_list_is_given_up(monkeypatch: pytest.Monk
         connection.connect(server.address)
         connection.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(1, socket.MSG_PEEK)
-        assert ask(server, "GET", "/api/v1/pods").code == 200  # served after the other one is abandoned
+        assert ask(server, "GET", "/api/v1/pods").code == 200  # served after the other request is abandoned
         assert len(connection.makefile("rb").read()) < 8_000_000
 
 
@@ -882,7 +882,7 @@ def test_a_list_with_a_large_body_waits_for_no_other(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("header", ["Content-Length: 70000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5"])
-def test_bodies_that_do_not_come_stop_no_list(monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+def test_bodies_that_never_arrive_block_no_list(monkeypatch: pytest.MonkeyPatch, header: str) -> None:
     monkeypatch.setattr(api_server_http, "MAX_LARGE", 1)
     monkeypatch.setattr(api_server_http, "BODY_SECONDS", 60.0)
     with LocalApiServer() as server, ExitStack() as stack:
@@ -893,7 +893,7 @@ def test_bodies_that_do_not_come_stop_no_list(monkeypatch: pytest.MonkeyPatch, h
 
 
 @pytest.mark.parametrize("header", ["Content-Length: 70000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5"])
-def test_a_body_that_does_not_come_ends_its_connection(
+def test_a_body_that_never_arrives_ends_its_connection(
     server: LocalApiServer, monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
     monkeypatch.setattr(api_server_http, "BODY_SECONDS", 0.1)
@@ -998,7 +998,7 @@ def test_a_definition_without_a_served_version_serves_nothing(server: LocalApiSe
     assert ask(server, "GET", "/apis/nets.example.com").code == 404
 
 
-def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:
+def test_the_served_kinds_can_be_discovered(server: LocalApiServer) -> None:
     groups = ask(server, "GET", "/apis").body["groups"]
     served = [f"{group}.k8s.io/v1" for group in ("resource", "coordination", "events", "apiextensions")]
     assert [group["preferredVersion"]["groupVersion"] for group in groups] == served
@@ -1190,7 +1190,7 @@ def test_what_typed_clients_send_as_protobuf_is_kept(
     assert {key: made.body[key] for key in kept} == kept
 
 
-def test_a_claim_is_unchanged_if_a_client_leaves_out_what_is_empty(server: LocalApiServer) -> None:
+def test_a_claim_is_unchanged_if_a_client_leaves_out_empty_fields(server: LocalApiServer) -> None:
     request = {"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": []}}
     result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d"}
     opaque = {"driver": DRIVER, "parameters": {"a": []}}
@@ -1269,7 +1269,7 @@ def test_a_refusal_names_the_object_in_its_details(server: LocalApiServer) -> No
     assert details == {"name": "none", "group": "coordination.k8s.io", "kind": "leases"}
 
 
-def test_a_deletion_answers_a_status_for_kinds_of_which_kubernetes_does(server: LocalApiServer) -> None:
+def test_a_deletion_returns_a_status_for_the_same_kinds_as_kubernetes(server: LocalApiServer) -> None:
     uid = ask(server, "POST", LEASES, a_lease()).body["metadata"]["uid"]
     gone = ask(server, "DELETE", f"{LEASES}/a").body
     assert (gone["kind"], gone["status"], gone["details"]["uid"]) == ("Status", "Success", uid)
@@ -1281,7 +1281,7 @@ def test_a_dry_run_of_a_creation_has_no_version(server: LocalApiServer) -> None:
     assert "resourceVersion" not in ask(server, "POST", f"{LEASES}?dryRun=All", a_lease()).body["metadata"]
 
 
-def test_a_json_patch_replaces_what_is_not_there(server: LocalApiServer) -> None:
+def test_a_json_patch_replaces_a_missing_field(server: LocalApiServer) -> None:
     ask(server, "POST", LEASES, a_lease())
     change = [{"op": "replace", "path": "/metadata/annotations", "value": {"n": "1"}}]
     assert ask(server, "PATCH", f"{LEASES}/a", change, JSON_PATCH).body["metadata"]["annotations"] == {"n": "1"}

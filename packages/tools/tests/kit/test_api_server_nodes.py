@@ -172,7 +172,7 @@ def test_a_bound_pod_ends_when_its_kubelet_says_so(server: LocalApiServer) -> No
     assert graces == [30, 5, 5, 0, 0]
 
 
-def test_a_pod_without_a_node_and_one_that_has_ended_vanish_at_once(server: LocalApiServer) -> None:
+def test_a_pod_without_a_node_and_one_that_ended_vanish_at_once(server: LocalApiServer) -> None:
     server.create(pod("free"))
     server.create({**pod("over", nodeName="n1"), "status": {"phase": "Succeeded"}})
     for name in ("free", "over"):
@@ -285,7 +285,7 @@ def test_a_strategic_merge_obeys_its_directives(change: Json, expected: Json) ->
         ({"$setElementOrder/conditions": [{"type": "A"}], "conditions": [{"type": "C"}]}, "doesn't match $setElement"),
     ],
 )
-def test_a_strategic_merge_that_makes_no_sense_is_refused(change: Json, problem: str) -> None:
+def test_a_nonsensical_strategic_merge_is_refused(change: Json, problem: str) -> None:
     with pytest.raises(ApiError, match=problem.replace("$", r"\$")):
         strategically_merged({"conditions": CONDITIONS}, change)
 
@@ -348,7 +348,7 @@ RESTRICTED = {"metadata": {"labels": {"node-restriction.kubernetes.io/a": "b"}}}
 LEASE: Json = {"kind": "Lease", "metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}
 
 
-def test_a_node_reaches_what_is_its_own(server: LocalApiServer) -> None:
+def test_a_node_can_access_its_own_objects(server: LocalApiServer) -> None:
     server.create({"kind": "Node", "metadata": {"name": "n1"}})
     server.create(pod(nodeName="n1"))
     own = "fieldSelector=spec.nodeName%3Dn1"
@@ -387,7 +387,7 @@ def test_a_node_reaches_what_is_its_own(server: LocalApiServer) -> None:
         ("GET", "/api/v1/namespaces/default/configmaps/a", None, "does not have this verb"),
     ],
 )
-def test_a_node_does_not_reach_what_is_not_its_own(
+def test_a_node_cannot_access_other_objects(
     server: LocalApiServer, method: str, path: str, body: Json | None, problem: str
 ) -> None:
     for node in ("n1", "n2"):
@@ -398,7 +398,7 @@ def test_a_node_does_not_reach_what_is_not_its_own(
     assert problem in refused["message"]
 
 
-def test_a_token_that_nobody_has_is_refused(server: LocalApiServer) -> None:
+def test_an_unknown_token_is_refused(server: LocalApiServer) -> None:
     assert ask(server, "GET", PODS, client="none")[0] == 401
 
 

@@ -25,7 +25,7 @@ def filled(value: Json) -> Json:
 
 
 @pytest.mark.parametrize("line", CASES, ids=range(len(CASES)))
-def test_fields_and_owners_are_those_of_the_go_library(line: str) -> None:
+def test_fields_and_owners_match_the_go_library(line: str) -> None:
     case, found = json.loads(line), dict[str, Any]()
     with LocalApiServer() as server:
         kind = server.kinds.named(case["kind"])
@@ -53,7 +53,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_a_field_may_be_called_as_an_item_is() -> None:
-    """The keys of a map are any strings. In `managedFields`, a key becomes `f:` and the key, unlike that of an item."""
+    """A map's keys can be any strings. In `managedFields`, a key becomes `f:` and the key, unlike that of an item."""
     names = ("k:", "v:x", "k:{", 'k:{"a":1}', 'v:"x"')
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
     with LocalApiServer() as server:

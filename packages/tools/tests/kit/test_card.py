@@ -64,7 +64,7 @@ def test_two_cards_are_compared_check_by_check(tmp_path: Path) -> None:
     assert (none.returncode, "doctor.html: expected a scorecard" in none.stderr) == (2, True)
 
 
-def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:
+def test_a_card_lists_failures_first_and_says_what_was_run() -> None:
     page = as_page(evolve(REPORT, command="./chip {dir}", tool="1.0", exits=(EXIT,)), DAY)
     assert re.findall(r'<tr id="(\w+)">', page) == ["two", "three", "one", "four"]
     for text in ("./chip {dir}", '<a href="#two" class="name">', "panic: no chip", "goroutine 1"):
@@ -160,7 +160,7 @@ def test_text_from_outside_stays_text(browser: Browser, tmp_path: Path) -> None:
     assert browser.run("document.querySelectorAll('script, img').length") == 0
 
 
-def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Browser, tmp_path: Path) -> None:
+def test_a_policy_forbids_anything_injected_into_a_page(browser: Browser, tmp_path: Path) -> None:
     added = '<img src="data:,"><script>document.title = "changed"</script><style>body { color: red }</style></main>'
     page = written(tmp_path, as_page(REPORT, DAY).replace("</main>", added))
     browser.open(page.as_uri())
@@ -181,7 +181,7 @@ def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Browser, tmp_p
         ([result("a", Verdict.SKIPPED)], "#a40e26", "0 passed, 1 not applicable"),
     ],
 )
-def test_a_badge_counts_what_failed_and_what_was_not_made(results: list[Result], color: str, text: str) -> None:
+def test_a_badge_counts_failed_checks_and_checks_not_run(results: list[Result], color: str, text: str) -> None:
     badge = ET.fromstring(as_badge(report(*results), DAY))  # noqa: S314 - this test made it
     assert badge.get("aria-label") == f"device plugin conformance: {text}"
     assert color in {part.get("fill") for part in badge}

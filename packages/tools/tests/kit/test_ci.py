@@ -237,7 +237,7 @@ def test_the_manifests_for_kind_use_images_and_options_that_there_are() -> None:
 def test_a_plugin_in_an_image_is_tested_in_its_own_root_directory(tmp_path: Path, command: str) -> None:
     if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:  # noqa: S607 - wherever it is
         pytest.skip("this machine allows no mount namespace")
-    if any(path.is_relative_to("/tmp") for path in (ROOT, Path(sys.prefix))):  # noqa: S108 - nothing is made there
+    if any(path.is_relative_to("/tmp") for path in (ROOT, Path(sys.prefix))):  # noqa: S108 - nothing is created there
         pytest.skip("the image has a /tmp of its own, which hides this checkout or its Python")
     ran, outputs = action(tmp_path, image="example.com/plugin:v1", command=command, options=QUICK)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -42,7 +42,7 @@ def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory:
     assert "succeeded with an empty answer, so the container starts without it" in report.results[-1].actual
 
 
-def test_a_share_of_a_listed_device_is_no_unknown_device(directory: Path) -> None:
+def test_a_share_of_a_listed_device_is_not_an_unknown_device(directory: Path) -> None:
     report = faults.run_checks_on("shares", ["refuses-an-unknown-device"], faults.QUICK, directory)
     assert report.passed
     assert "'c1000000': the answer is the same as for every listed device" in report.results[-1].actual

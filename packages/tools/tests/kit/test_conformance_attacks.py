@@ -44,7 +44,7 @@ def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"
 
 
 def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
-    """One process has the environment of the plugin, one has dropped it, and both keep its output open."""
+    """One process has the plugin's environment, one has dropped it, and both keep its output open."""
     pids = tmp_path / "pids"
     script = f"setsid sleep 600 & echo $! >> {pids}; env -i setsid sleep 600 & echo $! >> {pids}; exit 3"
     words = f"-m devicecore_tools conformance plugin --no-restart --only {NAMES[0]} -- sh -c".split()
@@ -106,7 +106,7 @@ def test_a_plugin_that_removes_its_directory_gets_a_report(script: str, tmp_path
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_plugin_that_does_not_come_back_is_restarted_once(directory: Path) -> None:
+def test_a_plugin_that_does_not_return_is_restarted_once(directory: Path) -> None:
     starts: list[PluginProcess] = []
 
     def start() -> PluginProcess:
@@ -151,7 +151,7 @@ def test_a_run_without_time_for_a_must_check_has_not_passed(severity: Severity, 
     results, _ = run_checks([good, Check("late", severity, "", "", "", look_late)], None)
     report = Report(subject="x", results=results, seconds=1.0)
     assert report.passed is passed
-    sentence = "1 check of severity must was not decided, so this run has not passed: late"
+    sentence = "1 'must' check was not decided, so this run did not pass: late"
     assert (sentence in summary(report)) is (not passed)
 
 
@@ -189,7 +189,7 @@ def test_a_subject_that_had_a_processor_at_once_is_late_on_a_busy_machine_too(
     assert result.verdict is verdict
 
 
-def test_a_directory_that_has_gone_skips_a_check() -> None:
+def test_a_missing_directory_skips_a_check() -> None:
     def look(_: None) -> str:
         raise FileNotFoundError(2, "No such file or directory", "/gone")
 
@@ -202,7 +202,7 @@ def test_a_directory_that_has_gone_skips_a_check() -> None:
 
 
 def frame(kind: int, body: bytes = b"") -> bytes:
-    """A frame of HTTP/2 that belongs to no stream."""
+    """Return a frame of HTTP/2 that belongs to no stream."""
     return struct.pack(">I", len(body))[1:] + bytes([kind, 0]) + bytes(4) + body
 
 

@@ -13,7 +13,7 @@ def test_a_fault_is_found(fault: str, names: list[str], directory: Path) -> None
     assert_found(fault, names, directory)
 
 
-def test_a_command_of_the_user_that_fails_is_no_fault_of_the_plugin(directory: Path) -> None:
+def test_a_failing_user_command_is_not_the_plugins_fault(directory: Path) -> None:
     report = run_checks_on("", HEALTH[:1], evolve(QUICK, undo_health="exit 3"), directory)
     assert not report.failures
     assert not report.passed

@@ -56,7 +56,7 @@ def test_a_plugin_that_is_slow_to_return_has_to_do_so_once(directory: Path, monk
     assert not_passed(report) == {}
 
 
-def test_devices_that_come_late_are_looked_at_in_the_end(directory: Path) -> None:
+def test_devices_that_appear_late_are_checked_at_the_end(directory: Path) -> None:
     names = ["lists-unique-ids", "allocates-each-device", "gives-nodes-by-id", "stays-up"]
     report = run_checks_on("slow-to-start", names, evolve(QUICK, timeout=0.3), directory)
     assert not_passed(report) == {}

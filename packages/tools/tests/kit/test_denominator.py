@@ -45,7 +45,7 @@ def test_no_run_passes_without_one_of_its_musts(error: Exception) -> None:
             assert broken.name in summary(report)
 
 
-def test_such_a_run_ends_with_1_and_one_in_which_a_should_was_not_made_with_0() -> None:
+def test_such_a_run_exits_with_1_and_one_that_skipped_a_should_check_with_0() -> None:
     must, should = (next(one for one in EVERY if one.severity is severity) for severity in list(Severity)[:2])
     assert exit_of(report_without(must, Skip("no"), EVERY)) == 1
     assert exit_of(report_without(should, Skip("no"), EVERY)) == 0

@@ -1,4 +1,4 @@
-"""The examples of the guides that Sybil cannot run: commands, and tests that need pytest."""
+"""The guides' examples that Sybil cannot run: commands, and tests that need pytest."""
 
 import os
 import re

@@ -17,7 +17,7 @@ GUIDE = (DOCS / "test-your-dra-driver.md").read_text(encoding="utf-8")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
 ROLLING_UPDATE = re.compile(r"`(kubeletplugin\.RollingUpdate\(.*\))`")
 FILE = re.compile(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", re.DOTALL)
-# Only the parts of the run that the guide shows: in the rest, it waits.
+# Only the parts of the run that the guide shows; the rest of the run is waiting.
 SOONER = {
     "passing": (" -- ", " --only announces-known-versions --only completes-its-pools -- "),
     "failing": ("*-cdi-*", "*-resolvable-cdi-*"),

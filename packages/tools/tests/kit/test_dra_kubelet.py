@@ -192,7 +192,7 @@ def test_the_newest_connected_instance_is_called(kubelet: BaseDraKubelet) -> Non
     assert kubelet.calls_of(UNPREPARE)[0].instance == kubelet.instances(GPU)[0]
 
 
-def test_a_cut_connection_is_made_again(kubelet: BaseDraKubelet) -> None:
+def test_a_cut_connection_is_reestablished(kubelet: BaseDraKubelet) -> None:
     serve(kubelet, Gpus())
     kubelet.drop_connection(GPU)
     kubelet.wait_until("a second connection", lambda: len(kubelet.events_of(DriverConnected)) == 2)

@@ -1,4 +1,4 @@
-"""`devicecore conformance faults` lists the planted faults, and runs each as a separate program."""
+"""`devicecore conformance faults` lists the injected faults, and runs each as a separate program."""
 
 import json
 import sys
@@ -42,13 +42,13 @@ def test_the_list_says_which_checks_find_a_fault_and_whether_by_default() -> Non
     assert all(line.startswith(PLUGIN_KIND) for line in lines)
 
 
-def test_a_planted_driver_runs_as_the_command_of_a_kit() -> None:
+def test_a_faulty_driver_runs_as_a_test_kits_command() -> None:
     check = find("takes-one-device").checks[0]
     report = run([*RUN, "takes-one-device"], settings=QUICK, checks=[one for one in CORE if one.name == check])
     assert [one.name for one in report.failures] == [check]
 
 
-def test_a_planted_plugin_runs_as_the_command_of_a_kit() -> None:
+def test_a_faulty_plugin_runs_as_a_test_kits_command() -> None:
     report = run_plugin([*RUN, "twice"], settings=Settings(), checks=[*CHECKS[:1], *CHECKS[8:9]])
     assert [one.name for one in report.failures] == ["lists-unique-ids"]
 

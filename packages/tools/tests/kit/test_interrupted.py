@@ -76,7 +76,7 @@ def test_a_mistake_of_ours_leaves_a_report_with_it(tmp_path: Path, capsys: pytes
     assert_undecided(tmp_path, json.loads(capsys.readouterr().out), "a bug in devicecore ended the run", 3)
 
 
-def test_a_run_that_cannot_begin_leaves_the_last_report(tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_keeps_the_last_report(tmp_path: Path) -> None:
     reporting = reporting_in(tmp_path)
     reporting.begin()
     with pytest.raises(PermissionError):

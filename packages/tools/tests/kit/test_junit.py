@@ -25,7 +25,7 @@ HOSTILE = "]]> <failure/> \x00\x08\x1b[31m\ud800\ufffe\u202e \U0001f600 & \" ' \
 
 
 def problems(element: ET.Element) -> list[str]:
-    """Return what the schema forbids in an element and below it."""
+    """Return what the schema forbids in an element and its descendants."""
     required, optional, children = map(str.split, RULES[element.tag])
     found = [f"{element.tag} has no {name}" for name in required if name not in element.attrib]
     found += [f"{element.tag} has {name}" for name in element.attrib if name not in required + optional]
@@ -62,7 +62,7 @@ def test_only_a_failed_check_of_severity_must_fails_a_build() -> None:
     assert skipped["skipped-must"] == "text"
 
 
-def test_a_crash_is_told_with_its_check_or_beside_the_checks() -> None:
+def test_a_crash_is_reported_with_its_check_or_beside_the_checks() -> None:
     crash = Exit(1, "it was ended by SIGSEGV", "panic: no chip\n\x00goroutine 1", is_crash=True)
     found = evolve(report("text"), exits=(evolve(crash, during="failed-must"), crash))
     (suite,) = ET.fromstring(as_junit(found))  # noqa: S314 - this test made it

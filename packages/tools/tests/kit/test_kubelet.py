@@ -227,7 +227,7 @@ class TestOverSockets:
         process.resume()
         kubelet.wait_for_registration(GPU, 2)
 
-    def test_processor_time_is_that_of_the_whole_tree(self, kubelet: Kubelet) -> None:
+    def test_processor_time_covers_the_whole_process_tree(self, kubelet: Kubelet) -> None:
         script = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo done'; sleep 60"
         process = kubelet.run_plugin("sh", "-c", script)
         before = process.cpu_seconds

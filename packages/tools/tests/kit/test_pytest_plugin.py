@@ -65,7 +65,7 @@ def test_late(plugin_process, kubelet):
 """
 
 
-# A run that hangs, as one in hundreds did, prints where all threads of all its processes are, and ends.
+# A run that hangs, as one in several hundred did, prints the stacks of all threads in all its processes, and ends.
 STACKS = """
 import faulthandler, os
 

@@ -23,7 +23,7 @@ def test_each_fault_names_a_check_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_faults_are_those_of_the_program(program: str) -> None:
+def test_the_faults_match_the_program(program: str) -> None:
     text = (PLANTED.parent / program / "main.go").read_text(encoding="utf-8")
     listed = max(re.findall("`([^`]*)`", text), key=len).split()
     assert sorted(listed) == sorted(one["name"] for one in FAULTS if one["program"] == program)

@@ -10,7 +10,7 @@ import pytest
 from devicecore_tools.testing.temporary import remove_tree, short_directory
 
 
-def test_a_tree_is_removed_whatever_its_depth_its_links_and_its_permissions(tmp_path: Path) -> None:
+def test_a_tree_of_any_depth_with_any_links_and_permissions_is_removed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
@@ -35,7 +35,7 @@ def test_a_tree_is_removed_whatever_its_depth_its_links_and_its_permissions(tmp_
 
 
 @pytest.mark.parametrize("in_its_place", ["nothing", "a link", "a file"])
-def test_what_lies_in_place_of_the_directory_is_removed(in_its_place: str, tmp_path: Path) -> None:
+def test_anything_in_place_of_the_directory_is_removed(in_its_place: str, tmp_path: Path) -> None:
     (tmp_path / "kept").touch()
     with short_directory() as path:
         root = Path(path)
@@ -48,7 +48,7 @@ def test_what_lies_in_place_of_the_directory_is_removed(in_its_place: str, tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_missing_tree_is_no_error(tmp_path: Path) -> None:
+def test_a_missing_tree_is_not_an_error(tmp_path: Path) -> None:
     remove_tree(tmp_path / "missing")
     (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
     remove_tree(tmp_path / "tree")

@@ -1,7 +1,7 @@
 """Laws of repairing, comparing and salvaging checkpoints.
 
 Repairing twice changes nothing, and each dropped device is listed. A repaired file is ok. Data does not differ from
-itself, and the difference in the opposite order is the reversed one. Salvage never loses a part without saying so.
+itself, and swapping the arguments reverses the difference. Salvage never loses a part without saying so.
 """
 
 import json
@@ -39,7 +39,7 @@ def is_readable(answer: bytes) -> bool:
 
 
 def held(data: CheckpointData) -> list[tuple[str, str, str, str]]:
-    """Each device of each entry."""
+    """Return each device of each entry."""
     return [
         (entry.pod_uid, entry.container_name, entry.resource_name, id_)
         for entry in data.entries or ()

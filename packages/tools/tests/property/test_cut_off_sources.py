@@ -1,4 +1,4 @@
-"""Recorded nodes with a truncated source: none of them looks like a sound node."""
+"""Recorded nodes with a truncated source: none of them is reported as a sound node."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ CUT = [(name, file) for name, files in NODES.items() for file in files if file n
 def test_a_recorded_node_without_a_source_is_not_called_sound(
     name: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Law: without one of the files of a record, `doctor` does not end with 0, and says what it did not see."""
+    """Law: without one of a record's files, `doctor` does not exit with 0, and says what it did not see."""
     files = {one: of for one, of in NODES[name].items() if one not in {file, "truth.json"}}
     status = main(["doctor", "--root", str(written(tmp_path / "node", files)), "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -53,7 +53,7 @@ def test_a_recorded_node_without_a_source_is_not_called_sound(
 def test_a_record_from_which_a_file_was_taken_is_not_called_sound(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Law: a record knows which files it had, including those that are optional on a node."""
+    """Law: a record states which files it had, including those that are optional on a node."""
     root = written(tmp_path / "node", {file: of for file, of in NODES[name].items() if file != "truth.json"})
     saved = tmp_path / "saved"
     main(["doctor", "--root", str(root), "--save", str(saved), "--json"])

@@ -1,4 +1,4 @@
-"""Laws of `doctor`: a node on which nothing went wrong gives no finding, whatever happened on it before."""
+"""Laws of `doctor`: a node on which nothing went wrong has no findings, no matter what happened on it before."""
 
 import tempfile
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ STEPS = 60
 
 
 class CleanSteps(Steps):
-    """A simulated node with a reliable disk. `observe` lets it come to rest and reads it."""
+    """A simulated node with a reliable disk. `observe` waits for it to settle and reads it."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
         super().__init__(self.chance, DeviceManager)
 
     def break_the_disk(self) -> None:
-        """Leave the disk alone: data that an unreliable disk loses is no false finding."""
+        """Leave the disk alone: losing data on an unreliable disk is not a false finding."""
 
     def _new_pod(self) -> Pod:
         unnamed = super()._new_pod()
@@ -92,7 +92,7 @@ class CleanSteps(Steps):
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
-        """Whether the pod was not admitted without its devices before a plugin had registered."""
+        """Return whether the pod was not admitted without its devices before a plugin had registered."""
         held = {(one.key, one.resource): len(one.numa_nodes) for one in self.world.node.ledger}
         return all(
             held.get((pod.key(container), ResourceName(resource)), 0) >= size
@@ -129,7 +129,7 @@ class CleanSteps(Steps):
 
 
 def clean_history(seed: int) -> tuple[CleanSteps, looks.Look]:
-    """Return the steps of a history that has come to rest, and a look at its node."""
+    """Return the steps of a history that has settled, and a look at its node."""
     steps = CleanSteps(seed)
     steps.start()
     for _ in range(STEPS):
@@ -149,7 +149,7 @@ def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
 @example(seed=14455)  # a pod is refused whose devices another admission has released in memory, but not yet in the file
 @example(seed=2017)  # only the kubelet's answer, which omits two of the three devices in use
 def test_a_clean_history_gives_no_finding(seed: int) -> None:
-    """A node has no finding with any sources if its plugins are back, its pods are known and its disk is reliable."""
+    """With any sources, a node has no findings if its plugins are back, its pods are known and its disk is reliable."""
     steps, look = clean_history(seed)
     for sources in (look, steps.some_sources(look)):
         # Some devices are unhealthy, and some pods request a resource for which the node never had a plugin.

@@ -52,7 +52,7 @@ def test_a_record_in_a_directory_gives_the_report_of_the_node(code: str, tmp_pat
     assert report(facts, check(facts)) == report_of(look)
 
 
-def test_what_is_taken_from_a_record_is_not_known_any_more(tmp_path: Path) -> None:
+def test_anything_removed_from_a_record_is_no_longer_known(tmp_path: Path) -> None:
     root = tmp_path / "record"
     record.save(str(root), CLEAN, None, None, {"pods.json": {"kind": "PodList", "items": []}}, {}, taken=None)
     assert NodeSources(root=str(root)).look().pods == CLEAN.pods

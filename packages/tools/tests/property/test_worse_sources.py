@@ -21,7 +21,7 @@ OF_PLUGINS = [name for name, files in NODES.items() if "Data" in str(files.get(F
 
 
 def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str, str]) -> Path:
-    """The path of a recorded node with sources that are worse than they were."""
+    """Return the path of a recorded node with sources that are worse than they were."""
     root = Path(written(directory, name))
     source, changed, _ = OTHER[other]
     if (root / source).exists():
@@ -33,7 +33,7 @@ def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str
 
 
 def ran(*arguments: str) -> tuple[int, str]:
-    """The exit status of a command and what it prints."""
+    """Return the exit status of a command and what it prints."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
         status = main(arguments)
     return status, out.getvalue()
@@ -60,7 +60,7 @@ def resources_of(name: str) -> list[str]:
 def test_fits_gives_away_no_device_that_a_pod_holds(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: a device that `fits` names for a pod, with no warning, is one that no running pod holds.
+    """Law: a device that `fits` names for a pod without a warning is not held by any running pod.
 
     The checkpoint may be older than a pod, and nothing else may name its devices: then the source says so.
     """
@@ -80,7 +80,7 @@ def test_fits_gives_away_no_device_that_a_pod_holds(
 def test_why_counts_no_device_as_free_that_a_pod_holds(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: with a message alone, `why` counts at most the devices as free that are, and prints no false finding."""
+    """Law: with a message alone, `why` counts no device as free that is not, and prints no false finding."""
     root = with_worse_sources(tmp_path_factory.mktemp("node"), name, other, damaged)
     for resource in resources_of(name):
         message = f"0/1 nodes are available: 1 Insufficient {resource}."
@@ -102,7 +102,7 @@ def test_why_counts_no_device_as_free_that_a_pod_holds(
 def test_repair_drops_no_entry_of_a_pod_that_runs(
     name: str, other: str, part: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: a list of pods of one namespace, of another node or without pods takes no entry from a running pod."""
+    """Law: a list from one namespace, from a different node or without pods removes no running pod's entry."""
     root = with_worse_sources(tmp_path_factory.mktemp("node"), name, other, {})
     if not (root / FILE).exists() or not (root / "pods.json").exists():
         return

@@ -1,6 +1,6 @@
-"""Pods with claims that come and go while the kubelet and the driver are killed at any moment.
+"""Pods with claims appear and disappear while the kubelet and the driver are killed at any time.
 
-Law: whenever everything is at rest, exactly the claims of the pods are prepared, according to the kubelet, its file,
+Law: whenever everything has settled, exactly the pods' claims are prepared, according to the kubelet, its file,
 and the CDI files of the driver.
 """
 
@@ -29,7 +29,7 @@ def world(directory: Path) -> Iterator[ClaimWorld]:
         yield world
 
 
-@pytest.mark.skipif(not STORM, reason="some minutes of restarts")
+@pytest.mark.skipif(not STORM, reason="a few minutes of restarts")
 @pytest.mark.parametrize("seed", range(2))
 def test_claims_survive_kills_at_any_moment(world: ClaimWorld, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's choices

@@ -1,4 +1,4 @@
-"""`doctor` next to a working kubelet: pods come and go, the kubelet is killed, and nothing false is reported."""
+"""`doctor` alongside a working kubelet: pods appear and disappear, the kubelet is killed, and all reports are true."""
 
 import json
 import threading
@@ -70,7 +70,7 @@ class BusyNode(KubeletWorld):
         self.kubelet.wait_for(lambda state: any(one["name"] == name for one in state["pods"]))
 
     def end_a_pod(self, name: str) -> None:
-        """As in a cluster, the pod is deleted from the API server when the kubelet has let go of it."""
+        """As in a cluster, the pod is deleted from the API server when the kubelet has released it."""
         self.remove(name)
         deadline = time.monotonic() + PATIENCE
         while f"uid-{name}" in self.holders():

@@ -1,4 +1,4 @@
-"""Files that no command expects: each is judged in bounded time and memory, with printable sentences."""
+"""Files that no command expects: each is reported on in bounded time and memory, with printable sentences."""
 
 import json
 import os

@@ -81,7 +81,7 @@ def test_many_large_pods_do_not_delay_a_small_one(world: KubeletWorld) -> None:
     assert admitted.index("small") < LARGE_PODS // 2
 
 
-def test_many_manifests_are_admitted_and_the_process_ends_when_asked(world: KubeletWorld) -> None:
+def test_many_manifests_are_admitted_and_the_process_exits_on_request(world: KubeletWorld) -> None:
     for number in range(MANIFESTS):
         world.put(f"{number:05}", manifest(f"p{number}"))
     began = time.monotonic()

@@ -109,7 +109,7 @@ def many_nodes() -> tuple[dict[str, Any], Objects]:
 
 
 def many_terms() -> tuple[dict[str, Any], Objects]:
-    """A pod with many node affinity terms, none of which selects any of the many nodes."""
+    """Return a pod with many node affinity terms, none of which selects any of the many nodes."""
     values = [f"v{number}" for number in range(10)]
     terms = [
         {"matchExpressions": [{"key": f"k{number}", "operator": "In", "values": values}]}
@@ -123,14 +123,14 @@ def many_terms() -> tuple[dict[str, Any], Objects]:
 
 
 def many_claims() -> tuple[dict[str, Any], Objects]:
-    """A pod with more claims than a node has devices."""
+    """Return a pod with more claims than a node has devices."""
     count = scale(40, 3000)
     claims = [claim(f"c{number}", [exactly("r")]) for number in range(count)]
     return pod(count), [*claims, slice_of("p", devices(scale(8, 128)), nodeName="n"), node("n")]
 
 
 def many_idle_claims() -> tuple[dict[str, Any], Objects]:
-    """A pod with claims that are each allocated on another node, and that nobody uses."""
+    """Return a pod with claims that are each allocated on a different node and that no pod uses."""
     count, nodes = scale(10, 1000), scale(20, 5000)
 
     def allocated(number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Another user of a machine with a kubelet of root, who tries to register, to plant files, and to read secrets."""
+"""Another user on a machine with root's kubelet, who tries to register, to plant files and to read secrets."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def connect(path: Path) -> None:
 
 
 def attempts(root: Path) -> dict[str, Callable[[], object]]:
-    """The other user's attempts, by name. Each raises PermissionError if it is refused."""
+    """Return the other user's attempts, by name. Each raises PermissionError if it is refused."""
     found: dict[str, Callable[[], object]] = {}
     for directory in (root, root / "device-plugins", root / "plugins_registry", root / "pod-resources"):
         name, planted = directory.name, directory / "planted"
@@ -89,7 +89,7 @@ def test_a_directory_that_may_not_be_entered_is_named_itself(
     closed.mkdir(0o700)
     (node / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
     monkeypatch.chdir(node)
-    main(command.format(closed).split())  # imports what it needs, because the other user may not read it
+    main(command.format(closed).split())  # imported up front, because the other user may not read the modules
     capsys.readouterr()
     os.seteuid(NOBODY)
     try:

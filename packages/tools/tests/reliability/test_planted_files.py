@@ -1,4 +1,4 @@
-"""Links, pipes, sockets, devices and directories in place of the files of `devicecore kubelet`."""
+"""Links, pipes, sockets, devices and directories in place of `devicecore kubelet`'s files."""
 
 import os
 import stat

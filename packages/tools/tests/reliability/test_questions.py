@@ -1,4 +1,4 @@
-"""A few of the questions that `make fuzz` asks."""
+"""A few of the questions that `make fuzz` tries."""
 
 import pytest
 from tests.questions import questions

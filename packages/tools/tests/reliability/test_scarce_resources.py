@@ -1,4 +1,4 @@
-"""A process that gets no more file descriptors, threads or memory reports this, and still ends when asked to."""
+"""A process that runs out of file descriptors, threads or memory reports this, and still exits on request."""
 
 import signal
 import subprocess

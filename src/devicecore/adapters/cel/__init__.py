@@ -1,6 +1,6 @@
 """CEL by Google's C++ library, in the environment that Kubernetes provides for device selectors.
 
-Laws: an expression is compiled once, and evaluated once for all devices that are the same in everything it reads. A
+Laws: an expression is compiled once, and evaluated once for all devices that are identical in everything it reads. A
     domain without attributes of the device is an empty map. Every evaluation is bounded in memory and time: an
     expression that might need a lot of either is compiled and evaluated in a process with limits.
 
@@ -63,7 +63,7 @@ _GO_TYPES = {
     "kubernetes.IP": "net.IP",
     "kubernetes.CIDR": "net.CIDR",
 }
-"""Types that have another name in Go, except those that differ only in case."""
+"""Types that have a different name in Go, except those that differ only in case."""
 
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
 
@@ -221,7 +221,7 @@ class CelSelectors:
         return value
 
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
-        """Combine the results of the pieces of `all` or `exists`: an error counts only if no other piece decides."""
+        """Combine the results of the pieces of `all` or `exists`: errors count only if no other piece decides."""
         failed = None
         for piece in pieces.parts:
             compiled = self._compile_tokens(piece, " ".join(piece))
@@ -278,7 +278,7 @@ class CelSelectors:
         return self._compile_tokens(written, expression if written == tokens else " ".join(written))
 
     def _compile_tokens(self, tokens: list[str], text: str) -> "_Compiled | SelectorError":
-        """Compile tokens. Errors name places in `text`."""
+        """Compile tokens. Errors refer to positions in `text`."""
         scopes, additions = sum(token in _SCOPES for token in tokens), tokens.count("+")
         if additions and (additions / max(scopes, 1) + 1) ** scopes > MAX_GROWTH:
             return SelectorError("it could make values without a bound", at_run_time=False)

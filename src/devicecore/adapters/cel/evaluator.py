@@ -1,6 +1,6 @@
 """The program of the process that evaluates expressions within limits (see `limited`).
 
-Law: it answers one question after another, and ends when no process is left to ask.
+Law: it answers one question after another, and exits when no process is left to ask questions.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
     """Report that everything is imported, and answer questions on standard input until it ends.
 
-    Nothing is ever written to the pipe `watched`. It closes when the process that asks has ended.
+    Nothing is ever written to the pipe `watched`. It closes when the asking process has ended.
     """
     _end_with(watched)
     selects = CelSelectors(Features(list_attributes=list_attributes), is_limited=False)
@@ -43,7 +43,7 @@ def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
 def _end_with(watched: int) -> None:
     """Make the kernel end this process when the other end of a pipe is closed.
 
-    No Python code runs here while an expression is evaluated, so this process would outlive the one that asked.
+    No Python code runs here while an expression is evaluated, so this process would outlive the asking process.
     The kernel sends SIGIO to the owner of a pipe, which ends a process that does not handle it.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)

@@ -203,7 +203,7 @@ def _comparable(left: object, right: object) -> bool:
 
 
 def _are_unlike_versions(left: object, right: list[object]) -> bool:
-    """Return whether versions are compared with as many strings or numbers, which Kubernetes considers equal."""
+    """Return whether versions are compared with equally many strings or numbers, which Kubernetes considers equal."""
     return (
         isinstance(left, list)
         and len(left) == len(right) > 0

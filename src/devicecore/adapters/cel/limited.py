@@ -49,7 +49,7 @@ _HARMLESS = frozenset(
 _MAX_PATTERNS = 4
 """The most regular expressions in an expression that needs no process: each may take some megabytes."""
 _MAX_HARMLESS = 2_000
-"""The maximum number of tokens of an expression that needs no process."""
+"""The maximum number of tokens in an expression that needs no separate process."""
 
 
 def is_harmless(tokens: Sequence[str]) -> bool:
@@ -133,7 +133,7 @@ class LimitedProcess:
                 raise SelectorError(GIVEN_UP) from None
             return None
         except BaseException:
-            self._end()  # an answer that nobody waits for anymore may be on its way
+            self._end()  # an answer that no one is waiting for anymore may be on its way
             raise
         if answer[1] == GIVEN_UP:
             self._end()
@@ -152,7 +152,7 @@ class LimitedProcess:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
                 pass_fds=(watched,),
-                start_new_session=True,  # Ctrl-C is meant for the process that asks
+                start_new_session=True,  # Ctrl-C is meant for the asking process
             )
         except OSError as error:
             for end in ends:

@@ -1,7 +1,7 @@
 """Rewriting of CEL expressions, because the library's functions and equality differ from Kubernetes'.
 
-Law: a rewritten expression has the value that Kubernetes gives to the original. Expressions are lists of tokens here,
-because the library does not expose the syntax tree.
+Law: a rewritten expression has the value that Kubernetes computes for the original. Expressions are lists of tokens
+here, because the library does not expose the syntax tree.
 """
 
 import re
@@ -188,7 +188,7 @@ def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
 
 
 def _with_comparable_values(tokens: list[str]) -> list[str]:
-    """Rewrite comparisons of an attribute so that comparing a version with another type fails, as in Go.
+    """Rewrite comparisons of an attribute so that comparing a version with a different type fails, as in Go.
 
     This applies to `version == text` and `version in [text]`. With `text == version` and `!=`, the values just differ.
     """
@@ -241,7 +241,7 @@ def _is_plain(elements: Sequence[str]) -> bool:
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return how many tokens the attribute, element, call or literal that begins here has, or 0 if none begins here."""
+    """Return how many tokens the attribute, element, call or literal that starts here has, or 0 if none starts here."""
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token

@@ -56,7 +56,7 @@ class PluginClient:
         self._stream_ended = False
 
     async def connect(self) -> PluginOptions:
-        """Dial, and ask for the options.
+        """Dial, and request the options.
 
         Raises PluginConnectError if no process answers at the socket, and PluginOptionsError if the call failed.
         """
@@ -142,7 +142,7 @@ class PluginClient:
             await self.close()
 
     async def _socket(self) -> SocketIdentity:
-        """Wait for the socket, which a plugin may create a moment after it has called Register."""
+        """Wait for the socket, which a plugin may create just after calling Register."""
         path, now = self.plugin.socket, asyncio.get_running_loop().time
         deadline = now() + self.patience
         while (identity := socket_identity(path)) is None:

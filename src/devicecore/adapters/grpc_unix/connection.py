@@ -91,7 +91,7 @@ class PeerConnection:
 
 
 class _NotSentError(Exception):
-    """A call was not sent, because it cannot be made directly."""
+    """A call was not sent because it cannot be made directly."""
 
 
 class _DirectCalls:

@@ -43,8 +43,8 @@ class SocketDirectory:
     def claim(self) -> None:
         """Create the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
-        Raises DirectoryError if it cannot be created, locked or cleaned, or others may write to it, DirectoryInUseError
-        if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
+        Raises DirectoryError if it cannot be created, locked or cleaned, or other users may write to it,
+        DirectoryInUseError if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
         """
         check_socket_path(self.socket)
         try:
@@ -158,7 +158,7 @@ class SocketDirectory:
 
 
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
-    """Refuse a name that a plugin's socket cannot have next to the kubelet's `kubelet_socket`.
+    """Refuse a name that a plugin's socket cannot have alongside the kubelet's `kubelet_socket`.
 
     Raises InvalidEndpointError if it would leave the directory, is the kubelet's own, or cannot be printed.
     """

@@ -1,7 +1,6 @@
 """How much a plugin may send, and how often.
 
-Law: a plugin that exceeds a limit is answered with a short sentence, which never repeats everything that the plugin
-sent.
+Law: a plugin that exceeds a limit gets a short error, which never repeats everything that the plugin sent.
 """
 
 from collections.abc import Callable

@@ -19,7 +19,9 @@ from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryI
 from devicecore.runtime.lifecycle import Lifecycle
 
 LARGE_MESSAGE = 64 * 1024
-"""Larger lists and reports are read one at a time. So many bytes are about 3,000 devices, or a few milliseconds.
+"""Larger lists and reports are read one at a time.
+
+So many bytes are about 3,000 devices, or a few milliseconds.
 """
 
 MAX_PAUSE = 1.0
@@ -112,7 +114,7 @@ class TransportRun(Generic[Reported, Peers]):
         try:
             notified = asyncio.get_running_loop().run_in_executor(self._threads, self._notify_now, make_event)
         except RuntimeError:
-            return  # the program is ending without having stopped us, so the listener is not called anymore
+            return  # the program is exiting without having stopped us, so the listener is not called anymore
         await notified
 
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:

@@ -56,7 +56,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._users: dict[Close, None] = {}  # in the order in which they acquired it
+        self._users: dict[Close, None] = {}  # in the order in which they acquired the loop
         self.waiting_threads: WaitingThreads = WaitingThreads()
         self._submitting = threading.Lock()
         self._stopping = False
@@ -92,7 +92,7 @@ class LoopThread:
     def release(self, close: Close) -> None:
         """Run `close` on the loop, then give the loop back. If this was its last user, its thread has ended on return.
 
-        Raises ForkedError in a fork of the process in which the loop runs.
+        Raises ForkedError if called in a fork of the loop's process.
         """
         with suppress(LoopStoppedError):  # the program is ending, and the loop has called `close`
             self.run(close)
@@ -134,7 +134,7 @@ class LoopThread:
         def begin() -> None:
             nonlocal task
             working = work()
-            working.send(None)  # the task has run up to `sleep`, so `done` is released whatever cancels it
+            working.send(None)  # the task has run up to `sleep`, so `done` is released no matter what cancels it
             task = self._loop.create_task(working)
 
         def give_up() -> None:
@@ -151,13 +151,13 @@ class LoopThread:
         if results:
             return results[0]
         if isinstance(errors[0], asyncio.CancelledError):
-            # `errors` is in this frame and refers to the coroutine's frames, one of which has a gRPC server
+            # `errors` is in this frame and refers to the coroutine's frames, one of which references a gRPC server
             errors.clear()
             raise LoopStoppedError from None
         raise errors[0]
 
     def check_process(self) -> None:
-        """Raise ForkedError in a fork of the process in which the loop runs."""
+        """Raise ForkedError if called in a fork of the loop's process."""
         if self._process != os.getpid():
             raise ForkedError(self._process, os.getpid())
 
@@ -230,7 +230,7 @@ class LoopThread:
 class LoopUser:
     """One object that uses the shared loop between its start and its stop.
 
-    `begin` calls `open_` on the loop, and `end` calls `close`: even if `open_` has failed, and again after an
+    `begin` calls `open_` on the loop, and `end` calls `close`, even if `open_` has failed, and again after an
     interrupt.
     """
 

@@ -1,7 +1,7 @@
 """The plugin's side: serves a `DevicePlugin` to a kubelet, and registers it again when the kubelet restarts.
 
-Laws: The plugin is served before it registers. Each stream begins with the current list, and sends the new list after
-each change. If a kubelet restarts or cleans its directory, or the directory disappears and comes back, the plugin
+Laws: The plugin is served before it registers. Each stream starts with the current list, and sends the new list after
+each change. If a kubelet restarts or cleans its directory, or the directory disappears and reappears, the plugin
 automatically serves and registers again.
 """
 
@@ -154,7 +154,7 @@ class PluginService(Service):
         """The size of the last list sent."""
 
     def methods(self) -> Methods:
-        """Return the methods, for a server."""
+        """Return the handler of the methods, for a server."""
         return {
             rpc.GET_DEVICE_PLUGIN_OPTIONS: self.unary(self._get_device_plugin_options),
             rpc.LIST_AND_WATCH: self._list_and_watch,
@@ -225,7 +225,7 @@ class _Accepted:
 
 @frozen
 class _Refused:
-    """The kubelet with the socket `by` refuses the plugin. It is not asked again before `retry_at`, in loop time."""
+    """The kubelet with the socket `by` refuses the plugin. It is not called again before `retry_at`, in loop time."""
 
     by: SocketIdentity
     retry_at: float
@@ -234,7 +234,7 @@ class _Refused:
 class _Unregistered(Enum):
     """States of a plugin that no kubelet has accepted or refused yet."""
 
-    NEW = "no kubelet has asked or answered since the socket was created"
+    NEW = "no kubelet has called or answered since the socket was created"
     LOST = "no stream of lists is open anymore"
 
 
@@ -359,7 +359,7 @@ class ServedPlugin(ServedSockets[PluginService]):
     async def _look_as_watched(self) -> None:
         if self._registration is _Unregistered.LOST:
             logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
-            await self._serve(self._socket)  # a kubelet never asks the same socket twice, so it needs a new one
+            await self._serve(self._socket)  # a kubelet never queries the same socket twice, so it needs a new one
         if not self.registered and not self._problem:
             self._tried("no kubelet has asked yet")
 

@@ -1,7 +1,7 @@
 """The methods of the two APIs, how to serve and call them, and their errors as a kubelet would print them.
 
 Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. It ends at most `NOTICED`
-seconds after its deadline, whatever the server does.
+seconds after its deadline, no matter what the server does.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ async def serve(
 ) -> grpc.aio.Server:
     """Start a server of `methods`, then put its socket in place. A failure leaves nothing behind.
 
-    Raises SocketPathTooLongError, or DirectoryError if the socket cannot be made in its directory.
+    Raises SocketPathTooLongError, or DirectoryError if the socket cannot be created in its directory.
     """
     server: grpc.aio.Server | None = None
     try:

@@ -144,7 +144,7 @@ def registration_methods(
 
 @frozen
 class KubeletUnreachableError(SetUpError):
-    """A plugin or driver is not registered, because no kubelet answers or asks, or the kubelet refuses it."""
+    """A plugin or driver is not registered, because no kubelet answers or calls, or the kubelet refuses it."""
 
     socket: str
     cause: str
@@ -200,7 +200,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         with self._lock:
             self._attempted.wait_for(self._is_decided, timeout)
             if not self.registered:
-                raise KubeletUnreachableError(self._meets_at, self._problem or "it was lost a moment ago")
+                raise KubeletUnreachableError(self._meets_at, self._problem or "it has just been lost")
 
     def _is_decided(self) -> bool:
         """Return whether `wait_registered` need not wait any longer."""
@@ -225,7 +225,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 
     @abstractmethod
     async def _look(self) -> None:
-        """Check the sockets, and repair what is wrong."""
+        """Check the sockets, and repair any that are broken."""
 
     async def _open(self) -> None:
         for socket in self._sockets.values():
@@ -241,7 +241,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         for socket in reversed(self._sockets.values()):
             socket.remove()
         if self._service is not None:
-            self._service.end()  # streams that end by themselves leave no traceback in grpc's log
+            self._service.end()  # streams that end on their own leave no traceback in grpc's log
         for server in self._servers.values():
             await server.stop(STOP_GRACE)
         self._servers.clear()

@@ -1,6 +1,6 @@
 """The registration service, and every plugin instance that has registered.
 
-Law: one task follows a plugin instance from its registration to its end, so its events come in order, one at a time.
+Law: one task follows a plugin instance from its registration to its end, so its events arrive in order, one at a time.
 The end of an instance changes no other instance, even of the same resource or at the same path.
 """
 
@@ -48,7 +48,7 @@ from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader, count_devices
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
-STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
+STOP_GRACE = 1.0  # seconds for a Register handler to end on its own
 SAME_MOMENT = 1.0  # seconds between a registration and the end of the previous stream, if a plugin did both at once
 PERSISTENT = 10.0  # if a plugin calls again within this many seconds, its missing socket is not awaited again
 LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
@@ -135,7 +135,7 @@ class RegistrationServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for client in tuple(self._clients.values()):  # a task that was cancelled before it began has done nothing
+        for client in tuple(self._clients.values()):  # a task that was canceled before it started has done nothing
             self._forget(client)
             client.outcome.set_result(_stopping(client.plugin))
         if self._server is not None:

@@ -1,7 +1,7 @@
 """The `PluginTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
-Law: a call to a plugin blocks its caller at most one second longer than its timeout, whatever the plugin does. After
-`stop` the listener is not called.
+Law: a call to a plugin blocks its caller at most one second longer than its timeout, no matter what the plugin does.
+After `stop` the listener is not called.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet asks it.
+"""The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet queries it.
 
 Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, its plugin is
 disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old one (kubelet.md 2.8).
@@ -7,7 +7,7 @@ The watcher knows the directory and the two calls of `pluginregistration.Registr
 `PluginHandler`, one for each type of plugins: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
 to `GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
 name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to the plugin, and tries again
-after a pause. It asks a `lost` plugin again, and calls `disconnect` when the plugin's socket is gone.
+after a pause. It queries a `lost` plugin again, and calls `disconnect` when the plugin's socket is gone.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from devicecore.wire import pluginregistration
 INTERVAL = 1.0  # seconds between two scans of the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
-MAX_ATTEMPTS = 64  # how many sockets to ask at once; each takes a file descriptor, and many processes get only 1,024
+MAX_ATTEMPTS = 64  # how many sockets to query at once; each takes a file descriptor, and many processes get only 1,024
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
 _SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner than this counts as failed once more
 
@@ -47,7 +47,7 @@ class RegisteredPlugin(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the plugin has ended by itself, so it must be asked again."""
+        """Whether the plugin has ended on its own, so that it must be queried again."""
 
     async def disconnect(self) -> None:
         """End the plugin's registration, because its socket is gone. The plugin may have been lost before."""
@@ -132,7 +132,7 @@ class PluginWatcher:
         return {one.path: one.plugin is not None for one in tuple(self._candidates.values())}
 
     async def start(self) -> None:
-        """Create the directory if it is missing, and begin to watch it.
+        """Create the directory if it is missing, and start watching it.
 
         Raises DirectoryError if it cannot be created, or other users may write to it.
         """
@@ -212,7 +212,7 @@ class PluginWatcher:
     async def _disconnect(self, candidate: _Candidate) -> None:
         try:
             if candidate.plugin is not None:
-                logger.info("the socket %s has gone: its plugin is disconnected", foreign_text(candidate.path))
+                logger.info("the socket %s is gone: its plugin is disconnected", foreign_text(candidate.path))
                 await candidate.plugin.disconnect()
         except Exception:
             logger.exception("disconnecting the plugin at %s failed", foreign_text(candidate.path))

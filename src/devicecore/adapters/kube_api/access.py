@@ -1,6 +1,6 @@
 """Requests to an API server over one connection, and their failures as sentences.
 
-Law: a request returns its answer or raises a `RequestError`, whether a file, a program, the network or the
+Law: a request returns its answer or raises a `RequestError`, no matter whether a file, a program, the network or the
 server fails.
 """
 
@@ -225,7 +225,7 @@ class ApiServer:
     def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Raises RequestError if the server refuses, there is no answer, or the answer is not JSON.
+        Raises RequestError if the server refuses, does not answer, or the response is not JSON.
         """
         return self.read(request, lambda answer: answer)
 
@@ -271,7 +271,7 @@ class ApiServer:
 
         A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
         returns it. If `since` is empty, the first events are the current objects. The server ends the watch after
-        some minutes. Raises RequestError even if the versions since then are no longer known.
+        a few minutes. Raises RequestError even if the versions since then are no longer known.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -396,7 +396,7 @@ class ApiServer:
 
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an answer. Only a line feed ends one: the text of an object may have other separators."""
+    """Yield the lines of an answer. Only a line feed ends one: an object's text may contain other separators."""
     begun: list[bytes] = []
     for part in parts:
         end, *lines = part.split(b"\n")
@@ -435,7 +435,7 @@ def _version() -> str:
 
 
 def node_sentences(node: str) -> Mapping[int, str]:
-    """Return what it means if requests about a Node are refused."""
+    """Return what it means when requests about a Node are refused."""
     return {
         404: f"there is no node {node!r}",
         409: "other clients keep changing the node",

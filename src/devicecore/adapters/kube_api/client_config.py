@@ -237,7 +237,7 @@ def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> 
 
 
 def _content(value: Value, name: str) -> bytes | None:
-    """Return the content of a field such as `client-key-data`, or of the file that `client-key` names."""
+    """Return the contents of a field such as `client-key-data`, or of the file that `client-key` names."""
     data, file = value[f"{name}-data"], value[name]
     if text := data.text(""):
         try:

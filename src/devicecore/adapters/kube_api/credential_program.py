@@ -1,6 +1,6 @@
 """Runs a credential program (`exec` in a kubeconfig).
 
-Law: The program always ends: by itself, or because it took too long, printed too much or is no longer needed.
+Law: The program always ends: on its own, or because it took too long, printed too much or is no longer needed.
 """
 
 import json

@@ -1,7 +1,7 @@
 """HTTP to an API server, within limits.
 
-Law: A request ends at its deadline, however slowly the server sends, and no answer is larger than allowed. The same
-holds for all pages of a list together, because the server could keep sending pages.
+Law: A request ends at its deadline, no matter how slowly the server sends, and no response is larger than allowed. The
+same holds for all pages of a list together, because the server could keep sending pages.
 """
 
 import re
@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from http import HTTPStatus
 from typing import Any
 
-import httpcore2  # httpx2's lower layer, where a whole answer can have a deadline
+import httpcore2  # httpx2's lower layer, where a deadline can apply to a whole response
 import httpx2
 from attrs import frozen
 
@@ -163,7 +163,7 @@ class _Backend(httpcore2.SyncBackend):
 
 @frozen
 class WholeAnswer:
-    """The whole answer of a server. `retry_after` is the value of that header, empty if there is none."""
+    """A server's complete response. `retry_after` is the value of that header, empty if there is none."""
 
     status: int
     content: bytes
@@ -291,7 +291,7 @@ class Transport:
         self._backend = _Backend(self._budget)
         self._timeout = timeout
         self._limit = limit
-        # We do not ask for compressed answers, because a small one can expand to a very large one.
+        # We do not request compressed responses, because a small one can expand into a very large one.
         headers = {**headers, "Accept-Encoding": "identity"}
         if bad := [name for name, value in headers.items() if not value.isprintable()]:
             message = f"the value of the header {bad[0]} has characters that cannot be sent"

@@ -115,7 +115,7 @@ class NodeObject:
             raise ValueError(problem) from error
 
     def leftovers(self, field_manager: str) -> dict[str, list[ResourceName]]:
-        """The extended resources that a field manager has written and that are still there, by map of the status."""
+        """Return the extended resources that a field manager wrote and that still exist, by status map."""
         paths = set(self.written.get(field_manager, ()))
         return {
             section: [
@@ -127,7 +127,7 @@ class NodeObject:
         }
 
     def counts(self, section: str) -> Mapping[str, Json]:
-        """One map of the status, which is empty if it does not exist."""
+        """Return one map of the status, which is empty if it does not exist."""
         return (self.status or {}).get(section, {})
 
 

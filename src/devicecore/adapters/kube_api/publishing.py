@@ -49,8 +49,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` creates the
     connections of a run: one for watching, and those of the publishing thread. `error_of` turns a cause into an error.
-    `backoff` says how long to wait after a failure, and `resync` after how many seconds everything is compared even if
-    the watch shows no change.
+    `backoff` is how long to wait after a failure, and `resync` is the number of seconds after which everything is
+    compared even if the watch shows no change.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._wanted = nothing
         self._published: Wish | None = nothing  # None if it is not known
         self._has_wanted = False  # whether anything has been published so far
-        # the version from which to watch: empty for the beginning, or None if it is not known
+        # the version from which to watch: empty for the start, or None if it is not known
         self._version: str | None = None
         self._must_compare = False
         self._is_missing = False  # whether the object does not exist; as soon as it appears, we try again

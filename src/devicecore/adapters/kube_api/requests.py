@@ -137,7 +137,7 @@ def pages(
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects that both selectors match, page by page, and the version of the list.
 
-    If a page is too large, ask for smaller ones.
+    If a page is too large, request smaller ones.
 
     Raises RequestError if an answer is not a list, or the list has too many pages.
     """

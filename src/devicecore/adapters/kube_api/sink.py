@@ -109,7 +109,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         self._field_manager = field_manager
         self._beside_kubelet = beside_kubelet
         self._patches = _Window(pace.patches_per_second, pace.clock)
-        self._last_seen: NodeObject | None = None  # set by the watch since the publishing thread began to read
+        self._last_seen: NodeObject | None = None  # set by the watch since the publishing thread started to read
         self._has_looked_for_leftovers = False  # used by the publishing thread only
 
     def publish(self, status: NodeStatus) -> None:

@@ -1,7 +1,7 @@
 """Publishes the devices of a DRA driver as ResourceSlices of its node, and repairs them.
 
 Law: the publisher writes nothing while the slices are right, and deletes nothing when it is stopped: the driver's next
-    instance takes them over, and a kubelet deletes them if the driver stays away.
+    instance takes them over, and a kubelet deletes them if the driver does not return.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
 It is loaded with the first manifest that uses it. Law: only the pods in a claim's `status.reservedFor` may use it, as
-in a kubelet. Without that field, every pod in the manifests that names the claim may use it, because there is no
+with a kubelet. Without that field, every pod in the manifests that names the claim may use it, because there is no
 scheduler to reserve it.
 """
 

@@ -98,7 +98,7 @@ class ManifestPods(PodSource):
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
-        """What is wrong as of the last `poll`, by file."""
+        """The problems as of the last `poll`, by file."""
         return self._problems
 
     def active_pods(self) -> frozenset[PodUid]:
@@ -116,7 +116,7 @@ class ManifestPods(PodSource):
         return {}
 
     def sources_ready(self) -> bool:
-        """Return whether all manifests were read once and `mark_ready` was called since."""
+        """Return whether all manifests have been read once and `mark_ready` has been called since."""
         return self._ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
@@ -176,7 +176,7 @@ class ManifestPods(PodSource):
         pods = tuple(chain.from_iterable(manifest.pods for manifest in manifests))
         if pods != self._pods:
             self._pods = pods
-            self._uids = frozenset(pod.uid for pod in pods)  # computed once, because every admission asks for them
+            self._uids = frozenset(pod.uid for pod in pods)  # computed once, because every admission needs them
         claims = [claim for manifest in manifests for claim in manifest.claims]
         if claims:
             from devicecore.adapters.manifests.claims import claims_in_force  # noqa: PLC0415  # only claims load it

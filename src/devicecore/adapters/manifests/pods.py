@@ -168,8 +168,8 @@ def _pod(document: Value) -> Pod:
 def _refuse_misspelled(value: Value, fields: tuple[str, ...]) -> None:
     """Refuse an object with a field whose name resembles one of `fields`.
 
-    kubectl refuses every field that a Pod does not have. Without this, a pod with `resource:` asks for no device, and
-    fits everywhere.
+    kubectl refuses every field that a Pod does not have. Without this check, a pod with `resource:` requests no device
+    and fits everywhere.
     """
     for name, one in value.mapping().items():
         meant = get_close_matches(name, fields, 1, _SIMILAR) if name not in fields else []

@@ -2,10 +2,10 @@
 
 Law: A file that is broken or unreadable never prevents the start. In that case, nothing is known about earlier pods.
 
-There is no container runtime here. This file answers the questions that a kubelet asks its runtime after a restart. In
-the same boot, the containers of pods that got their devices count as running (a kubelet restart). In another boot, no
-container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power failure leads to
-another boot, and then no pod runs.
+There is no container runtime here. This file answers the questions that a kubelet asks its container runtime after a
+restart. In the same boot, the containers of pods that got their devices count as running (a kubelet restart). In
+another boot, no container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power
+failure leads to another boot, and then no pod runs.
 
 The first line is a JSON object with `boot`, `files` and `running`. Each further line is the JSON text of the UID of one
 more running pod: admitting 10,000 pods must not write all manifests 10,000 times.

@@ -1,6 +1,6 @@
 """The kubelet's pod-resources API: which container holds which devices. Server and client.
 
-`api` computes the answers, `server` serves them on a unix socket and limits the rate, `client` asks a kubelet.
+`api` computes the answers, `server` serves them on a unix socket and limits the rate, `client` queries a kubelet.
 """
 
 from devicecore.adapters.pod_resources.api import (

@@ -51,7 +51,7 @@ class PodResourcesServer(HasLifecycle):
 
     Args:
         socket: the path of the socket. The server creates the socket's directory if only its last part is missing.
-        look: returns the input of the answers. It is called in a thread of this server.
+        look: returns the input for the responses. It is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
         observe: called after each call with its method, its API version and whether it failed. Must not block.

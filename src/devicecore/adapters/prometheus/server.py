@@ -1,6 +1,6 @@
 """The HTTP server that answers scrapes.
 
-Law: the number of connections, and the duration of each, are limited.
+Law: the number of connections and the duration of each are limited.
 """
 
 import errno
@@ -181,7 +181,7 @@ class MetricsServer(HasLifecycle):
             return
         if self._thread is not None and self._thread.is_alive():
             with suppress(OSError):
-                # wakes the thread, which would otherwise sleep for the whole interval
+                # wakes the thread, which would otherwise sleep for the full interval
                 self._listener.socket.shutdown(socket.SHUT_RDWR)
             self._listener.shutdown()
             self._thread.join()

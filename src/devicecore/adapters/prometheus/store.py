@@ -1,6 +1,6 @@
 """A store whose saves are measured.
 
-Law: it does what the measured store does, and raises the same errors. Each save is counted once.
+Law: it behaves like the measured store and raises the same errors. Each save is counted once.
 """
 
 import time
@@ -29,7 +29,7 @@ class MeasuredStore:
     clock: Clock = field(default=time.monotonic, kw_only=True)
 
     def load(self) -> bytes | None:
-        """Return what the store has. Raises StoreError as it does."""
+        """Return the store's contents. Raises StoreError as it does."""
         return self.store.load()
 
     def save(self, blob: bytes) -> None:

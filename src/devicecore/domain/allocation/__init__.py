@@ -102,7 +102,7 @@ def allocate(
     Args:
         claims: the claims of one pod that are not allocated yet, in the pod's order.
         node: the node.
-        slices: the ResourceSlices of the cluster. `Slices` is faster if several nodes are asked about.
+        slices: the ResourceSlices of the cluster. `Slices` is faster if there are questions about several nodes.
         allocated: which devices are allocated already.
         classes: the DeviceClasses of the cluster.
         matches: evaluates CEL expressions, such as `devicecore.adapters.cel.CelSelectors()`.
@@ -177,7 +177,7 @@ def _given(situation: Situation, taken: tuple[Taken, ...], causes: tuple[Cause, 
 def _no_allocation(
     situation: Situation, search: Search, undecided: UndecidedError | None
 ) -> DeviceAllocation | NoAllocation:
-    """Return why there are no devices, and the faults because of which Kubernetes would find some.
+    """Return why there are no devices, and the faults that would make Kubernetes find some.
 
     If an expression cannot be evaluated, a fault may keep Kubernetes from trying that device, so that it finds correct
     ones.

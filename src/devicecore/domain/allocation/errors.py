@@ -21,7 +21,7 @@ class SelectorError(DeviceCoreError):
 
 
 class EvaluationsGivenUpError(SelectorError):
-    """All evaluations of one question together have taken too long, so this one has no result."""
+    """The evaluations for one question have taken too long in total, so this one has no result."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the expressions of one question took more than {seconds:g} s, and were given up")
@@ -52,12 +52,12 @@ class SearchGivenUpError(UndecidedError):
     @classmethod
     def after(cls, steps: int) -> "SearchGivenUpError":
         """Return the error for a search that took more than `steps` steps."""
-        return cls(f"the search was given up after {steps:,} steps, because there are too many combinations")
+        return cls(f"the search was abandoned after {steps:,} steps, because there are too many combinations")
 
     @classmethod
     def after_pairs(cls, pairs: int) -> "SearchGivenUpError":
         """Return the error for a search with more than `pairs` pairs of a request and a device."""
-        return cls(f"the search was given up after {pairs:,} pairs of a request and a device")
+        return cls(f"the search was abandoned after {pairs:,} pairs of a request and a device")
 
 
 class QuestionGivenUpError(SearchGivenUpError):

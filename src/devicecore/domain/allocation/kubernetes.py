@@ -54,8 +54,8 @@ class KubernetesSearch(Search):
         if is_late and KubernetesFault.CAPACITY_REJECT in self._faults:
             self._never_given_back.append(Taken(claim, request, candidate))
             self._remember_values(claim, request, candidate.device)
-        # The same for taints and constraints, which `allocateDevice` looks at after `checkAvailableCounters` has
-        # consumed the counters. Since 1.36.3, `rollbackDevice` gives them back.
+        # The same for taints and constraints, which `allocateDevice` checks after `checkAvailableCounters` has consumed
+        # the counters. Since 1.36.3, `rollbackDevice` gives them back.
         if reason is not None and candidate in self._charged:
             late = KubernetesFault.CAPACITY_REJECT if is_late else KubernetesFault.REJECT
             if late in self._faults:
@@ -109,14 +109,14 @@ class KubernetesSearch(Search):
 
     # --- admin access -------------------------------------------------------------------------------------------------
 
-    # `allocateDevice` asks for `adminAccess` only where it reads `deviceInUse`. What it writes (`allocatingDevices`,
+    # `allocateDevice` checks `adminAccess` only where it reads `deviceInUse`. What it writes (`allocatingDevices`,
     # `allocatingCapacity`, `consumedCounters`) it writes for each request, so admin access blocks others.
 
     def _blocks(self, request: DeviceRequest) -> bool:
         return not request.admin_access or KubernetesFault.ADMIN_BLOCKS in self._faults
 
     def _shares_block(self) -> bool:
-        # `deviceInUse` does not look at `AllocatedSharedDeviceIDs`, so a device with shares looks free once it is not
+        # `deviceInUse` does not check `AllocatedSharedDeviceIDs`, so a device with shares looks free once it is not
         # shareable anymore.
         return KubernetesFault.SHARES_IGNORED not in self._faults
 
@@ -134,7 +134,7 @@ class KubernetesSearch(Search):
             return reason
         if self._counters_are_paid(candidate):
             return None
-        # `checkAvailableCounters` compares every counter of the pool, not only those of the device: one that is below 0
+        # `checkAvailableCounters` compares every counter in the pool, not only the device's: one that is below 0
         # refuses every device that uses any counter.
         if KubernetesFault.OVER_COMMITTED in self._faults:
             for use, free in self._free(candidate.pool).items():
@@ -147,7 +147,7 @@ class KubernetesSearch(Search):
         return candidate.key in self._in_use_for_ever or super()._counters_are_paid(candidate)
 
     def _is_paid_for(self, key: DeviceKey) -> bool:
-        # `deviceCapacityInUse` of 1.36 looked only at `AggregatedCapacity`, which has no entry for shares without
+        # In 1.36, `deviceCapacityInUse` checked only `AggregatedCapacity`, which has no entry for shares without
         # capacity.
         if KubernetesFault.SHARE_IDS in self._faults:
             return any(one.consumed for one in self._held.get(key, ()))
@@ -226,7 +226,7 @@ class KubernetesAnswer:
         taken: the devices that it finds, in order, or None if it finds none.
         is_right: whether the rules allow these devices.
         is_known: whether its search ends in a bounded number of steps.
-        error: its error if a constraint forbids a device of a request for all.
+        error: its error if a constraint forbids a device of a request for all devices.
         is_undecided: whether it ends with another error.
     """
 
@@ -238,7 +238,7 @@ class KubernetesAnswer:
 
 
 def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
-    """Return what a scheduler of the release answers, or one that has `faults`.
+    """Return the answer of the release's scheduler, or of one that has `faults`.
 
     An answer is also wrong if a fault keeps it from an earlier alternative that is possible.
     """

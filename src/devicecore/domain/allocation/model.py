@@ -15,7 +15,7 @@ from attrs import field, frozen
 from devicecore.domain.quantity import Quantity
 
 MAX_RESULTS = 32
-"""The maximum number of devices of one claim."""
+"""The maximum number of devices in one claim."""
 
 
 class DeviceKey(NamedTuple):
@@ -33,7 +33,7 @@ class DeviceKey(NamedTuple):
 class Attribute:
     """The value of an attribute. `kind` is the API field that holds it, or empty if no known field does.
 
-    `values` has all elements of a list, or one element if the attribute is not a list.
+    `values` contains all elements of a list, or one element if the attribute is not a list.
     """
 
     kind: str

@@ -1,9 +1,9 @@
 """The pools of devices that a node can use.
 
 Laws: only the slices of the highest generation that a node sees count, or if some of those are missing, of the
-highest generation that exists. Counters belong to the whole pool, whichever node their slice names. A pool that is
-incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which a scheduler
-tries them.
+highest generation that exists. Counters belong to the whole pool, no matter which node their slice names. A pool that
+is incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order a scheduler tries
+them.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ class Pool:
         problem: why the pool provides no devices, or empty if it does.
         is_incomplete: whether slices are missing, or there are more than they declare.
         has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
-        is_obsolete: whether a newer generation has nothing for the node, so that nothing is missing.
+        is_obsolete: whether a newer generation contains nothing for the node, so that nothing is missing.
     """
 
     key: PoolKey
@@ -100,7 +100,7 @@ class Slices:
     def _pool(
         self, key: PoolKey, node: TargetNode, features: Features, faults: frozenset[KubernetesFault]
     ) -> Pool | None:
-        """Return what a node sees of a pool, or None if it sees nothing."""
+        """Return the part of a pool that a node sees, or None if it sees nothing."""
         slices, has_counters = self._pools[key], features.partitionable_devices
         known = [one for one in slices if has_counters or (one.place is not None and not one.counters)]
         everywhere = KubernetesFault.FOREIGN_COUNTERS in faults

@@ -125,7 +125,7 @@ def claim_of(manifest: object) -> UnallocatedClaim:
 def held_by(manifest: object) -> tuple[Held, ...]:
     """Return the devices that are allocated to a ResourceClaim.
 
-    Devices with admin access are left out, because nobody holds them.
+    Devices with admin access are left out, because no one holds them.
 
     Raises:
         DocumentError: a field has the wrong type.

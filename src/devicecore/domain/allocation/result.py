@@ -27,7 +27,7 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
-        causes: what keeps the release's scheduler from finding correct devices, or nothing if it finds them.
+        causes: what keeps the release's scheduler from finding correct devices, or empty if it finds them.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -155,7 +155,7 @@ class NoAllocation:
 
     Attributes:
         problem: one sentence.
-        verdicts: for each request and device of the node, the first reason against it.
+        verdicts: for each request and device of the node, the first reason for rejecting it.
         is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.
         stops_pod: whether the error keeps a scheduler from trying other nodes.

@@ -1,8 +1,8 @@
 """The search for devices that satisfy all requests of a pod.
 
-Laws: the search keeps only the list of what it has taken, so backtracking leaves nothing behind.
-Requests are satisfied in order, each with the first alternative and the first devices that let the rest be
-satisfied as well: the order in which a scheduler tries them. The search ends after a bounded number of steps.
+Laws: the search keeps only a list of what it has taken, so backtracking leaves nothing behind.
+Requests are satisfied in order, each with the first alternative and the first devices that allow the rest to be
+satisfied, too: the order in which a scheduler tries them. The search ends after a bounded number of steps.
 """
 
 from collections import Counter, defaultdict
@@ -209,7 +209,7 @@ class Search:
         return all(mine is not None and self._take(one.claim, one.request, mine) for one, mine in found)
 
     def wanted(self, request: DeviceRequest) -> int:
-        """Return how many devices a request asks for."""
+        """Return how many devices a request needs."""
         return len(self._all.get(request, ())) if request.wants_all else request.count
 
     # --- before the search ----------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Search:
     def _devices_to_try(self, place: _Place, request: DeviceRequest, wanted: int) -> Sequence[Candidate]:
         if request.wants_all:
             return self._all[request][place.taken : place.taken + 1]
-        # The first device is looked for everywhere, so that each expression is evaluated as in Kubernetes. For the
+        # The first device is searched for everywhere, so that each expression is evaluated as in Kubernetes. For the
         # others, it is enough that enough devices are left.
         end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken and self._skips else None
         return self._candidates[place.start : end]
@@ -432,7 +432,7 @@ class Search:
         return self.taken.pop()
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
-        """Whether the claim stays within its limit with an alternative, and a request for all devices has one."""
+        """Return whether the claim stays within its limit with an alternative that, if for all devices, has one."""
         wanted = self.wanted(request)
         before = sum(one.claim == place.claim for one in self.taken)
         return wanted > 0 and before + wanted + self._least(place.claim, place.request + 1) <= MAX_RESULTS
@@ -468,7 +468,7 @@ class Search:
         )
 
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """The claim that holds the whole device. With admin access, only the claim itself matters.
+        """Return the claim that holds the whole device. With admin access, only the claim itself matters.
 
         A device that is no longer shareable but still has shares is unavailable until they are released.
         """

@@ -1,6 +1,6 @@
 """The content of a checkpoint: which container holds which devices, and which devices are registered.
 
-Law: these are Go's values. Nil (None) and empty differ in every field, and lists keep their order.
+Law: the values are the same as in Go. Nil (None) and empty differ in every field, and lists keep their order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class PodDevicesEntry:
 
 @frozen
 class ExtraFields:
-    """Fields of the file besides `Data` and `Checksum`, such as the `BootID` of newer kubelets, as JSON by name.
+    """Fields of the file other than `Data` and `Checksum`, such as the `BootID` of newer kubelets, as JSON by name.
 
     The checksum does not cover them. They are written back where they were found: before `Data`, between `Data` and
     `Checksum`, or at the end.

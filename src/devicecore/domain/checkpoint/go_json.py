@@ -66,7 +66,7 @@ def parse(blob: bytes) -> Json:
     if problem := size_problem(blob):
         raise MalformedCheckpointError(problem)
     if blob.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise MalformedCheckpointError(problem="not JSON: it begins with a byte-order mark")
+        raise MalformedCheckpointError(problem="not JSON: it starts with a byte-order mark")
     text = _decoded(blob)
     try:
         value = _parsed(text)

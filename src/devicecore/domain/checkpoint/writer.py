@@ -25,12 +25,13 @@ from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 
-_FEW_PODS = 16  # every block has room for at least this many pods
+_FEW_PODS = 16  # every block can hold at least this many pods
 
-# In a block, a separator precedes every entry. Hashing starts in the state from which a space leads to the state
-# behind "[".
+# In a block, a separator precedes every entry. Hashing starts in the state from which hashing a space leads to the
+# state after "[".
 _START = before(b" ", fnv1a_32(BEFORE_ENTRIES + b"["))
-# A "]" follows the entries. Without entries, hashing starts in the state from which "]" leads to the state behind nil.
+# A "]" follows the entries. Without entries, hashing starts in the state from which hashing "]" leads to the state
+# after nil.
 _WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
 
 _OfPod = tuple[Allocation, ...]
@@ -58,7 +59,7 @@ class _PodText:
         return cls(allocations, b"".join(json), b"".join(dump))
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
-        """Return the text of the same pod in `ledger`. Return None if an allocation of the pod is no longer there."""
+        """Return the text of the same pod in `ledger`. Return None if one of the pod's allocations no longer exists."""
         allocations = ledger.get(self.allocations[0].key.pod, ())
         if allocations is self.allocations:
             return self
@@ -106,7 +107,7 @@ class _Block:
 
 @define(eq=False)
 class _Entries:
-    """All entries: what the ledger held, and its text in blocks."""
+    """All entries: the ledger's contents, and their text in blocks."""
 
     pods: list[_OfPod] = field(factory=list)
     blocks: list[_Block] = field(factory=list)
@@ -126,7 +127,7 @@ class _Entries:
         return _Entries(pods, blocks)
 
     def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: list[_OfPod]) -> tuple[list[_Block], int]:
-        """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are recreated."""
+        """Return the blocks of the first pods of `ledger`, and the number of pods. Changed blocks are recreated."""
         blocks: list[_Block] = []
         few = _room(len(self.blocks)) // 2
         start = place = 0
@@ -184,7 +185,7 @@ class _Resources:
     dump: HashedText = field(factory=partial(HashedText, ()))
 
     def updated(self, inventory: Inventory) -> "_Resources":
-        """The devices of `inventory`. Reports shared with the last inventory are not rendered again."""
+        """Return the devices of `inventory`. Reports shared with the last inventory are not rendered again."""
         if inventory is self.inventory:
             return self
         devices = {
@@ -229,7 +230,7 @@ class CheckpointWriter:
 
 
 def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
-    """Append to the last block while it has room, then to new ones."""
+    """Append to the last block while it has space, then to new ones."""
     if blocks and (room := _room(len(blocks)) - len(blocks[-1].pods)) > 0:
         blocks[-1] = blocks[-1].followed_by(texts[:room])
         texts = texts[room:]

@@ -1,4 +1,4 @@
-"""The claims that this node's pods have asked to prepare: which pods use them, and what the drivers answered.
+"""The claims that this node's pods have requested to have prepared: which pods use them, and what the drivers answered.
 
 Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
 `leave` and `remove` remove a pod from a claim: the pod that they are called for.
@@ -18,7 +18,7 @@ from devicecore.domain.model import PodUid
 Devices = tuple[PreparedDevice, ...]
 
 ALL_CALLS = "*"
-"""The value that stands for all calls in `skipNodeOperations`."""
+"""The value that means all calls in `skipNodeOperations`."""
 
 _CALLS = frozenset({PREPARE, UNPREPARE})
 
@@ -34,7 +34,10 @@ class ClaimPhase(Enum):
     PREPARED = "prepared"
     """Every driver has answered."""
     UNCERTAIN = "uncertain"
-    """Every driver has answered, but one may have released the claim since. All are asked again before the next use."""
+    """Every driver has answered, but one may have released the claim since.
+
+    All drivers are called again before the next use.
+    """
 
 
 def skipped_calls(allocation: Iterable[AllocatedDevice]) -> dict[DriverName, frozenset[str]]:
@@ -52,8 +55,8 @@ class ClaimInfo:
 
     `drivers` has the drivers of the claim's allocation, each with the devices it returned, or None before its answer.
     `answered` has the drivers that have answered in the current attempts to prepare the claim. `calls`
-    counts the calls to prepare it since the start, so that a release notices another one. `skips` has, for
-    a driver, the calls that none of its devices needs; `*` stands for all of them (KEP-5945, since Kubernetes 1.37).
+    counts the calls to prepare it since the start, so that a release notices a new one. `skips` contains, for a driver,
+    the calls that none of its devices needs; `*` means all of them (KEP-5945, since Kubernetes 1.37).
     """
 
     key: ClaimKey
@@ -76,7 +79,7 @@ class ClaimInfo:
         return self.phase is not ClaimPhase.ENTERED
 
     def must_ask(self, driver: DriverName) -> bool:
-        """Return whether `driver` has to be asked before a pod may use the claim."""
+        """Return whether `driver` has to be called before a pod may use the claim."""
         missing = self.phase is not ClaimPhase.PREPARED and driver in self.drivers and driver not in self.answered
         return missing and not self.skips_call(driver, PREPARE)
 
@@ -85,7 +88,7 @@ class ClaimInfo:
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def has_entry_of(self, other: "ClaimInfo | None") -> bool:
-        """Return whether both look the same in the file."""
+        """Return whether both would look the same in the file."""
         return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
 
     def is_left_to(self, pod: PodUid | None) -> bool:
@@ -194,7 +197,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
 class ClaimCache:
     """All claims of the node. Each method that changes something returns a new cache.
 
-    Caches with the same `entries` have the same file: they differ only in what is not saved, such as phases.
+    Caches with the same `entries` have the same file: they differ only in unsaved data, such as phases.
     """
 
     claims: ClaimTable = field(factory=ClaimTable)

@@ -1,6 +1,6 @@
 """The registered drivers: their instances, which one is called, and when a driver's slices are wiped.
 
-Laws: a call goes to the newest connected instance of a driver, or to the newest one if none is connected
+Laws: a call goes to the newest connected instance of a driver, or to the newest instance if none is connected
     (kubelet-dra.md 3). An event of an instance that is not registered changes nothing. A driver's ResourceSlices are
     deleted only after it has had no connection for 30 seconds in a row (11).
 """
@@ -113,7 +113,7 @@ class Wipe:
     tries: int = 0
 
     def after_failure(self, now: float) -> "Wipe":
-        """The next attempt.
+        """Return the next attempt.
 
         A kubelet gives up after nine. Here attempts continue, because no other program deletes the slices.
         """
@@ -176,7 +176,7 @@ class DriverRegistry:
         return any(instance.driver == driver for instance in self.reporting)
 
     def due(self, now: float) -> tuple[DriverName | None, ...]:
-        """Return the drivers whose wipes are due at `now`. None stands for all drivers."""
+        """Return the drivers whose wipes are due at `now`. None means all drivers."""
         return tuple(driver for driver, wipe in self.wipes.items() if wipe.due <= now)
 
     def is_connected(self, driver: DriverName) -> bool:

@@ -1,6 +1,6 @@
 """The errors of dynamic resource allocation, with the kubelet's texts.
 
-Law: `str(error)` is the text of the kubelet where it has one (kubelet-dra.md 2.3, 4, 5, 6). It contains the text of a
+Law: `str(error)` is the kubelet's message where it has one (kubelet-dra.md 2.3, 4, 5, 6). It contains the text of a
 driver or of the API server unchanged, because callers compare it. Pass it through `foreign_text` before showing it.
 """
 
@@ -191,7 +191,7 @@ class DriverCallError(DraError):
 
 @frozen(repr=False)
 class UnknownClaimError(DraError):
-    """A driver answered for a claim that it was not asked for."""
+    """A driver's response contains a claim that was not in the request."""
 
     method: str
     claim_uid: str
@@ -200,7 +200,7 @@ class UnknownClaimError(DraError):
 
 @frozen(repr=False)
 class ClaimFailedError(DraError):
-    """A driver reports that it failed for a claim. `error` is the driver's text."""
+    """A driver reports that a claim failed. `error` is the driver's text."""
 
     method: str
     claim: str
@@ -219,7 +219,7 @@ class SkippedClaimsError(DraError):
 
 @frozen(repr=False)
 class DriverAnswerTooLargeError(DraError):
-    """A driver's answer for a claim would take up too much of the file of claims. `size` and `limit` are in bytes.
+    """A driver's answer for a claim would take up too much of the claims file. `size` and `limit` are in bytes.
 
     With `is_sum`, `size` is the total of the driver's answers.
     """
@@ -242,7 +242,7 @@ class DriverAnswerTooLargeError(DraError):
 
 @frozen(repr=False)
 class SaveClaimsError(DraError):
-    """The claims cannot be saved. `what` is `cache` before drivers are asked, `state` after they have answered."""
+    """The claims cannot be saved. `what` is `cache` before drivers are called, and `state` after they have answered."""
 
     what: str
     cause: str
@@ -270,7 +270,7 @@ class SlicePublishError(DraError):
 class InvalidPoolError(DraError, ValueError):
     """Devices that an API server would not accept in a ResourceSlice.
 
-    `subject` names what is wrong, such as a device.
+    `subject` names the object that is wrong, such as a device.
     """
 
     subject: str

@@ -159,7 +159,7 @@ def _size(devices: Iterable[DeviceHealth]) -> int:
 
 
 def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> tuple[dict[str, DeviceHealth], int]:
-    """Return the first devices that fit into `room`, and their size."""
+    """Return as many of the first devices as fit into `room`, and their total size."""
     fitting: dict[str, DeviceHealth] = {}
     size = 0
     for key, item in devices.items():

@@ -63,7 +63,7 @@ def decode(blob: bytes) -> HealthCache:
 
 
 def _time_text(nanoseconds: int) -> str:
-    """A time in RFC 3339, in UTC. A time outside the years 1 to 9999 becomes the nearest one within them."""
+    """Return a time in RFC 3339, in UTC. A time outside the years 1 to 9999 becomes the nearest one within them."""
     seconds, rest = divmod(nanoseconds, SECOND)
     if (bounded := min(max(seconds, _FIRST), _LAST)) != seconds:
         seconds, rest = bounded, 0

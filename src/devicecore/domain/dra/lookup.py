@@ -66,7 +66,7 @@ def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str,
 
 
 def extended_requests(pod: Pod, container: Container) -> tuple[str, ...]:
-    """Return the requests of the extended claim that serve what a container asks for."""
+    """Return the requests of the extended claim that serve what a container requests."""
     mappings = pod.extended_claim.mappings if pod.extended_claim else ()
     return tuple(
         mapping.request

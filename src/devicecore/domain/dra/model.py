@@ -18,7 +18,7 @@ ClaimUid = NewType("ClaimUid", str)
 
 
 class ClaimKey(NamedTuple):
-    """Which claim, as pods name it. A tuple, because thousands of them are looked up at every save."""
+    """Which claim, as pods name it. A plain tuple, because thousands of them are looked up at every save."""
 
     namespace: str
     name: str
@@ -51,7 +51,7 @@ class PreparedDevice:
     cdi_ids: tuple[str, ...] | None = field(default=None, validator=is_several)
 
     def serves(self, request: str) -> bool:
-        """Return whether the device serves `request`. An empty request stands for the whole claim."""
+        """Return whether the device serves `request`. An empty request means the whole claim."""
         return not request or not self.requests or request in self.requests
 
 

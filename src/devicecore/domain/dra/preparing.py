@@ -1,11 +1,11 @@
 """Preparing the claims of a pod: which drivers to call, and what to save before and after (kubelet-dra.md 4).
 
 Laws: a pod is added to a claim, and the claim is saved, before any driver is called for it. A driver that has answered
-for a claim is not asked again for another pod. An answer replaces the driver's earlier answer, so no device is listed
+for a claim is not called again for another pod. An answer replaces the driver's earlier answer, so no device is listed
 twice.
 
 The manager does this in order: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
-`advance` returns a question, it passes the question through `begin_to_ask`, asks the driver, and saves the result of
+`advance` returns a question, it passes the question through `begin_to_ask`, calls the driver, and saves the result of
 `store_answer`. After an error, it calls `give_up`.
 """
 
@@ -97,7 +97,7 @@ def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Ch
 def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
     """Return the next question before these claims may be used, or None.
 
-    Drivers are asked in the order of their names.
+    Drivers are called in the order of their names.
     """
     claims = cache.present(keys)
     missing = {driver for claim in claims for driver in claim.drivers if claim.must_ask(driver)}
@@ -142,6 +142,6 @@ def advance(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
 
 
 def give_up(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
-    """End an attempt that failed. The next one asks all drivers again, as a kubelet does."""
+    """End an attempt that failed. The next preparation calls all drivers again, as a kubelet does."""
     unfinished = (claim for claim in cache.present(keys) if claim.answered)
     return Changed(cache.put(*(evolve(claim, answered=frozenset()) for claim in unfinished)))

@@ -1,11 +1,11 @@
 """Releasing the claims of a pod (kubelet-dra.md 6).
 
-Laws: only a pod that uses a claim can leave it. Drivers are asked to release a claim only when no other pod uses it,
+Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses it,
 and the claim is forgotten only after all of them have, if still no other pod uses it.
 
 The manager does this in order: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
-`mark_uncertain`, asks the driver, and calls `restore_phases` for the claims that the driver did not release. At the end
-it calls `remove` and saves.
+`mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not release. At
+the end it calls `remove` and saves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -57,7 +57,7 @@ def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Le
 def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
     """Remove `pods` from the claims that they share with other pods or with each other.
 
-    The last of them by UID stays in a claim that only these pods use, because its release has to ask drivers.
+    The last of them by UID stays in a claim that only these pods use, because releasing it requires calling drivers.
     """
     changed = []
     for claim in cache.claims.values():
@@ -70,7 +70,7 @@ def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
 def next_to_release(
     cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey], released: Released
 ) -> AskDriver | None:
-    """Return the next question, or None if no question is left. Drivers are asked in the order of their names."""
+    """Return the next question, or None if no question is left. Drivers are called in the order of their names."""
     claims = [claim for claim in cache.present(keys) if claim.is_left_to(pod)]
     missing = {driver for claim in claims for driver in _left(claim, released)}
     if not missing:
@@ -81,7 +81,7 @@ def next_to_release(
 
 @frozen
 class Uncertain:
-    """The cache before and after claims became uncertain, and the question, or None if nothing is left to ask."""
+    """The cache before and after claims became uncertain, and the question, or None if there is nothing left to ask."""
 
     before: ClaimCache
     cache: ClaimCache
@@ -89,7 +89,7 @@ class Uncertain:
 
 
 def mark_uncertain(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Uncertain:
-    """Mark claims as uncertain before a driver is asked to release them: no other pod may rely on them.
+    """Mark claims as uncertain before a driver is called to release them: no other pod may rely on them.
 
     The returned question omits claims that another pod has started to use in the meantime.
     """
@@ -108,7 +108,7 @@ def restore_phases(cache: ClaimCache, before: ClaimCache, keys: Collection[Claim
 def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Released) -> Changed:
     """Forget the claims that all drivers have released.
 
-    If another pod uses one by now, only this pod is removed from it.
+    If another pod is using one by now, only this pod is removed from it.
     """
     claims = cache.present(keys)
     gone = [claim.key for claim in claims if claim.is_left_to(pod) and not _left(claim, released)]
@@ -117,7 +117,7 @@ def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], re
 
 
 def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys: Collection[ClaimKey]) -> Released:
-    """The releases of an attempt once `driver` has released these claims."""
+    """Return the releases of an attempt once `driver` has released these claims."""
     changed = {
         claim.key: Releases(claim.calls, frozenset(claim.drivers) - _left(claim, released) | {driver})
         for claim in cache.present(keys)

@@ -22,13 +22,13 @@ from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
 MAX_DEVICES = 128
-"""The maximum number of devices of one slice."""
+"""The maximum number of devices in one slice."""
 
 MAX_DEVICES_WITH_FIELDS = 64
 """The same if a device has taints, consumes counters, or has lists or additional fields."""
 
 MAX_COUNTER_SETS = 8
-"""The maximum number of counter sets of one slice, which then has no devices."""
+"""The maximum number of counter sets in one slice, which then contains no devices."""
 
 MAX_GENERATION = 2**63 - 1
 
@@ -111,7 +111,7 @@ class PublishedDevice:
         return bool(self.fields) or any(isinstance(value, tuple) for value in self.attributes.values())
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise InvalidPoolError, which says what is wrong with the device."""
+        """Raise InvalidPoolError, which describes the problem with the device."""
         subject = f"device {foreign_text(self.name)}"
         raise InvalidPoolError(subject, problem)
 
@@ -203,7 +203,7 @@ def _parts(rows: list[dict[str, object]], limit: int) -> list[list[dict[str, obj
 class StoredSlice:
     """A ResourceSlice as stored by the API server.
 
-    `metadata` is kept whole; `devices` are its devices or its counters.
+    `metadata` is kept in full; `devices` are its devices or its counters.
     """
 
     name: str
@@ -288,7 +288,7 @@ class _WantedSlices:
         return kept in (sent, returned.get(sent))
 
     def has(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Whether a slice is up to date: it has this generation, these devices, and the Node as its owner."""
+        """Return whether a slice is up to date: it has this generation, these devices, and the Node as its owner."""
         owners = one.metadata.get("ownerReferences")
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 

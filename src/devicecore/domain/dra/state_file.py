@@ -90,7 +90,7 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
     """Return the file that a kubelet would write for these entries.
 
-    None stands for what it writes before its first claim.
+    None means what it writes before its first claim.
 
     Raises UnencodableCheckpointError if a string is not Unicode text.
     """
@@ -137,7 +137,7 @@ class _Block:
 
 
 class StateWriter:
-    """Encodes one cache after another. It looks only at blocks of claims that are new since the last file."""
+    """Encodes one cache after another. It processes only blocks of claims that are new since the last file."""
 
     def __init__(self) -> None:
         self._blocks: tuple[_Block, ...] = ()
@@ -169,7 +169,7 @@ class StateWriter:
         return _Block(claims, texts, b",".join(joined), b",".join(escaped))
 
     def _render(self, claim: ClaimInfo) -> tuple[bytes, bytes]:
-        # A copy, because what the JSON library returns may keep a buffer of several times its size.
+        # A copy, because the JSON library's result may keep alive a buffer several times its size.
         text = bytes(memoryview(json_text(ClaimEntry.of(claim).json)))
         return text, _escaped(text)
 
@@ -216,7 +216,7 @@ class StateReport:
 
 
 def judge(blob: bytes | None) -> StateReport:
-    """Examine a file without using it. `None` means that there is no file. Never raises."""
+    """Examine a file without using it. `None` means that the file does not exist. Never raises."""
     if blob is None:
         return StateReport(FileVerdict.ABSENT, problem="there is no file of claims")
     try:
@@ -231,8 +231,8 @@ def judge(blob: bytes | None) -> StateReport:
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     """Return the entries of a file without checking its checksum, for read-only tools.
 
-    A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30 it has the CDI names of each driver
-    and no devices, so the names of one driver are shown as those of one device without a name. Raises
+    A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30, it contains each driver's CDI
+    names and no devices, so one driver's names are shown as those of one unnamed device. Raises
     MalformedCheckpointError if it is not a claims file.
     """
     document = parse(blob)

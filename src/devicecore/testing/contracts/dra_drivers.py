@@ -1,6 +1,6 @@
 """The contract of `DriverTransport`.
 
-Law: the driver gets exactly the caller's request, and the caller gets exactly the driver's answer, or an error that
+Law: the driver gets exactly the caller's request, and the caller gets exactly the driver's response, or an error that
 says whether the driver itself failed.
 """
 
@@ -111,7 +111,7 @@ class DriverEvents:
             self._changed.notify_all()
 
     def of(self, kind: type[DriverEvent]) -> list[InstanceId]:
-        """The instances named in events of this kind."""
+        """Return the instances named in events of this kind."""
         with self._changed:
             return [event.instance for event in self._events if isinstance(event, kind)]
 
@@ -199,7 +199,7 @@ def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> Non
 
 @DRIVER_TRANSPORT.check
 def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
-    """The driver is asked for the claims in order; every field of its answer comes back."""
+    """The driver is called for the claims in order; every field of its response is returned."""
     with _connected(make) as (transport, driver, instance):
         driver.prepared = {
             CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED),
@@ -214,7 +214,7 @@ def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
-    """Over `v1beta1`, a device has no share id; its other fields come back."""
+    """Over `v1beta1`, a device has no share id; its other fields are returned."""
     with _connected(make, SERVICES[1:]) as (transport, driver, instance):
         driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
         devices = transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices

@@ -26,7 +26,7 @@ class SlicesHarness(Protocol):
         """Create slices on this node, as the driver does."""
 
     def names(self) -> set[str]:
-        """The names of all slices that exist."""
+        """Return the names of all slices that exist."""
 
 
 MakeSlices = Callable[[], AbstractContextManager[SlicesHarness]]

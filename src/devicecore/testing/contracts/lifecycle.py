@@ -39,14 +39,14 @@ class LifecycleHarness(Protocol):
 
     @property
     def directory(self) -> Path | None:
-        """The directory for their files, all of which belong to a run, or None if they create none."""
+        """The directory for their files, which all belong to a run, or None if they create none."""
 
     def new(self) -> Runs:
         """Create an object that is not started."""
 
     @property
     def modules(self) -> Sequence[ModuleType]:
-        """The modules in which their starts and stops are interrupted."""
+        """The modules in which starts and stops are interrupted."""
 
     def use(self, subject: Runs) -> bool:
         """Use it in a way that works only between its start and its stop. Return False if there is no such way."""
@@ -226,7 +226,7 @@ def an_interrupted_start_leaves_nothing(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
-    """After a stop is interrupted at any place, another stop releases everything, and a new start works."""
+    """After a stop is interrupted anywhere, another stop releases everything, and a new start works."""
     _interrupt(make, _stop)
 
 
@@ -272,7 +272,7 @@ def _descriptors() -> Iterator[str]:
 def _children() -> Iterator[int]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # there are none, so there is no need to look at every process on the machine
+    except ChildProcessError:  # there are none, so there is no need to check every process on the machine
         return
     threads = list(Path("/proc/self/task").glob("*/children"))
     for of_thread in threads:
@@ -288,7 +288,7 @@ def _warm_up(harness: LifecycleHarness) -> _Taken:
     """Run one object, because a library may keep resources from its first use. Return the resources in use after it."""
     with harness.new() as subject:
         harness.use(subject)
-    del subject  # otherwise resources that it still holds after its stop would count as resources from before
+    del subject  # otherwise, resources that it still holds after its stop would count as resources from before
     gc.collect()
     return _Taken.now(harness)
 

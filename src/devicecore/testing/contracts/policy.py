@@ -1,9 +1,9 @@
 """The contract of an allocation policy.
 
-Law: a check asks the policies that `make` creates the questions of `CASES`, about a few small nodes.
+Law: a check puts the questions in `CASES`, about a few small nodes, to the policies that `make` creates.
 
-`devicecore.testing.strategies.choices` has other questions. `devicecore.domain.policies.answer` asks one and checks the
-answer, as a manager does.
+`devicecore.testing.strategies.choices` has other questions. `devicecore.domain.policies.answer` puts a question to a
+policy and checks the answer, as a manager does.
 """
 
 from collections.abc import Callable, Iterator, Sequence

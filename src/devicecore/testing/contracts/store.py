@@ -12,7 +12,7 @@ from devicecore.ports.store import CheckpointStore
 from devicecore.testing.contracts.expect import Suite, expect, expect_error
 
 MakeStore = Callable[[], CheckpointStore]
-"""Creates a store in which nothing was saved yet."""
+"""Creates a store in which nothing has been saved yet."""
 
 CHECKPOINT_STORE: Suite[MakeStore] = Suite()
 """The checks for every store."""
@@ -98,23 +98,23 @@ def saves_again_after_setting_aside(make: MakeStore) -> None:
 
 
 def _short(blob: bytes | None) -> str:
-    return "None" if blob is None else f"{len(blob)} bytes that begin with {blob[:20]!r}"
+    return "None" if blob is None else f"{len(blob)} bytes that start with {blob[:20]!r}"
 
 
 class StorePlace(Protocol):
     """A harness: the place outside the process where a store keeps its blob."""
 
     def open(self) -> CheckpointStore:
-        """Return a store of this place, as another process would open it."""
+        """Return a store for this location, as another process would open it."""
 
     def kept(self, where: str) -> bytes:
         """Return the blob at a place that `set_aside` has returned."""
 
     def unreadable(self) -> CheckpointStore:
-        """Return a store of another place, where a blob exists and cannot be read."""
+        """Return a store for a different location, where a blob exists but cannot be read."""
 
     def unwritable(self, blob: bytes) -> CheckpointStore:
-        """Return a store of another place, where `blob` can be neither replaced nor moved."""
+        """Return a store for a different location, where `blob` can be neither replaced nor moved."""
 
 
 MakePlace = Callable[[], StorePlace]
@@ -149,7 +149,7 @@ def keeps_the_blob_it_sets_aside(make: MakePlace) -> None:
 
 @DURABLE_CHECKPOINT_STORE.check
 def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
-    """A reader during a save sees the old blob or the new one, so after a crash one of the two is there."""
+    """A reader during a save sees the old blob or the new one, so after a crash, one of the two is there."""
     place = make()
     blobs = (b"a" * 70_000, b"b" * 200_000)
     writer = place.open()

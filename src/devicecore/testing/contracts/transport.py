@@ -127,7 +127,7 @@ def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def keeps_two_instances_of_one_resource_apart(make: MakeTransport) -> None:
-    """Events and calls of one instance never reach another instance of the same resource."""
+    """One instance's events and calls never reach another instance of the same resource."""
     with started(make) as running:
         plugins = [Probe(), Probe(listed=DEVICES[:1])]
         (first, connection), (second, _) = (running.connect(plugin) for plugin in plugins)
@@ -188,7 +188,7 @@ def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
-    """A plugin is asked for exactly the devices of the call, in order."""
+    """A plugin is called with exactly the requested devices, in order."""
     with connected(make) as (running, plugin, id_):
         for devices in (IDS, tuple(reversed(IDS)), IDS[:1]):
             running.transport.allocate(id_, devices)

@@ -10,7 +10,7 @@ _FAR = ((socket.AF_INET, "203.0.113.1"), (socket.AF_INET6, "2001:db8::1"))  # ad
 
 
 def addresses_of(chosen: str | None) -> tuple[str, ...]:
-    """Return the addresses of a node: the one that its user has chosen, or this machine's, if it has one."""
+    """Return the addresses of a node: the one chosen by its user or, if there is one, this machine's."""
     address = chosen or own_address()
     return () if address is None else (address,)
 

@@ -1,6 +1,6 @@
 """Creates the adapters of a node whose pods come from an API server, and starts them.
 
-Law: this module is loaded only if the API server is used for more than the counts of devices.
+Law: this module is loaded only if the API server is used for more than device counts.
 """
 
 import threading
@@ -69,7 +69,7 @@ def begin(
     """Start the writer, and register the node if configured.
 
     Raises:
-        NodeRefusedError: devicecore did not create the Node with this name, or somebody else holds its Lease.
+        NodeRefusedError: devicecore did not create the Node with this name, or someone else holds its Lease.
         SetUpError: the kubeconfig cannot be used.
     """
     writer, new = ApiWriter(KubeApiRequests(chosen.access)), chosen.registered
@@ -128,7 +128,7 @@ def _beside(
     wake: Callable[[], None],
     last_to_first: ExitStack,
 ) -> InCluster:
-    """Start the cluster parts of a node whose Node somebody else has created."""
+    """Start the cluster parts of a node whose Node someone else created."""
     topology = TopologyPublisher(options.name, options.topology, writer) if chosen.topology_objects else None
     pods, watches = None, tuple[KubeApiWatch, ...]()
     if chosen.runs_pods:

@@ -1,6 +1,6 @@
 """A gate between a node and its API server, for a partition, a node that is down, or a Node that may not be ours.
 
-Law: while the gate is closed, no request of the node is started and no event reaches it. When the gate opens, the
+Law: while the gate is closed, none of the node's requests are started and no events reach it. When the gate opens, the
 node's latest pending requests and the latest state of the server pass.
 """
 
@@ -64,12 +64,15 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self.close()
 
     def close(self) -> None:
-        """Let nothing pass from now on. A request in progress is completed."""
+        """Close the gate: nothing passes from now on. A request in progress is completed."""
         with self._passing, self._lock:
             self._is_closed = True
 
     def open(self) -> None:
-        """Let everything pass, starting with pending requests and events. Does nothing if the gate is open."""
+        """Open the gate: everything passes, starting with pending requests and events.
+
+        Does nothing if the gate is open.
+        """
         with self._passing:
             if not self._is_closed:
                 return
@@ -125,7 +128,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         """List the node's pods while they are being watched. Raises what `listing` raises.
 
         Concurrent watch events are passed on after the list. Otherwise a pod that was bound after the list was
-        created would disappear, and a deleted one would come back.
+        created would disappear, and a deleted one would reappear.
         """
         with self._passing:
             self._is_listing = True

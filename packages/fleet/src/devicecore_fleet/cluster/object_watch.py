@@ -1,6 +1,6 @@
 """Watches the pods that a scheduler has bound to nodes, and Nodes: a list, then a watch from its version.
 
-Laws: A list counts only if it is complete. While the server is away or refuses, nothing is reported about any object,
+Laws: A list counts only if it is complete. While the server is down or refuses, nothing is reported about any object,
     so the known state remains. After `410 Gone`, an unreadable event, or the third refusal in a row, the objects are
     listed again, never from a cache that may be older than the known state. An invalid object is skipped.
 """
@@ -25,7 +25,7 @@ from devicecore.system.background import SupervisedThread
 
 _SHORT = 1.0  # seconds; if a server ends watches sooner, wait a while before the next one
 _LAST_SECONDS = 1.0  # seconds for the thread to end after its request was ended
-_BACKOFF = Backoff(0.5, 5.0)  # seconds; the watch must resume soon after a server is back
+_BACKOFF = Backoff(0.5, 5.0)  # seconds; the watch must resume soon after a server returns
 _REFUSALS = 3  # refusals in a row, after which the version itself may be the problem
 _OF_CLIENT = (
     HTTPStatus.UNAUTHORIZED,
@@ -253,7 +253,7 @@ def _versioned(sent: Json) -> Json:
     metadata = sent.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
         message = "expected an object with a version, got something else"
-        raise ValueError(message)  # noqa: TRY004 - as for an answer that is not JSON
+        raise ValueError(message)  # noqa: TRY004 - as for a response that is not JSON
     metadata.pop("managedFields", None)
     return sent
 

@@ -1,9 +1,9 @@
 """The pods of one cluster node: from the API server to the engine, and their status back to the server.
 
-Laws: A pod in a final phase is never admitted, and holds nothing. Nothing is released because the server is away: a pod
-is gone only if the server says so. A pod is shown as finished, and removed, only when its devices and claims have been
-released. The server's state is compared after every change on either side, so it eventually becomes correct. Two pods
-with the same name are different pods, because a pod is identified by its UID.
+Laws: A pod in a final phase is never admitted, and holds nothing. Nothing is released just because the server is down:
+a pod is gone only if the server says so. A pod is shown as finished, and removed, only when its devices and claims have
+been released. The server's state is compared after every change on either side, so it eventually becomes correct. Two
+pods with the same name are different pods, because a pod is identified by its UID.
 
 `records` describes how a pod without running containers starts and ends.
 """
@@ -92,10 +92,10 @@ class ClusterPods(PodFeed, PodReporter):
         self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be recreated
         self._is_listed = self._is_polled = self._is_ready = False
 
-    # --- what the watch calls -----------------------------------------------------------------------------------------
+    # --- called by the watch -----------------------------------------------------------------------------------------
 
     def listed(self, pods: Sequence[Json]) -> None:
-        """Take all pods of this node. Those that are not among them are gone."""
+        """Take all pods of this node. Pods that are not among them are gone."""
         with self._lock:
             uids = {uid_of(pod) for pod in pods}
             for uid, record in self._records.items():
@@ -155,7 +155,7 @@ class ClusterPods(PodFeed, PodReporter):
                 self._ran.add(uid)
                 self._room.take(uid, record.object)
             elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
-                record.awaits_node = True  # somebody may have changed the Node since then
+                record.awaits_node = True  # someone may have changed the Node since then
                 self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid))
         else:
             self._learn(uid, record, pod)
@@ -171,7 +171,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._room.recount(uid, record.object)
         return is_decisive
 
-    # --- what the engine calls ----------------------------------------------------------------------------------------
+    # --- called by the engine ----------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
@@ -187,7 +187,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits. It does not, because a controller creates another one elsewhere."""
+        """Whether a refused pod waits. It does not wait, because a controller creates a replacement elsewhere."""
         return False
 
     @property
@@ -278,7 +278,7 @@ class ClusterPods(PodFeed, PodReporter):
         return Changes(tuple(added), tuple(removed), tuple(problems))
 
     def _take_step(self, uid: PodUid, record: PodRecord, now: float) -> Step:
-        """Do what a pod needs now. Return what the engine must do."""
+        """Do whatever a pod needs now. Return what the engine must do."""
         planned = record.end_at
         step = record.next_step(now, self._wall())
         self._await_end(uid, record, planned)
@@ -287,7 +287,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._ran.discard(uid)
             self._room.free(uid)
         elif step is Step.RELEASE:
-            self._room.free(uid)  # before its devices are freed, because the next pod to get them must find room
+            self._room.free(uid)  # before its devices are freed, because the next pod to get them must find capacity
             self._say(record, *record.leave(self._wall()))
             self._put(uid)
         else:
@@ -345,7 +345,7 @@ class ClusterPods(PodFeed, PodReporter):
             key = "event", self._node_name, uid_of(record.object)
             self._writer.put(key, partial(self._send_events, record))
 
-    # --- what the writer calls ----------------------------------------------------------------------------------------
+    # --- called by the writer ----------------------------------------------------------------------------------------
 
     def _read_node(self, uid: PodUid, requests: KubeApiRequests) -> None:
         """Read the Node, so that no pod is refused because of an outdated Node."""
@@ -361,7 +361,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._writer.put(("pod", self._node_name, uid), partial(self._write, uid))
 
     def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
-        """Send what the server does not show yet. Return after how many seconds to compare again."""
+        """Send anything the server does not show yet. Return after how many seconds to compare again."""
         with self._lock:
             record = self._records.get(uid)
             if record is None or record.is_gone:
@@ -397,13 +397,13 @@ class ClusterPods(PodFeed, PodReporter):
         return None
 
     def _is_proven(self, record: PodRecord, requests: KubeApiRequests) -> bool:
-        """Return whether a pod was bound to the registered Node, not to somebody else's Node with the same name.
+        """Return whether a pod was bound to the registered Node, not to someone else's Node with the same name.
 
         It was if the Node still existed after the pod was seen. One read is enough for all pods that were seen before
         it.
         """
         if (registered := self._registered()) is None:
-            return True  # somebody else has created the Node
+            return True  # someone else has created the Node
         with self._lock:
             if record.batch <= self._last_proven:
                 return True
@@ -470,7 +470,7 @@ class NodePods(ObjectHandler):
         self._nodes = nodes
 
     def wants(self, found: Json) -> bool:
-        """Whether a pod is bound to one of the nodes."""
+        """Return whether a pod is bound to one of the nodes."""
         return node_of(found) in self._nodes
 
     def listed(self, objects: Sequence[Json]) -> None:

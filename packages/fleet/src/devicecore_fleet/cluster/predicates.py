@@ -48,7 +48,7 @@ class NodeRoom:
     def __init__(self) -> None:
         self._pods: dict[PodUid, Mapping[str, int]] = {}
         self._used: Counter[str] = Counter()
-        self._ports: dict[PodUid, frozenset[_Port]] = {}  # ports of the pods that have some
+        self._ports: dict[PodUid, frozenset[_Port]] = {}  # ports of the pods that use any
 
     def take(self, uid: PodUid, pod: Json) -> None:
         """Count a pod, but only once."""

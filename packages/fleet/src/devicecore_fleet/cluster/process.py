@@ -1,4 +1,4 @@
-"""The identity of this process, by which others can find out whether it is still alive.
+"""The identity of this process, which lets others find out whether it is still alive.
 
 Law: a process counts as ended only if this machine is certain: it ran here and its process id is free or reused, or it
 held the files that this process has locked.

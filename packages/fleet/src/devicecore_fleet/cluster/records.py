@@ -1,8 +1,8 @@
 """One pod of a cluster on its node: how it starts and ends, although no container runs.
 
-Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted or, if an
-annotation says so, after some time, as in a Job, or as `lives` says. The pod is shown as finished only when its
-devices and claims have been released, because the scheduler then gives them to another pod.
+Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted or, if an annotation
+says so, after a while, as in a Job, or as `lives` determines. The pod is shown as finished only when its devices and
+claims have been released, because the scheduler then gives them to another pod.
 """
 
 import json
@@ -38,7 +38,7 @@ from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts, sidecars
 
 RUN_FOR = "devicecore.io/run-for"
-"""The annotation with the time after which a pod's containers exit by themselves, such as `90s` or `1h30m`."""
+"""The annotation with the time after which a pod's containers exit on their own, such as `90s` or `1h30m`."""
 
 STOP_AFTER = "devicecore.io/stop-after"
 """The annotation with the time that a deleted pod's containers keep running, at most its grace period.
@@ -49,7 +49,7 @@ The default is 0.
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod, which only shows a kubelet's static pod. A kubelet never runs it."""
 
-_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: by itself, after SIGTERM, after SIGKILL
+_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: on its own, after SIGTERM, after SIGKILL
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "restartPolicyRules", "ports")
@@ -115,7 +115,7 @@ class PodRecord:
     is_patching: bool = False
     batch: int = 0  # a number shared by the pods that were seen between two reads of the Node
     says: str = ""
-    """The behavior of its containers in the fleet's file, if there is no annotation `CONTAINERS`."""
+    """Its containers' behavior in the fleet's file, if there is no `CONTAINERS` annotation."""
     change_at: float = math.inf
     """When the state of one of its containers changes (monotonic seconds)."""
     _read_from: tuple[str, ...] = ()  # the strings from which the behaviors were parsed
@@ -139,7 +139,7 @@ class PodRecord:
 
     @property
     def is_deleting(self) -> bool:
-        """Whether somebody has asked the server to delete it."""
+        """Whether someone has asked the server to delete it."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     @property
@@ -250,7 +250,7 @@ class PodRecord:
     def _behavior(self, name: str) -> Behavior:
         if (found := self._behaviors.get(name) or self._behaviors.get("")) is not None:
             return found
-        # A kubelet restarts the containers of a pod with the policy Always, so such a pod never ends by itself.
+        # A kubelet restarts the containers of a pod with the policy Always, so such a pod never ends on its own.
         lasts = None if self._restarts(name, _COMPLETED) else seconds_of(self._annotations.get(RUN_FOR))
         return Behavior() if lasts is None else Behavior(_COMPLETED, lasts)
 
@@ -271,7 +271,7 @@ class PodRecord:
     def look(self, now: float, wall: datetime) -> list[Said]:
         """Update the containers that have a behavior, and schedule the next update. Return a kubelet's events."""
         said, before = self.read_behaviors(), self._lives
-        if not self._behaviors and not before:  # as for nearly all pods
+        if not self._behaviors and not before:  # as is the case for nearly all pods
             self.change_at = math.inf
             return said
         self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)
@@ -322,10 +322,10 @@ class PodRecord:
         self.ended = wall
         if self.started is None:
             return [PAST_DEADLINE] if self.is_late else []
-        # Sidecars are stopped even if the others have exited by themselves.
+        # Sidecars are stopped even if the others have exited on their own.
         killed = runs if self.is_deleting or self.is_late else []
         said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
-        if not killed:  # the containers have exited by themselves, or because of their probes
+        if not killed:  # the containers have exited on their own, or because of their probes
             ended = {name: self._behavior(name).probe for name in runs}
             # A kubelet stops the pod, because none of its containers continues, and gives no other reason.
             stopped = [(unhealthy(probe, name), killing(name)) for name, probe in ended.items() if probe]
@@ -405,7 +405,7 @@ class PodRecord:
         return PodFacts(
             phase=phase,
             start_time=self.start_time or self.ended or now,
-            # A pod is shown as finished only when nothing is left of it, because its devices can then be given to
+            # A pod is shown as finished only when nothing of it is left, because its devices can then be given to
             # another pod.
             has_sandbox=not self.is_released if is_over else prepared,
             started=self.started,
@@ -513,7 +513,7 @@ def seconds_of(text: object) -> float | None:
 def reduced(pod: Json) -> Json:
     """Return a pod without unused fields, because ten thousand complete pods would take much memory.
 
-    A controller's pods share the objects that they have in common, so nobody may change these.
+    A controller's pods share the objects that they have in common, so these must not be changed.
     """
     metadata = {key: value for key, value in pod["metadata"].items() if key not in ("generateName", "ownerReferences")}
     spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}

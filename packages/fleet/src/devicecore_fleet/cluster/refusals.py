@@ -12,7 +12,7 @@ from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.writer import Writer
 
 TOGETHER = 1.0
-"""Seconds without another refusal, after which the line is logged."""
+"""Seconds without a further refusal after which the line is logged."""
 
 _NAMED = 3  # nodes named in a line
 _NODE = "NODE"  # replaces each name in the reason

@@ -1,8 +1,8 @@
 """The Node object of a node, and its Lease: creates, corrects and renews them.
 
 Laws: A Node that devicecore did not create is refused and left unchanged, unless its user wants to adopt it; so is a
-    Node whose Lease somebody else holds. If the holder is a devicecore process that may have ended, this waits for the
-    Lease. As in a kubelet, a deleted Node is not recreated, because somebody wanted it gone. Until it exists again, it
+    Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, this waits for the
+    Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until it exists again, it
     is read once a minute and has no Lease. A replaced Node is judged like at the start. What others write into the
     Node's status, such as the node lifecycle controller after an outage, is corrected when the watch shows it, at most
     once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
@@ -74,7 +74,7 @@ class RegisteredNodes(ObjectHandler):
         self._seen_by = seen_by
 
     def wants(self, found: Json) -> bool:
-        """Whether this is one of the nodes."""
+        """Return whether this is one of the nodes."""
         return found["metadata"]["name"] in self._seen_by
 
     def listed(self, objects: Sequence[Json]) -> None:
@@ -175,7 +175,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the Node existed and somebody has deleted it."""
+        """Whether the Node existed and someone has deleted it."""
         return self._next_look is not None
 
     @property
@@ -238,7 +238,7 @@ class RegisteredNode(NodeStatusSink):
                 self._may_repair = False
                 self._writer.put(("node", self.name), self._write)
 
-    # --- what the writer calls ----------------------------------------------------------------------------------------
+    # --- called by the writer ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
         """Read the Node again. Return whether it is the registered Node. If not, nothing passes until it is."""
@@ -290,7 +290,10 @@ class RegisteredNode(NodeStatusSink):
         return None
 
     def _write(self, requests: KubeApiRequests) -> float | None:
-        """Register the node, or send what its Node does not show yet. Return after how many seconds to try again."""
+        """Register the node, or send anything its Node does not show yet.
+
+        Return after how many seconds to try again.
+        """
         if self._refusal is not None:
             return None
         try:
@@ -300,7 +303,7 @@ class RegisteredNode(NodeStatusSink):
                 return self._wait
             self._is_overwritten, wanted = False, self._wanted()
             patch = node_patch(node, wanted, self._wall(), self._heartbeat)
-            if patch is not None:  # with the UID, so that somebody else's new Node with this name is not changed
+            if patch is not None:  # with the UID, so that someone else's new Node with this name is not changed
                 patch["metadata"] = {"uid": node["metadata"]["uid"]}
                 node = requests.patch(NODES, self.name, patch, subresource="status")
                 self._take(node)
@@ -309,7 +312,7 @@ class RegisteredNode(NodeStatusSink):
             if error.reason == "NotFound":
                 self._note_gone(error)
                 return None
-            # Somebody may have created a Node with this name.
+            # Someone may have created a Node with this name.
             self._must_read |= error.status == HTTPStatus.CONFLICT or "metadata.uid" in error.message
             self._problem = str(error)
             self._changed()
@@ -356,7 +359,7 @@ class RegisteredNode(NodeStatusSink):
         return node_status(self._description, self._status)
 
     def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
-        """Return a Node that was not ours before, created if missing. Return None if somebody else has its Lease."""
+        """Return a Node that was not ours before, created if missing. Return None if someone else holds its Lease."""
         self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
         if not self._description.adopts and self._lease is not None and self._yield_to_holder(self._lease, waits=True):
             return None
@@ -377,7 +380,7 @@ class RegisteredNode(NodeStatusSink):
         return bool(why)
 
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
-        """Leave the Node alone if somebody else holds its Lease. Return whether somebody does.
+        """Leave the Node alone if someone else holds its Lease. Return whether someone does.
 
         The Node is refused, unless it `waits` for a Lease that may end: a live process renews it in the meantime.
         """
@@ -406,7 +409,7 @@ class RegisteredNode(NodeStatusSink):
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
         """Give the existing Node the labels and annotations that it lacks or that were changed here.
 
-        What others have changed stays.
+        Anything others have changed is kept.
 
         The label of a fleet is not added, because users select by it when they delete the Nodes of fleets. As in a
         kubelet, only its own labels (operating system, architecture, name) are corrected, and taints stay.
@@ -435,7 +438,7 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _note_gone(self, error: RequestError) -> None:
-        """Record that somebody has deleted the Node. It is read at the next tick, and then once a minute."""
+        """Record that someone has deleted the Node. It is read at the next tick, and then once a minute."""
         now = self._wall()
         with self._lock:
             self._next_look = now if self._next_look is None else now + _GONE_LOOK

@@ -1,8 +1,8 @@
 """Keeps a node's NodeResourceTopology in sync with its devices.
 
 Law: the object is read before it is written, and written only if it differs. On a Node that this process created, an
-object of another program is left alone. If a server does not have the kind, this retries after a while, because
-somebody may install the CustomResourceDefinition later.
+object of another program is left alone. If a server does not have the kind, this retries after a while, because someone
+may install the CustomResourceDefinition later.
 """
 
 import logging

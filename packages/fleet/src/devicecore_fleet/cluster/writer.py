@@ -198,7 +198,7 @@ class ApiWriter(HasLifecycle, Writer):
             entry.job = job
             if entry.is_running:
                 entry.is_replaced = True
-            elif not entry.failures and entry.due > self._clock():  # it waits because it asked for that
+            elif not entry.failures and entry.due > self._clock():  # it waits because it requested that
                 entry.due = self._clock()
                 self._push(entry)
 
@@ -370,5 +370,5 @@ def _run(job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception |
     """Run a job. Return its result or its error."""
     try:
         return job(requests), None
-    except Exception as error:  # noqa: BLE001 - nobody would notice the end of this thread
+    except Exception as error:  # noqa: BLE001 - no one would notice the end of this thread
         return None, error

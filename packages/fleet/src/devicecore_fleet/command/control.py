@@ -1,7 +1,7 @@
 """Commands to a running fleet over a unix socket.
 
-Law: only the fleet's user may connect, a client that stalls delays others by at most `PATIENCE` seconds for its
-request and again for the answer, and a request has at most `MAX_REQUEST` bytes.
+Law: only the fleet's user may connect, a client that stalls delays others by at most `PATIENCE` seconds for its request
+and again for the response, and a request is at most `MAX_REQUEST` bytes long.
 """
 
 import json
@@ -124,7 +124,10 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
 
 
 def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:
-    """Return a line of at most `limit` bytes. It must arrive within this many seconds, however small its parts are."""
+    """Return a line of at most `limit` bytes.
+
+    It must arrive within this many seconds, no matter how small its parts are.
+    """
     data, end = b"", time.monotonic() + seconds
     while not data.endswith(b"\n") and len(data) < limit:
         connection.settimeout(max(1e-3, end - time.monotonic()))

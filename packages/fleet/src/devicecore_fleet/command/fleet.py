@@ -47,14 +47,14 @@ _log = logging.getLogger(__name__)
 
 
 class _RunsByDefault(click.Group):
-    """A group in which `fleet FILE` means `fleet run FILE`."""
+    """A command group where `fleet FILE` means `fleet run FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the command `run` if the first word is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             meant = meant_command(args[0], [*self.commands])
             if meant and not Path(args[0]).exists():
-                ctx.fail(f"there is no command and no file {foreign_text(args[0])!r}. Did you mean {meant!r}?")
+                ctx.fail(f"there is neither a command nor a file {foreign_text(args[0])!r}. Did you mean {meant!r}?")
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -224,7 +224,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
 
 
 def _has_terminal() -> bool:
-    """Whether this process belongs to a terminal, which sends SIGHUP when it is closed."""
+    """Return whether this process belongs to a terminal, which sends SIGHUP when it is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -233,7 +233,7 @@ def _has_terminal() -> bool:
 
 
 def _ordered(running: "Sequence[Fleet]") -> Order:
-    """Return the function that sends commands to the fleet, which must be running when it is called."""
+    """Return the function that sends commands to the fleet, which must be running when the function is called."""
 
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
         for one in tuple(running):

@@ -1,4 +1,4 @@
-"""Creates and starts what a fleet shares, according to its settings: one watch, one writer, one saver, a few threads.
+"""Creates and starts everything a fleet shares, as its settings say: one watch, one writer, one saver, a few threads.
 
 Law: everything that was started is stopped in reverse order, even if a later start fails.
 """

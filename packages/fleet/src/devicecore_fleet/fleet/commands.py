@@ -1,4 +1,4 @@
-"""The commands with which a user or a schedule changes a node.
+"""The commands that a user or a schedule uses to change a node.
 
 Law: a command that does not apply to a node is refused with a sentence before anything is done.
 """

@@ -128,7 +128,7 @@ class ServerConnection(NodeConnection):
         self._shared.writer.put(("pods", self._name), catch_up)
 
     def change(self, group: GroupDescription) -> None:
-        """Set what the node has from its next start on. The node must not be running.
+        """Set what the node will have from its next start on. The node must not be running.
 
         Labels and annotations of the previous group are removed.
         """
@@ -164,7 +164,7 @@ class ServerConnection(NodeConnection):
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has deleted the Node."""
+        """Whether someone has deleted the Node."""
         return self._node.is_gone
 
     @property
@@ -206,7 +206,7 @@ class ServerConnection(NodeConnection):
         self._wake()
 
     def _decide(self) -> None:
-        """Let pods and devices pass only while the Node is known to be ours."""
+        """Pass on pods and devices only while the Node is known to be ours."""
         self._proven.decide(lambda: self._node.is_ours)
 
 

@@ -1,7 +1,7 @@
 """The content of a fleet's file: groups of identical nodes, their devices, and what happens to them.
 
-Law: the values are immutable and shared by the nodes of a group, so the descriptions of a thousand nodes need no
-more memory than one. Only the content of ResourceSlices, which contains the node's name, is separate for each node.
+Law: the values are immutable and shared by the nodes of a group, so the descriptions of a thousand nodes need no more
+memory than one does. Only the content of ResourceSlices, which contains the node's name, is separate for each node.
 """
 
 import fnmatch
@@ -62,7 +62,7 @@ class DevicePattern:
         name: the pattern of their names.
         first: the number of the first.
         numa: the NUMA nodes to which they are attached, in equal parts, or none if they have no topology.
-        fields: for a DRA driver's devices, their fields in a ResourceSlice besides the name.
+        fields: for a DRA driver's devices, their fields in a ResourceSlice apart from the name.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The DRA driver of a virtual node.
 
-Law: a claim gets the devices of its allocation, but no device that another claim on the node has.
+Law: a claim gets the devices of its allocation, but no device that another claim on the node holds.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -47,7 +47,7 @@ class NodeConnection(Protocol):
         """Start over, like a starting kubelet."""
 
     def tick(self) -> None:
-        """Do what is due for the Node and its Lease, without waiting. Called while the node is running."""
+        """Do whatever is due for the Node and its Lease, without waiting. Called while the node is running."""
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
         """Publish a driver's devices in ResourceSlices, except unhealthy ones."""
@@ -59,14 +59,14 @@ class NodeConnection(Protocol):
         """Read which pods are bound to the node. It is added while the fleet is running."""
 
     def change(self, group: GroupDescription) -> None:
-        """Set what the node has from its next start on."""
+        """Set what the node will have from its next start on."""
 
     def remove(self) -> None:
         """Delete the Node, and send nothing more about it."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has deleted the Node."""
+        """Whether someone has deleted the Node."""
 
     @property
     def refusal(self) -> str | None:
@@ -121,7 +121,7 @@ class Fleet(HasLifecycle):
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
-        self._rebooting: dict[str, float] = {}  # when each node comes up again, unless another command comes first
+        self._rebooting: dict[str, float] = {}  # when each node comes up again, unless a different command comes first
         self._commands = description.commands
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
@@ -303,7 +303,7 @@ class Fleet(HasLifecycle):
         most = MAX_NODES - sum(not one.is_gone for one in self.connections.values())
         if len(groups) != 1:
             known = ", ".join(one.pattern for one in self._groups[:_MAX_ANSWERS])
-            why = f"expected one of the groups {known}" if not groups else "expected the whole pattern of its names"
+            why = f"expected one of the groups {known}" if not groups else "expected the complete pattern of its names"
             return FleetAnswer((f"{why}, got {foreign_text(title, 100)!r}",))
         if "{number" not in groups[0].pattern:
             return FleetAnswer((f"the names of {groups[0].pattern} have no {{number}}, so there is one such node",))
@@ -312,7 +312,7 @@ class Fleet(HasLifecycle):
         group, names, number = groups[0], list[str](), groups[0].first
         while len(names) < int(count):
             name = filled(group.pattern, number)
-            if name not in self.nodes or self.connections[name].is_gone:  # somebody has deleted its Node
+            if name not in self.nodes or self.connections[name].is_gone:  # someone has deleted its Node
                 names.append(name)
             number += 1
         if not is_dns_subdomain(names[-1], 63):

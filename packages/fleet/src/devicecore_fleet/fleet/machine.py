@@ -71,11 +71,11 @@ class SocketMachine(Machine):
         )
 
     def connect(self, plugin: DevicePlugin) -> Disconnect:
-        """Serve a plugin, which registers within a moment."""
+        """Serve a plugin, which registers almost immediately."""
         return serve_plugin(plugin, self._plugins).stop
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
-        """Serve a driver, which is found within a moment."""
+        """Serve a driver, which is found almost immediately."""
         make_directories(self._own / driver.name)
         served = serve_driver(
             driver, self._registry, endpoint=self._own / driver.name / "dra.sock", wait_for_registry=True

@@ -16,7 +16,7 @@ class Schedule:
 
     Args:
         planned: the commands of the file.
-        began: when the fleet began (monotonic seconds).
+        began: when the fleet started (monotonic seconds).
     """
 
     def __init__(self, planned: Iterable[PlannedCommand], began: float) -> None:

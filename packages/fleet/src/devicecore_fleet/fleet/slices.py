@@ -1,7 +1,7 @@
 """The ResourceSlices of one node's drivers.
 
-Laws: what the API server already shows, for example after a restart, is not written again. Slices of drivers that the
-    node does not have are deleted once at its start, and those of a driver that is gone are deleted when the DRA
+Laws: anything the API server already shows, for example after a restart, is not written again. Slices of drivers that
+    the node does not have are deleted once at its start, and those of a driver that is gone are deleted when the DRA
     manager says so. A slice that is not owned by a Node with this name is left alone.
 """
 
@@ -30,7 +30,7 @@ _OVERTAKEN = (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 
 @define(eq=False)
 class _Driver:
-    """A driver's desired devices, or None. `attempted` is what was written last."""
+    """A driver's desired devices, or None. `attempted` is what was last written."""
 
     description: DriverDescription
     wanted: DevicePool | None = None

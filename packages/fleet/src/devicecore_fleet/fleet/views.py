@@ -1,6 +1,6 @@
 """Views of a fleet: each node's devices and its number of pods.
 
-Law: a view is a snapshot of the managers' values, and costs nothing while nobody looks.
+Law: a view is a snapshot of the managers' values, and costs nothing while no one is watching.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class NodeView:
 
     @property
     def state(self) -> str:
-        """The state of the node in one word."""
+        """The node's state in one word."""
         if not self.is_up:
             return "down"
         return "refused" if self.is_refused else "separated" if self.is_cut else "up"

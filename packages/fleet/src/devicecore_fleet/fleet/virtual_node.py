@@ -70,7 +70,7 @@ class SharedParts:
     """The shared parts of a fleet's nodes.
 
     Attributes:
-        saver: saves what no call waits for.
+        saver: saves data that no call is waiting for.
         readers: threads that wait for the API server.
         workers: threads that wait for a disk or a socket.
         clock: monotonic seconds.
@@ -87,7 +87,7 @@ class SharedParts:
 
 
 class VirtualNode(HasLifecycle):
-    """A node that is not a machine. After a stop, a start continues with what was saved.
+    """A node that is not a machine. After a stop, a start continues with the saved state.
 
     Args:
         name: the node's name.
@@ -245,7 +245,7 @@ class VirtualNode(HasLifecycle):
         )
         return DraParts(manager, self._machine.handler, ExitStack(), deletes_slices=True)
 
-    # --- what the fleet's loop calls ----------------------------------------------------------------------------------
+    # --- called by the fleet's loop ----------------------------------------------------------------------------------
 
     def advance(self) -> float:
         """Do all pending work. Return when to call this again even if nothing wakes the node (monotonic seconds)."""

@@ -1,6 +1,6 @@
 """A described machine: by the contents of its NUMA nodes, or in cAdvisor's form.
 
-Laws: a description is one machine or an error. `machine_in(machine_document(machine))` is `machine`.
+Laws: a description is either one machine or an error. `machine_in(machine_document(machine))` is `machine`.
 """
 
 from attrs import frozen

@@ -1,6 +1,6 @@
 """The policies of the topology, CPU and memory managers that a kubelet's configuration implies on a machine.
 
-Laws: a configuration with which a kubelet does not start is refused, with the kubelet's message where it has one.
+Laws: a configuration that a kubelet cannot start with is refused, with the kubelet's message where it has one.
 Fields that no manager uses are not read.
 """
 

@@ -31,7 +31,7 @@ class _Search:
     def take_full(self, order: Iterable[int], groups: Mapping[int, Cpus], size: int | None = None) -> None:
         """Take each completely free group that is not larger than the number of missing CPUs.
 
-        All groups are judged before one is taken. `size` is what Kubernetes considers the size of each group.
+        All groups are evaluated before one is taken. `size` is what Kubernetes considers the size of each group.
         """
         whole = [key for key in order if (self.free & groups[key]).bit_count() == (size or groups[key].bit_count())]
         for key in whole:

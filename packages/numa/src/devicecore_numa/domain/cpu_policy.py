@@ -1,7 +1,7 @@
 """The static policy of the CPU manager (Kubernetes: `policy_static.go`).
 
-Law: exclusive CPUs are in no other container and not in the shared pool, which has all remaining CPUs. Each function
-returns a new state, or raises without changing anything.
+Law: exclusive CPUs are in no other container and not in the shared pool, which contains all remaining CPUs. Each
+function returns a new state, or raises without changing anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -176,7 +176,7 @@ class StaticCpuPolicy:
         return state.shared & ~self.reserved
 
     def start(self, state: CpuState) -> CpuState:
-        """Return the state with which a kubelet starts, which differs only if there was none (`validateState`).
+        """Return the state that a kubelet starts with, which differs only if there was none (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved CPUs.

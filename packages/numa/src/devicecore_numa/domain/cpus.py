@@ -31,7 +31,7 @@ def cpu_ids(cpus: Cpus) -> Iterator[int]:
         cpus ^= lowest
 
 
-@lru_cache(4096)  # a state file has the CPUs of all containers, few of which have changed
+@lru_cache(4096)  # a state file contains the CPUs of all containers, few of which have changed
 def cpu_list(cpus: Cpus) -> str:
     """Return the list that Linux and the kubelet write (Go: `CPUSet.String`), or an empty string for no CPUs."""
     ranges: list[list[int]] = []

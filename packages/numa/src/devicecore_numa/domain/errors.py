@@ -23,7 +23,7 @@ class InvalidCpuListError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class NumaConfigError(DeviceCoreError, ValueError):
-    """A configuration with which a kubelet does not start."""
+    """A configuration that a kubelet cannot start with."""
 
     problem: str
     _text = "{problem}"
@@ -31,7 +31,7 @@ class NumaConfigError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class InvalidStateError(DeviceCoreError):
-    """A state file with which a kubelet does not start until the node is drained and the file is removed."""
+    """A state file that keeps a kubelet from starting until the node is drained and the file is removed."""
 
     problem: str
     _text = "{problem}"
@@ -52,7 +52,7 @@ class CpuAdmissionError(AdmissionError):
 
 @frozen(repr=False)
 class SmtAlignmentError(AdmissionError):
-    """With `full-pcpus-only`, a container gets whole cores or nothing.
+    """With `full-pcpus-only`, a container gets either whole cores or nothing.
 
     `available` is None if the request is not a multiple of a core. A kubelet refuses the pod with the reason
     `SMTAlignmentError` and only this message.

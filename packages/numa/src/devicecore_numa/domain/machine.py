@@ -147,12 +147,12 @@ class CpuLayout:
 
     @property
     def per_core(self) -> int:
-        """The number of CPUs of a core."""
+        """The number of CPUs per core."""
         return self.count // len(self.by_core)
 
     @property
     def per_socket(self) -> int:
-        """The number of CPUs of a socket."""
+        """The number of CPUs per socket."""
         return self.count // len(self.by_socket)
 
     @property

@@ -81,8 +81,8 @@ Blocks = Mapping[str, Mapping[str, tuple[Block, ...]]]
 class MemoryState:
     """The memory of each NUMA node, and the blocks of each container.
 
-    `reusable` has the memory of one pod's finished init containers, by group of NUMA nodes and resource. It is not in
-    the state file, because a kubelet forgets it at a restart.
+    `reusable` contains the memory of one pod's finished init containers, by group of NUMA nodes and resource. It is not
+    in the state file, because a kubelet forgets it at a restart.
     """
 
     nodes: NodeMemories = MappingProxyType({})
@@ -192,7 +192,7 @@ class StaticMemoryPolicy:
         return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
     def start(self, state: MemoryState) -> MemoryState:
-        """Return the state with which a kubelet starts, which differs only if there was none (`validateState`).
+        """Return the state that a kubelet starts with, which differs only if there was none (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine, the reserved memory or itself.
@@ -208,8 +208,8 @@ class StaticMemoryPolicy:
     def may_start(self, state: MemoryState) -> bool:
         """Return whether a kubelet may start with a state that `start` refuses.
 
-        Once a NUMA node is in two groups, that depends on the order in which the kubelet walks a map: the last block
-        on a node decides on its group. So the blocks of the groups in the state are walked last.
+        Once a NUMA node is in two groups, that depends on the order in which the kubelet iterates over a map: the last
+        block on a node determines its group. So the blocks of the groups in the state are walked last.
         """
 
         def is_of_its_group(held: tuple[str, str, Block]) -> bool:
@@ -229,7 +229,8 @@ class StaticMemoryPolicy:
     def may_have(self, state: MemoryState) -> bool:
         """Return whether a kubelet that runs can be in this state, even if it would not start with it.
 
-        Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet walks pods.
+        Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet iterates
+        over pods.
         """
         empty = self.empty()
         return _sizes(state.nodes) == _sizes(empty) and all(
@@ -368,7 +369,7 @@ _NO_MEMORY = MemoryTable()
 
 
 def _sum(sizes: Sequence[int]) -> int:
-    """Return the sum as in Go, where it wraps around if more is reserved on a node than it has."""
+    """Return the sum as Go computes it: it wraps around if more is reserved on a node than the node has."""
     return sum(sizes) % _UINT64
 
 
@@ -465,7 +466,7 @@ def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
 def _with_reuse(
     state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: Sequence[Block]
 ) -> MemoryState:
-    """Return the state after memory was given to a container. An init container's memory can be reused once it ends."""
+    """Return the state after giving memory to a container. An init container's memory can be reused once it ends."""
     left = dict(state.reusable[1]) if state.reusable[0] == pod.uid else {}
     for block in blocks:
         key = block.numa_nodes, block.type

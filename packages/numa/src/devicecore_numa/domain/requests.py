@@ -39,7 +39,7 @@ class ContainerRequest:
 
     @property
     def ends(self) -> bool:
-        """Whether it is an init container that finishes before the next one starts, so that others reuse its share."""
+        """Whether it is an init container that finishes before the next one starts, so others can reuse its share."""
         return self.is_init and not self.restartable
 
 

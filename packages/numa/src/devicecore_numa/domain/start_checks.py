@@ -40,7 +40,7 @@ class Known:
 
 
 def started_cpus(file: bytes, known: Known) -> CpuState:
-    """Return the state with which a CPU manager starts. Raises InvalidStateError if the kubelet does not start."""
+    """Return the state that a CPU manager starts with. Raises InvalidStateError if the kubelet does not start."""
     stored = decode_cpus(file)
     _check_policy(stored.policy, known.policy)
     if stored.policy != "static":
@@ -56,7 +56,7 @@ def started_cpus(file: bytes, known: Known) -> CpuState:
 
 
 def started_memory(file: bytes, known: Known) -> MemoryState:
-    """Return the state with which a memory manager starts. Raises InvalidStateError if the kubelet does not start."""
+    """Return the state that a memory manager starts with. Raises InvalidStateError if the kubelet does not start."""
     stored = decode_memory(file)
     _check_policy(stored.policy, known.policy)
     if stored.policy != "Static":

@@ -51,7 +51,7 @@ class Entries(Generic[_Value]):
     """The entries of pods, as written and as hashed.
 
     Few pods change between two files, so the texts of the others are kept. Whether a pod has changed is decided by the
-    identity of what it has.
+    identity of its values.
     """
 
     def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
@@ -75,12 +75,12 @@ class Entries(Generic[_Value]):
 
 
 def cpu_entries() -> Entries[int]:
-    """Return the writer of the entries of `cpu_manager_state`."""
+    """Return the writer of `cpu_manager_state`'s entries."""
     return Entries(cpu_list, str)
 
 
 def memory_entries() -> Entries[tuple[Block, ...]]:
-    """Return the writer of the entries of `memory_manager_state`."""
+    """Return the writer of `memory_manager_state`'s entries."""
     return Entries(lambda blocks: [_block_json(one) for one in blocks], _blocks_dump)
 
 
@@ -139,7 +139,7 @@ def _block_json(block: Block) -> _Json:
     return {"numaAffinity": list(block.numa_nodes), "type": block.type, "size": block.size}
 
 
-# --- what is hashed --------------------------------------------------------------------------------------------------
+# --- the hashed text --------------------------------------------------------------------------------------------------
 
 
 def _cpu_dump(fields: _Json, dumped: str, name: str = "CPUManagerCheckpoint", pods: str = "") -> str:
@@ -257,7 +257,7 @@ def decode_memory(file: bytes) -> Stored[MemoryState]:
 def _sums(
     dump: Callable[..., str], of_container: Callable[[Any], str], fields: _Json, names: tuple[str, ...], pods: str
 ) -> set[int]:
-    """Return the checksums with which a kubelet accepts these fields of a file without data."""
+    """Return the checksums for which a kubelet accepts these fields of a file without data."""
     dumped = _map_dump(fields["entries"], lambda of_pod: _map_dump(of_pod, of_container))
     dumps = [dump(fields, dumped, name) for name in names] + [dump(fields, dumped, pods=pods)]
     return {fnv1a_32(one.encode()) for one in dumps}

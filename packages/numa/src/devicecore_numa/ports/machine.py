@@ -15,5 +15,5 @@ class MachineSource(Protocol):
         """Return the machine.
 
         Raises:
-            NumaConfigError: it cannot be read, or what was read is not a machine.
+            NumaConfigError: it cannot be read, or does not describe a machine.
         """

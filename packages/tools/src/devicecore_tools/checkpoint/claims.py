@@ -71,7 +71,7 @@ def named_device(driver: str, device: PreparedDevice) -> str:
 
 
 def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) -> StateDifference:
-    """The differences between the entries of two files. If a claim has two entries, the last one counts."""
+    """Return the differences between the entries of two files. If a claim has two entries, the last one counts."""
     old, new = ({(claim_of(entry), entry.uid): entry for entry in entries} for entries in (before, after))
     both = sorted(old.keys() & new.keys())
     changed = ((key, _changes(old[key], new[key], *key)) for key in both)

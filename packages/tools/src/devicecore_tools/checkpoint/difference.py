@@ -30,7 +30,7 @@ class Holding:
 
 @frozen
 class Move:
-    """A device that one container holds in the first checkpoint and another one in the second."""
+    """A device that one container holds in the first checkpoint and a different one in the second."""
 
     before: Holding
     after: Holding

@@ -1,7 +1,7 @@
-"""Reads the intact parts of a file that a kubelet cannot read as a whole.
+"""Reads the intact parts of a file that a kubelet cannot read.
 
 Law: for a file that `decode` accepts, `salvage` returns the same data and no problem. Otherwise each entry and each
-registered resource is either in the data or has a problem, unless too many have one.
+registered resource is either in the data or has a problem, unless there are too many problems.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def _names(value: Json) -> Iterator[str]:
 
 
 def salvage(blob: bytes) -> Salvaged:
-    """Read a file of any format. If it cannot be read as a whole, read each entry and each resource by itself.
+    """Read a file of any format. If it cannot be read as a whole, read each entry and each resource individually.
 
     Raises MalformedCheckpointError if it is not JSON, has no list of entries, or none of its entries can be read, or
     more than `MAX_UNREADABLE` cannot.

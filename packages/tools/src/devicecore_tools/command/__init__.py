@@ -4,5 +4,5 @@ Law: the modules of commands import click and nothing heavier at their top, so t
 for gRPC. A command imports what it needs when it runs.
 
 A new command is a module with a click command, added to the tree in `commands`. Use `output` for text and JSON,
-`signals` to end it, `stream` for output that may stall, `options` for shared options.
+`signals` to stop it, `stream` for output that may stall, `options` for shared options.
 """

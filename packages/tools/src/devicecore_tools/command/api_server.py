@@ -23,7 +23,7 @@ _HOW_TO_USE_IT = """\
 def api_server(*, kubeconfig: str) -> int:
     """Serve an API server for tests on a free port of this machine, and write KUBECONFIG, a file for its clients.
 
-    It has no scheduler and no controllers: a pod stays Pending until somebody binds it. Objects are kept in memory, and
+    It has no scheduler and no controllers: a pod stays Pending until someone binds it. Objects are kept in memory, and
     are gone when the server stops, as is the file. Every process on this machine can use the server.
 
     \b

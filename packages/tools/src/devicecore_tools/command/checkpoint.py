@@ -1,6 +1,6 @@
-"""`devicecore checkpoint`: examine and repair the file in which a kubelet records which pod has which devices.
+"""`devicecore checkpoint`: examine and repair the file in which a kubelet records which pod holds which devices.
 
-Law: no command changes the file that it is given.
+Law: no command changes its input file.
 """
 
 from collections.abc import Collection

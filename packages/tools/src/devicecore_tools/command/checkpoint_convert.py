@@ -33,7 +33,7 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 @click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
 @click.argument("file", type=PLACE)
 def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file: str) -> int:
-    """Write the same data in another format, and say what is lost.
+    """Write the same data in a different format, and say what is lost.
 
     Kubelets since 1.20 write format 2, which has the devices by NUMA node. Older kubelets write format 1, which has one
     list of devices; kubelets up to 1.29 read both. Format 0 has no checksum. It can be read but not written, because no
@@ -81,7 +81,7 @@ def _refused(file: str, report: FileReport, *, as_json: bool) -> int:
 
 
 def _notes(found: Decoded, wanted: int) -> list[str]:
-    """Return what is missing in the new file, and what it has that the old file lacked."""
+    """Return what is missing from the new file, and what it contains that the old file did not."""
     notes = []
     if found.format == _WITH_NUMA_NODES and wanted < _WITH_NUMA_NODES:
         devices = [

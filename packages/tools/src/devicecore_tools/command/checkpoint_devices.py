@@ -58,7 +58,7 @@ class DevicesFile(ExaminedFile):
         return {**self.compared, "warnings": self.warnings}
 
     def difference(self, after: "DevicesFile") -> tuple[Difference, list[str]]:
-        """Return the changes from this file to another one, and a line for each difference."""
+        """Return the changes between this file and another, and a line for each difference."""
         with_numa = self.report.format == after.report.format == _WITH_NUMA_NODES
         found = difference(self.data or CheckpointData(), after.data or CheckpointData(), with_numa=with_numa)
         is_other_file = (self.report.format, self.report.stored) != (after.report.format, after.report.stored)

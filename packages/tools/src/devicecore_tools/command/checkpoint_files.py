@@ -77,7 +77,7 @@ def path_of(file: str) -> str:
 
 
 def load(path: str) -> bytes | None:
-    """Return the content of a file, or of standard input if the path is `-`, or None if there is no file.
+    """Return the contents of a file, or of standard input if the path is `-`, or None if there is no file.
 
     Raises StoreError if it cannot be read.
     """

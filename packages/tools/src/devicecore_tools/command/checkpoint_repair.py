@@ -87,8 +87,8 @@ def repair(
     exit status is 1, unless you add --force.
 
     The exit status is also 1 if nothing in FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
-    somebody or something changed the data after the kubelet wrote it: compare NEWFILE with what runs on the node before
-    you use it.
+    someone or something changed the data after the kubelet wrote it: compare NEWFILE with what is running on the node
+    before you use it.
 
     To use NEWFILE, stop the kubelet, replace FILE with it, and start the kubelet.
 

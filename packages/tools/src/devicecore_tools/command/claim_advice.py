@@ -17,7 +17,7 @@ from devicecore_tools.doctor.pod.claim_report import Expression, expression_advi
 from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 
-_LOOK = "look in the driver's log why the device is marked, and have it repaired"
+_LOOK = "check the driver's log for why the device is marked, and have it repaired"
 _MAX_NAMES = 3
 _MAX_CLASS = 253  # the maximum number of characters shown of a class name
 
@@ -41,7 +41,7 @@ def outside_pairs(
 def expression_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Say what is wrong with the expression in an error, and what to write instead."""
+    """Say what is wrong with the expression that an error is about, and what to write instead."""
     requests = [request for one in claims for request in one.alternatives]
     named = {one.device_class for one in requests}
     expressions = [
@@ -72,7 +72,7 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
         for text in missing[:_MAX_NAMES]:
             yield "because", text
         if missing:
-            look = f"look whether the driver is installed, whether its pod runs on {best.node.name}, and at its log"
+            look = f"check whether the driver is installed, whether its pod runs on {best.node.name}, and at its log"
             yield "do", f"{look}; compare the nodeSelector and affinity of its DaemonSet with the labels of the node"
     for claim in claims:
         for request in claim.alternatives:
@@ -172,9 +172,9 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
             count = "spec.pool.resourceSliceCount has to be the number of slices"
             todo = f"{count}: fix whatever publishes pool {pool}: {driver} or an autoscaler"
         elif pool.is_incomplete:
-            todo = f"{driver} has to publish all slices of pool {pool}: look at its pod and log"
+            todo = f"{driver} has to publish all slices of pool {pool}: check its pod and log"
         elif pool.is_obsolete:
-            todo = f"{driver} has to publish pool {pool} again for {answer.node.name}: look at its pod and log"
+            todo = f"{driver} has to publish pool {pool} again for {answer.node.name}: check its pod and log"
         else:
             todo = f"{driver} has to publish pool {pool} without this contradiction: try another version of the driver"
         known = "" if pool.problem in str(answer.answer) else f" ({pool.problem})"

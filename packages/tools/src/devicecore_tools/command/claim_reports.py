@@ -31,7 +31,7 @@ def _has_expression_error(one: ClaimAnswer) -> bool:
 
 @frozen
 class AllocatedReport:
-    """A claim's allocation: its devices, where they can be used, and for which pods they are reserved."""
+    """A claim's allocation: its devices, where they can be used, and which pods they are reserved for."""
 
     claim: AllocatedClaim
     status: int = 0
@@ -104,7 +104,7 @@ class ClaimReport:
 
     @property
     def _overruled(self) -> str | None:
-        """Why the pod gets no node although one may have its devices: a gate, or what only the scheduler knows."""
+        """Why the pod gets no node although one may have its devices: a gate, or something only the scheduler knows."""
         if self.asks is None:
             return None
         if self.lacking:
@@ -221,7 +221,7 @@ class ClaimReport:
                 print_pairs("The other nodes", of_others)
 
     def _bare_sibling(self, best: ClaimAnswer, others: Sequence[ClaimAnswer]) -> str:
-        """Return what to check if a node of the same type as the best one has no slice of a needed driver."""
+        """Return what to check if a node of the same type as the best one has no slice from a needed driver."""
         drivers = {one.device.driver for one in best.verdicts}
         wanted = [one for one in drivers if self.trial.wants_driver(self.claims, one)]
         kind = type_of(best.node)
@@ -232,7 +232,7 @@ class ClaimReport:
             return ""
         verb = "have" if len(bare) > 1 else "has"
         what = f"{listed(bare, 1)} of the same {kind} {verb} no ResourceSlice of {min(wanted)}"
-        return f"look whether the driver's pod runs on {bare[0]}, and at its log: {what}"
+        return f"check whether the driver's pod runs on {bare[0]}, and at its log: {what}"
 
     def _headline(self, best: ClaimAnswer) -> str:
         return f"{self.title}{self._before_devices(best) or self._about_devices(best)}"
@@ -240,7 +240,7 @@ class ClaimReport:
     def _before_devices(self, best: ClaimAnswer) -> str:
         """Return the end of the headline if something other than devices is decisive, or an empty string."""
         if self._overruled is not None:
-            return f": gets no node now{f', although {best.node.name} has everything else it asks for' * best.fits}"
+            return f": gets no node now{f', although {best.node.name} has everything else it requests' * best.fits}"
         if best.obstacles:
             count = len(self.answers)
             return f": gets no node{f': each of {count:,} is ruled out' if count > 1 else ''}"
@@ -248,7 +248,7 @@ class ClaimReport:
             return f" on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
         if self._of_devices is Outcome.FITS and self.unjudged:
             has = "its devices" if self.claims else "room"
-            return f": {best.node.name} has {has}, but not everything that the pod asks for was looked at"
+            return f": {best.node.name} has {has}, but not everything that the pod requests was checked"
         return ""
 
     def _about_devices(self, best: ClaimAnswer) -> str:
@@ -278,7 +278,9 @@ class ClaimReport:
         if self._overruled is not None:
             yield "reason", self._overruled
         elif self.asks is not None and self.asks.said:
-            agrees = "" if not best.fits else ". With what was read now it has a node, so it will be tried again"
+            agrees = (
+                "" if not best.fits else ". According to what was read now, it has a node, so it will be tried again"
+            )
             yield "scheduler", f"it last said: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
         yield from self._waiting_pairs()
         if not best.fits:
@@ -348,7 +350,7 @@ class ClaimReport:
                 yield "caution", text
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
-        # What helps on one node does not fix the error on another.
+        # A change that helps on one node does not fix the error on another.
         for name, text in self._refusal_pairs(best, all_devices=all_devices):
             yield (helps if name == "gets them if" else name), text
 

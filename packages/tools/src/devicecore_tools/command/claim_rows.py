@@ -125,13 +125,13 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
 def problem_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer, *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
-    """Rows for a node on which the claims get no devices: why, what helps, and the devices by reason."""
+    """Rows for a node on which the claims get no devices: the reasons, what helps, and the devices by reason."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
     yield "reason", foreign_text(str(refused), _MAX_TEXT)
     if refused.is_unknown and not refused.verdicts:
-        return  # the search was given up, and computing other rows would take just as long
+        return  # the search was abandoned, and computing other rows would take just as long
     # An error says nothing about devices, so it is unknown which constraints are not met.
     if refused.verdicts:
         for line in constraint_lines(claims, refused, trial.objects.devices):
@@ -171,7 +171,7 @@ def _reason_pairs(
         lines = [line for line in lines if not any(line.text in text for text in refused.unusable)]
         alike[tuple(lines)].append(f"{claim}, request {request}" if len(claims) > 1 else f"request {request}")
     shown = list(alike.items())[:_MAX_REQUESTS]
-    # Other properties of a device come last, because nobody can change them.
+    # Other device properties come last, because no one can change them.
     for is_of_others in (False, True):
         for lines_of, names in shown:
             name = names[0] + f" and {counted(len(names) - 1, 'other')}" * (len(names) > 1)

@@ -169,7 +169,7 @@ _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressur
 
 
 def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
-    """Return the spec of a workload's first pod, including what the controller adds."""
+    """Return the spec of a workload's first pod, including whatever the controller adds."""
     own = {key: one.data for key, one in spec.mapping().items()}
     if kind == "DaemonSet":
         added = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in _OF_DAEMONS]
@@ -277,7 +277,7 @@ def _documents(
                 continue
             if isinstance(items, str):
                 raise _unread(kubeconfig, kind, items, budget)
-            # A list has its kind even if it is empty, so it is certain that there are no pods.
+            # A list states its kind even if it is empty, so it is certain that there are no pods.
             found = {"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in items]}
             yield Value(found, f"{kubeconfig}: {kind}")
 
@@ -309,8 +309,8 @@ def explain_claims(
 ) -> int:
     """Print what each pod and claim has, or what the nodes say about it if it has no devices. Return the exit status.
 
-    `sources` has the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if one
-    cannot be read, and NotKnownError if the budget does not allow it.
+    `sources` contains the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if
+    one cannot be read, and NotKnownError if the budget does not allow it.
     """
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
     places = [_text(sources.get(name)) for name in _OBJECTS]
@@ -360,7 +360,7 @@ def _title_of(pod: Value) -> str:
 
 
 _NEVER_ALLOCATED = (
-    "the pod names its node, {}, so no scheduler looks at it, and nobody allocates devices for its claims: "
+    "the pod names its node, {}, so no scheduler looks at it, and nothing allocates devices for its claims: "
     "select the node by its label kubernetes.io/hostname instead of nodeName"
 )
 

@@ -1,6 +1,6 @@
 """`devicecore conformance driver`: run the conformance checks on a DRA driver.
 
-Law: after a signal that ends the process, no process and no file of the run is left.
+Law: after a signal that ends the process, none of the run's processes or files remain.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def driver(
     \b
     $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my
 
-    The exit status is 0 if no check of severity must failed, 1 if one failed or was not decided or if no check was
+    The exit status is 0 if no "must" check failed, 1 if one failed or was not decided or if no check was
     run, and 2 if the driver cannot be run or a directory cannot be used.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list

@@ -40,7 +40,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
         try:
             found = find(name)
         except KeyError:
-            raise click.UsageError(f"--run {name!r}: there is no such fault; --list lists them.") from None
+            raise click.UsageError(f"--run {name!r}: there is no such fault; --list shows them.") from None
         try:
             found.run()
         except KeyError as error:

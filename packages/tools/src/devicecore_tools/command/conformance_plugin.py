@@ -1,6 +1,6 @@
 """`devicecore conformance plugin`: run the conformance checks on a device plugin.
 
-Law: after a signal that ends the process, no process and no file of the run is left.
+Law: after a signal that ends the process, none of the run's processes or files remain.
 """
 
 from pathlib import Path
@@ -48,7 +48,7 @@ def plugin(
 
     Without COMMAND, start the plugin by hand.
 
-    The exit status is 0 if no check of severity must failed, 1 if one failed or was not decided or if every check was
+    The exit status is 0 if no "must" check failed, 1 if one failed or was not decided or if every check was
     skipped, and 2 if the plugin cannot be run, the directory cannot be used, or the --provoke-health command failed.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list

@@ -108,7 +108,7 @@ class Reporting:
         """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
         A signal or a bug in devicecore, between two checks or before the first one, ends the run with a report of the
-        checks so far. Raises whatever `made` raises, if the run could not begin or because of a bug.
+        checks so far. Raises whatever `made` raises if the run could not start or because of a bug.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:
@@ -140,7 +140,7 @@ class Reporting:
         """Print and write the report.
 
         Returns:
-            The exit status: 0 if no check of severity must failed, 1 if one failed or was not decided or if none
+            The exit status: 0 if no "must" check failed, 1 if one failed or was not decided or if none
             was run, and 2 if the subject cannot be run or one of the user's commands failed.
 
         Raises:
@@ -181,7 +181,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def ending_cleanly() -> Iterator[list[int]]:
-    """Raise SystemExit at the first signal that asks the process to end, and ignore further ones.
+    """Raise SystemExit on the first signal that tells the process to exit, and ignore further ones.
 
     Yields a list that gets the number of the first signal.
     """
@@ -201,7 +201,7 @@ def ending_cleanly() -> Iterator[list[int]]:
 
 
 def ignore_signals() -> None:
-    """Ignore the signals that ask the process to end."""
+    """Ignore the signals that tell the process to exit."""
     for one in _SIGNALS:
         signal.signal(one, signal.SIG_IGN)
 
@@ -284,7 +284,7 @@ def _print_end(report: Report) -> None:
             folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
             click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
     for sentence, printed in crashes(report):
-        click.echo(f"\nThe {report.kind} exited by itself: {_fold(sentence, _width())}")
+        click.echo(f"\nThe {report.kind} exited on its own: {_fold(sentence, _width())}")
         click.echo(textwrap.indent(printed, "  "))
     if (report.failures or report.cannot_run) and report.output:
         click.echo(f"\nThe last output of the {report.kind}:")

@@ -21,10 +21,10 @@ def names_of(group: str) -> dict[str, str]:
     return {found.name: found.dist.name if found.dist else "" for found in entry_points(group=group)}
 
 
-def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - what the group says
+def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point, or return None if there is no such distribution.
 
-    Raises click.ClickException if it cannot be imported, because the distribution may be anybody's.
+    Raises click.ClickException if it cannot be imported, because the distribution may come from anyone.
     """
     from importlib.metadata import entry_points
 
@@ -53,7 +53,7 @@ def command_of(name: str) -> click.Command | None:
     )
 
 
-def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 - what the group says
+def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point of devicecore-fleet.
 
     Raises click.ClickException if it is not installed: `what` needs it.

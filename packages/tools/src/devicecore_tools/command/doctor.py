@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
-_LOOKS = 3  # how many times a finding's required duration to wait for it if it keeps changing
+_LOOKS = 3  # how many times a finding's required duration to wait if it keeps changing
 _SETTLE = 20.0  # the maximum number of seconds to watch a plugin that has just started
-_TICK = 1e-6  # the minimum number of seconds between looks, whatever the clock says
+_TICK = 1e-6  # the minimum number of seconds between looks, regardless of the clock
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
-_MODE = 0o644  # for pages and pictures, which are meant to be shown
+_MODE = 0o644  # for pages and pictures, which are meant to be shared
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to all nodes
 # these findings are meaningful even if no source names a device
 _OF_THE_NODE = {Source.PODS, Source.NODE}
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
-"""Wait for some seconds. Return whether a signal ended the wait."""
+"""Wait for a few seconds. Return whether a signal ended the wait."""
 
 
 @click.command(context_settings={"allow_extra_args": True})  # so that the error can say what to write instead
@@ -102,9 +102,10 @@ def doctor(
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
     Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
-    request, also pods and Node, the lists of plugins, and CDI files. Prints a one-line verdict, then numbered findings
-    with the evidence, what the kubelet will do next, what to do, and how to confirm it. Then come the devices that are
-    held or unusual, and which sources could be read. A device whose owner is not certain is "unknown", never "free".
+    request, it also reads the pods and the Node, the plugins' lists, and CDI files. Prints a one-line verdict, then
+    numbered findings with the evidence, what the kubelet will do next, what to do about it, and how to confirm it. Then
+    come the devices that are held or unusual, and which sources could be read. A device whose owner is not certain is
+    "unknown", never "free".
 
     \b
     $ devicecore doctor
@@ -289,7 +290,7 @@ class _Output:
 def _check_target(option: str, file: str | None) -> None:
     """Find out early whether a file can be written.
 
-    Raises click.UsageError if it is a directory or a device, or there is no directory for it.
+    Raises click.UsageError if it is a directory or a device, or its directory does not exist.
     """
     if file is None:
         return
@@ -332,7 +333,7 @@ def _replace(file: str, text: str) -> None:
 
 
 def _status(reports: Sequence[NodeReport], unread: Sequence[SourceLine]) -> int:
-    """Return the exit status, which is 0 only if no node has a finding or anything left to judge."""
+    """Return the exit status, which is 0 only if no node has a finding or anything left undecided."""
     if any(one.findings for one in reports):
         return _NEGATIVE
     if unread or not any(map(_says_something, reports)):
@@ -358,7 +359,7 @@ def report_on(
     Args:
         sources: what to read.
         patience: seconds for which a finding must last, or None for the default of its kind.
-        wait: waits for some seconds. If it returns True, the wait was ended, and there is no report.
+        wait: waits for a number of seconds. If it returns True, the wait was cut short, and there is no report.
         save: the directory in which the last look, on which the report is based, is saved as a record.
         budget: the budget for all looks. If it has no time left for one more look, the report says which
             findings were not confirmed.
@@ -386,7 +387,7 @@ def report_on(
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()
-        if look != facts.look:  # identical looks have the same findings, and finding them on a large node takes long
+        if look != facts.look:  # identical looks have the same findings, and finding them again on a large node is slow
             facts = Facts(look)
             found = check(facts, budget)
         looks += 1
@@ -401,7 +402,7 @@ def _sleep(seconds: float) -> bool:
     return False
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------------
 
 
 def _show_json(report: NodeReport) -> None:

@@ -1,7 +1,7 @@
 """`devicecore doctor --all-nodes`: the reports on all nodes as one.
 
 Laws: the verdict comes first, then one line for each kind of finding, worst first. Equal findings are printed once,
-with the nodes that have them. A node counts as healthy only if nothing is left to judge.
+with the nodes that have them. A node counts as healthy only if nothing is left undecided.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ from devicecore_tools.doctor.look.names import by_number, names
 from devicecore_tools.doctor.look.values import grouped
 
 _IN_VERDICT = 3  # how many kinds of findings the verdict names
-_SCOPE = "Only the API server was asked. Run doctor on a node to see its sockets, files and devices."
+_SCOPE = "Only the API server was queried. Run doctor on a node to see its sockets, files and devices."
 _WEIGHT = {Keeps.ALL: 0, Keeps.OF_RESOURCE: 1, Keeps.NO_OTHERS: 2}
 _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
 
 
 @frozen
 class _Common:
-    """A finding, and the nodes that have it, or the same one for other pods and devices."""
+    """A finding, and the nodes that have it or that have the same finding for other pods and devices."""
 
     finding: NodeFinding
     nodes: tuple[str, ...]
@@ -65,7 +65,7 @@ def _on(nodes: Sequence[str]) -> str:
 
 
 def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
-    """Yield the lines of the reports; none is wider than `width`, down to some 40 columns."""
+    """Yield the lines of the reports; none is wider than `width`, down to about 40 columns."""
     yield from folded("", verdict_of_all(reports), 2, width)
     common = _common(reports)
     if len(common) > 1:

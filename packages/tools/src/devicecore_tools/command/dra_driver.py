@@ -60,7 +60,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @dra_driver.command()
 @click.option("--name", required=True, help="The driver's name, such as gpu.example.com.")
 @click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME.")
-@click.option("--pool", metavar="NAME", help="The name of the pool of devices; by default the node's.")
+@click.option("--pool", metavar="NAME", help="The name of the device pool; by default the node's name.")
 @click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=8, show_default=True, help="How many devices.")
 @click.option(
     "--numa-nodes",

@@ -40,7 +40,7 @@ _FREE = (
 _ONLY_DEVICES = (
     f"Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. {_FREE}"
 )
-_NO_DEVICE = "The pod asks for no device: no container has a limit on an extended resource, and it names no claim."
+_NO_DEVICE = "The pod requests no device: no container has a limit on an extended resource, and the pod names no claim."
 _WITH_MANAGERS = (
     f"Devices, exclusive CPUs and NUMA-local memory were tried: the scheduler may still refuse the pod. {_FREE}"
 )
@@ -60,8 +60,10 @@ _WITH_MANAGERS = (
 @click.option(
     "--plugins/--no-plugins",
     default=None,
-    help="Ask the plugins in a kubelet's directory for their lists, or ask none at all. Default: only ask each to "
-    "identify itself.",
+    help=(
+        "Ask the plugins in a kubelet's directory for their lists, or do not query plugins at all. Default: only ask "
+        "each plugin to identify itself."
+    ),
 )
 @path_option(
     "--pods",
@@ -217,7 +219,7 @@ class _Tried:
         return {**document, **({"claims": self.report.document} if self.report is not None else {})}
 
     def show(self, place: str) -> None:
-        """Print the answer. `place` tells the node from others of the same name, or is empty."""
+        """Print the answer. `place` distinguishes the node from others with the same name, or is empty."""
         rows = [*_pairs(self.answer), *(("but", foreign_text(one)) for one in self.doubts)]
         if self.problem:
             rows.append(("not known", self.problem))
@@ -259,7 +261,7 @@ def _tried(
     if facts is not None and answer.fits:
         chosen = report.chosen if report is not None else ()
         found = (*doubts(admitted, facts, node.topology.policy), *still_prepared(chosen, facts))
-    # With --slices and --claims, claims are examined, and a class may provide what no plugin has.
+    # With --slices and --claims, claims are examined, and a class may provide what no plugin offers.
     return _Tried(answer if report is None else evolve(answer, claims=()), report, doubts=found)
 
 
@@ -341,7 +343,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
     try:
         document = read_document_file(str(path))
     except DocumentError:
-        return None  # `NodeSources` says what is wrong with it
+        return None  # `NodeSources` reports what is wrong with it
     if not isinstance(document.data, dict):
         return None
     if kind := document.data.get("kind"):
@@ -365,7 +367,7 @@ def fits_or_not(answer: "Fit") -> str:
     """Return the answer in a few words."""
     if not answer.fits:
         return "unknown" if answer.is_unknown else "does not fit"
-    return "fits, apart from its claims, which were not looked at" if answer.claims else "fits"
+    return "fits, apart from its claims, which were not checked" if answer.claims else "fits"
 
 
 def unhandled_of(answer: "Fit") -> Iterator[tuple[str, str]]:

@@ -38,6 +38,6 @@ class Group(click.Group):
 
 
 def meant_command(name: str, commands: Sequence[str]) -> str | None:
-    """Return the command closest to a name: one that begins with it or is spelled similarly, or None."""
+    """Return the command closest to a name: one that starts with it or is spelled similarly, or None."""
     begins = [one for one in commands if len(name) > 1 and one.startswith(name)]
     return next(iter(begins or get_close_matches(name, commands, 1)), None)

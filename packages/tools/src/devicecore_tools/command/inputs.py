@@ -1,6 +1,6 @@
 """Files and pipes that a user names on the command line.
 
-Law: input is bounded in size, and a pipe that nobody writes to does not block the command forever.
+Law: input is bounded in size, and a pipe that nothing writes to does not block the command forever.
 """
 
 import errno

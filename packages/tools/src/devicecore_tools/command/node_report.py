@@ -1,4 +1,4 @@
-"""The report on a node as text: the verdict first, then the findings, the devices, and what was read.
+"""The report on a node as text: the verdict first, then the findings, the devices, and the sources.
 
 Laws: the verdict and one line for each finding come before everything else. On a terminal, no line is wider than the
 terminal; elsewhere, no line is wrapped.
@@ -22,10 +22,10 @@ from devicecore_tools.doctor.look.values import Source, grouped
 _MAX_CELL = 120  # the maximum number of characters of a cell in the table
 _MAX_BRIEF = 160  # the maximum number of characters of a finding in the verdict
 _MAX_PROSE = 120  # columns of prose on a wide terminal
-_FEW = 3  # how many devices without a holder get rows of their own
+_FEW = 3  # how many devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
-_SPARE = (6, 2)  # columns that a narrow terminal omits: SOURCE, NUMA
-# how `sources.machine` begins if sources are from two nodes
+# columns that a narrow terminal omits: SOURCE, NUMA how `sources.machine` starts if sources are from two nodes
+_SPARE = (6, 2)
 _OF_ANOTHER = re.compile(r"Node \S* ?is a different (machine|one) from")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a truncated cell
@@ -39,7 +39,7 @@ def show(report: NodeReport) -> None:
 
 
 def lines_of(report: NodeReport, width: int) -> Iterator[str]:
-    """Yield the lines of a report; none is wider than `width`, down to some 40 columns."""
+    """Yield the lines of a report; none is wider than `width`, down to about 40 columns."""
     yield from folded("", verdict(report), 2, width)
     if len(report.findings) > 1:
         yield from (cut(f"{one.number}. {one.brief}", width) for one in report.findings)
@@ -73,7 +73,7 @@ def verdict(report: NodeReport) -> str:
     skipped = next(
         (one for one in report.sources if one.source is Source.POD_RESOURCES and _SKIPPED in one.problem), None
     )
-    unasked = "; the kubelet was not asked, because grpcio is not installed, so no device is known to be free"
+    unasked = "; the kubelet was not queried, because grpcio is not installed, so no device is known to be free"
     return f"{name}: {said}{_counts(report.devices)}{unasked if skipped else ''}{mixed}"
 
 
@@ -243,7 +243,7 @@ def _sources(report: NodeReport, width: int) -> Iterator[str]:
 
 
 def where(problem: str, place: str) -> str:
-    """Return a problem with its location, unless it already begins with the location."""
+    """Return a problem with its location, unless it already starts with the location."""
     return problem if not place or place in problem else f"{problem} ({place})"
 
 

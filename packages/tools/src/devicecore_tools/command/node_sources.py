@@ -46,7 +46,8 @@ source_options = option_group(
     click.option(
         "--plugins/--no-plugins",
         default=None,
-        help="Ask each plugin for its list, or ask none at all. Default: only ask each to identify itself. Never "
+        help="Ask each plugin for its list, or do not query plugins at all. Default: only ask each plugin to identify "
+        "itself. Never "
         "calls Allocate.",
     ),
     seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take for one answer."),
@@ -77,7 +78,7 @@ _FILES = {  # the options that name a location, and what to name instead of a di
 def node_sources(**options: object) -> "NodeSources":
     """Return the sources that the options name.
 
-    Raises click.UsageError if options contradict each other, or name what is not a file.
+    Raises click.UsageError if options contradict each other, or name something that is not a file.
     """
     from devicecore_tools.doctor.reading.node import NodeSources, SourcesError
 

@@ -26,7 +26,7 @@ _MAX_NUMBERS = 10_000
 _MAX_SECONDS = 1_000_000_000
 
 MAX_DEVICES = 1_000_000
-"""The maximum number of devices of a simulated plugin or driver.
+"""The maximum number of devices for a simulated plugin or driver.
 
 A list of more devices would be larger than a kubelet accepts.
 """

@@ -121,7 +121,11 @@ def plugin() -> None:
     help="The extended resource, such as example.com/gpu, or $resourcename.",
 )
 @click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=10, show_default=True, help="How many devices.")
-@click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
+@click.option(
+    "--prefix",
+    metavar="TEXT",
+    help="How device ids start; by default, the part of the resource's name after the slash.",
+)
 @place_options
 @click.option(
     "--endpoint", metavar="NAME", help="The name of the plugin's socket; by default derived from the resource."
@@ -189,9 +193,9 @@ def simulated(
 
 
 def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
-    """Execute lines from standard input in a thread. At the end of the input, the process ends, too.
+    """Execute lines from standard input in a thread. When the input ends, the process exits, too.
 
-    `obey` executes the words of a line, and returns a sentence that says what was done.
+    `obey` executes a line, given as words, and returns a sentence that says what was done.
     """
 
     def run() -> None:
@@ -213,7 +217,7 @@ class _Commands:
     prefix: str
 
     def obey(self, words: list[str]) -> str:
-        """Do what a line says. Return the sentence that says what was done."""
+        """Execute a line. Return the sentence that says what was done."""
         match words:
             case ["healthy" | "unhealthy" as wanted, device]:
                 ids = [known.id for known in self.plugin.devices()]

@@ -35,7 +35,7 @@ _LOG_LINE = re.compile(
     r'\{"(?!kind"|apiVersion"|metadata"|spec"|status"|items")[^\n]*\}[ \t\r]*(?:\n\{|$)'
 )  # a log in JSON
 _LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
-_FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # a one-word message never looks like this
+_FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # no one-word message looks like this
 _NAME = re.compile(r"(?:[a-z0-9][-a-z0-9]{0,62}/)?[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -46,7 +46,7 @@ class Said:
     Attributes:
         texts: the messages.
         seen: the pod that they are about, or None if unknown.
-        what: the objects in a document, in words, or an empty string if the messages were given directly.
+        what: a description of the objects in a document, or an empty string if the messages were given directly.
         manifest: the pod as an API object, or None if `seen` is None.
     """
 
@@ -60,7 +60,7 @@ class Said:
 class Named:
     """The name of a pod or of a claim, as `name` or `namespace/name`.
 
-    `kind` says which one it is, or is empty for either.
+    `kind` says which of the two it is, or is empty for either.
     """
 
     name: str
@@ -83,7 +83,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     Raises:
         click.UsageError: it is empty or a directory.
         OSError: a file cannot be read, or does not exist.
-        ValueError: what was read cannot be used.
+        ValueError: the input cannot be used.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
 
@@ -139,7 +139,7 @@ def exists(text: str) -> bool:
         return Path(text).exists()
     except PermissionError:  # opening it reports that
         return True
-    except (OSError, ValueError):  # no path can look like this
+    except (OSError, ValueError):  # no path looks like this
         return False
 
 
@@ -253,7 +253,7 @@ def said_in(data: bytes, place: str) -> Said:
 
 
 def _contents(document: Value) -> str:
-    """Return the number of objects of each kind in a document, and of pods in each phase."""
+    """Return how many objects of each kind a document contains, and how many pods in each phase."""
     is_list = document["items"].data is not None
     whole = document["kind"].text("").removesuffix("List")
     kinds: Counter[str] = Counter()

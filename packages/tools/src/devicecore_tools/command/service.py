@@ -1,6 +1,6 @@
 """Reports to a service manager, such as systemd, and to `/healthz` whether a long-running command works.
 
-Law: only the loop of the main thread reports that it is alive, so a loop that hangs is noticed.
+Law: only the loop of the main thread reports that it is alive, so a hanging loop is noticed.
 """
 
 import logging
@@ -66,7 +66,7 @@ class Service:
         if self._socket[0] not in "/@":
             problem = "expected a path or '@' and the name of an abstract socket"
         else:
-            # systemd writes '@' for the null byte with which the name of an abstract socket begins.
+            # systemd writes '@' for the null byte at the start of an abstract socket's name.
             address = f"\0{self._socket[1:]}" if self._socket[0] == "@" else self._socket
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:

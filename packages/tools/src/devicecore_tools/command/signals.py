@@ -3,7 +3,7 @@
 Law: a signal interrupts no call, and SIGTERM is noticed even if the main thread is busy or hangs.
 
 `signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that was not sent (CPython 3.11 to
-3.14), because it does not set the result if the timeout expires at that moment.
+3.14), because it does not set the result if the timeout expires at that point.
 
 A kernel timer that sends SIGALRM forces the end. It is created in advance, so the process ends even if it has run out
 of threads or memory, or if a thread holds the interpreter lock.
@@ -14,7 +14,7 @@ import threading
 from typing import Self
 
 ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
-"""The signals that ask the process to end. Closing a terminal sends SIGHUP."""
+"""The signals that tell the process to exit. Closing a terminal sends SIGHUP."""
 
 THREAD = "devicecore-signals"
 """The name of the thread that receives signals."""
@@ -25,7 +25,7 @@ _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by 
 class Signals:
     """Receives the signals in `ENDING` and in `others` while it is entered; SIGHUP only if it is not ignored.
 
-    One of `others` does not end the process, even if it is in `ENDING`.
+    A signal in `others` does not end the process, even if it is in `ENDING`.
 
     Enter it before other threads start: they inherit the blocked signals, so no call in them is interrupted.
 
@@ -66,7 +66,7 @@ class Signals:
 
     @property
     def ended_by(self) -> str | None:
-        """What asked the process to end: the name of the first signal, or the reason passed to `end`. It is logged."""
+        """What told the process to exit: the name of the first signal, or the reason passed to `end`. It is logged."""
         return self._ended_by
 
     def wake(self) -> None:
@@ -93,7 +93,7 @@ class Signals:
             return arrived
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
-        """Wait for at most `seconds` until the process is asked to end. Return whether it was."""
+        """Wait at most `seconds` for the process to be told to exit. Return whether it was."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
 

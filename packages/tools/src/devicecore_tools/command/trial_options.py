@@ -1,6 +1,6 @@
 """The shared parts of commands that try a pod on a node: the pod's file, and the topology manager's options.
 
-Law: the defaults are those of a kubelet.
+Law: the defaults are a kubelet's.
 """
 
 import sys

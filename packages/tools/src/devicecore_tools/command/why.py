@@ -47,9 +47,9 @@ _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
 )
-_NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE)"
-_NO_SUCH_EVENT = " (and none of the pod's events that were read has one)"
-_NAME_ONE = " (its events may have one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
+_NO_EVENTS = " (its events may contain one: add --events FILE, or --kubeconfig FILE)"
+_NO_SUCH_EVENT = " (and none of the pod's events that were read contains one)"
+_NAME_ONE = " (its events may contain one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
@@ -97,9 +97,9 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
     A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. Then the command
-    says which node accepts the pod and with which devices, or what is in the way on the node that comes closest, and
-    what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json` prints, with
-    slices, classes, claims, nodes and pods. --kubeconfig reads them all instead.
+    says which node accepts the pod and with which devices, or what is in the way on the node that comes closest to
+    fitting, and what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json`
+    prints, with slices, classes, claims, nodes and pods. --kubeconfig reads them all instead.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
@@ -109,13 +109,13 @@ def why(
     to change. With sources of the node (see `devicecore doctor --help`), it also names the pods that hold the devices
     now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
 
-    If a message comes from another scheduler, an autoscaler, a container runtime or the kubelet's log, the command says
-    so, and where to ask.
+    If a message comes from a different scheduler, an autoscaler, a container runtime or the kubelet's log, the command
+    says so, and where to ask.
 
-    Exit status: 0 if something was explained, 1 if the message is not known, 2 if nothing could be read, 3 if an API
-    server has more than one question may read. For waiting
-    claims and pods: 0 if they get their devices and a node, 1 if not, 3 if that cannot be known or something decisive
-    was not considered, 4 if the rules allow it, but a scheduler of that release does not find the devices.
+    Exit status: 0 if something was explained, 1 if the message is not recognized, 2 if nothing could be read, 3 if an
+    API server has more than one question may read. For waiting claims and pods: 0 if they get their devices and a node,
+    1 if not, 3 if that cannot be known or something decisive was not considered, 4 if the rules allow it, but a
+    scheduler of that release does not find the devices.
     """
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
     if len(words) > 1 and not kind:
@@ -258,7 +258,7 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
         print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- input -----------------------------------------------------------------------------------------------------
 
 
 def _standing(said: Said) -> str:
@@ -312,7 +312,7 @@ class _Sources:
         if pod is not None:
             sources.events_of = pod.namespace, pod.name
         look = sources.look(budget)
-        pods = look.pods if "pods" in named else Reading()  # an API server has those of all nodes
+        pods = look.pods if "pods" in named else Reading()  # an API server has the slices of all nodes
         facts = Facts(Look(pods=pods, events=look.events) if is_of_pod else look)
         for source, reading in facts.look.readings.items():
             if reading.value is None and reading.place and os.devnull not in reading.place:
@@ -363,7 +363,7 @@ def _events_of(pod: Pod, facts: "Facts") -> list[str]:
 _SOURCES = ("root", "checkpoint", "pod_resources", "pods", "events", "kubeconfig", "in_cluster")
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------------
 
 
 def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:

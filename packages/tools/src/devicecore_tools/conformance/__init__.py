@@ -1,7 +1,7 @@
 """Conformance checks: what Kubernetes expects of a device plugin or a DRA driver, tested on a running one.
 
-`model`, `runner` and `reports` run and report checks of any subject. `device_plugin` has the checks for device plugins,
-and `dra` those for DRA drivers. Both need gRPC, so this package imports neither of them.
+`model`, `runner` and `reports` run and report checks for any subject. `device_plugin` contains the checks for device
+plugins, and `dra` those for DRA drivers. Both need gRPC, so this package imports neither of them.
 """
 
 from devicecore_tools.conformance.model import Abort, Check, Failure, Report, Result, Severity, Skip, Verdict, check

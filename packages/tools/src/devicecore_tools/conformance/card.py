@@ -116,9 +116,9 @@ def _row(result: Result) -> str:
 
 
 def _output(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the output of each crash and of the end of the run, each under its title."""
+    """Yield the output of each crash and of the end of the run, each with its title."""
     for sentence, printed in crashes(report):
-        yield f"The {report.kind} exited by itself: {sentence}", _lines(printed.splitlines())
+        yield f"The {report.kind} exited on its own: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:
         yield f"The last output of the {report.kind}", _lines(report.output.splitlines())
 
@@ -128,7 +128,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def title_of(page: str) -> str:
-    """Return the subject and its release as the card has them, or an empty string if the page is not a card."""
+    """Return the subject and its release as shown on the card, or an empty string if the page is not a card."""
     title, release = (found[1] if (found := one.search(page)) else "" for one in (_TITLE, _RELEASE))
     return unescape(title) + (f", release {unescape(release)}" if release else "")
 
@@ -164,7 +164,7 @@ font-size="11">{text}</text>"""
 
 
 def as_badge(report: Report, day: date) -> str:
-    """Return an SVG badge that names the release. Its title has `day`, the day of the run."""
+    """Return an SVG badge that names the release. Its title contains `day`, the day of the run."""
     release = f"{foreign_text(report.release, _MAX_RELEASE)}: " if report.release else ""
     texts = (f"{report.kind} conformance", f"{release}{_score(report)}")
     left, right = (round(len(text) * _LETTER + 12) for text in texts)
@@ -181,7 +181,7 @@ def as_badge(report: Report, day: date) -> str:
 
 
 def _score(report: Report) -> str:
-    """A check that was not run has not passed, so it is counted separately."""
+    """A check that was not run did not pass, so it is counted separately."""
     if report.cannot_run:
         return "could not be run"
     counts = counts_of(report)

@@ -1,6 +1,6 @@
 """A kubelet's connection to the socket of the plugin or driver under test. Its calls block.
 
-Law: a call ends within its timeout, with an answer or with `CallFailedError`.
+Law: a call ends within its timeout, with a response or with `CallFailedError`.
 """
 
 import os
@@ -27,7 +27,7 @@ Response = TypeVar("Response", bound=Message)
 _CONNECTING = 5_000  # milliseconds for one attempt to connect; generous, because the machine may be busy
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure oversized answers
 MAX_ANSWER = 4 * 1024 * 1024
-"""The size in bytes of the largest answer that a kubelet accepts."""
+"""The size, in bytes, of the largest response that a kubelet accepts."""
 
 _DIAL_PAUSE = 0.1  # seconds
 _NOWHERE = "/proc/none"  # for a path that no socket can have; gRPC would complain about it on standard error
@@ -113,7 +113,7 @@ class SocketConnection:
                 return f"there is no {path}"
             except ConnectionRefusedError:
                 return f"no process listens on {path}"
-            except (OSError, ValueError) as error:  # the latter if the path has a NUL
+            except (OSError, ValueError) as error:  # the latter if the path contains a NUL
                 return f"cannot connect to {path}: {getattr(error, 'strerror', None) or error}"
         return f"the process listening on {path} does not speak gRPC or does not answer"
 
@@ -121,7 +121,7 @@ class SocketConnection:
         """Call the plugin.
 
         Raises:
-            CallFailedError: it answered with an error, too late, or with more bytes than a kubelet accepts.
+            CallFailedError: the response is an error, is too late, or is larger than a kubelet accepts.
         """
         try:
             stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
@@ -141,8 +141,8 @@ class SocketConnection:
         except (DecodeError, UnicodeDecodeError):
             raise CallFailedError(method.name, "INTERNAL", "the answer cannot be read") from None
 
-    def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
-        """Call a method that answers with a stream. The result yields the answers and can be canceled.
+    def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a gRPC call
+        """Call a method that returns a stream. The result yields the responses and can be canceled.
 
         Raises CallFailedError if the connection is closed.
         """
@@ -155,7 +155,7 @@ class SocketConnection:
     def close(self) -> None:
         """Close the connection. A second call does nothing.
 
-        If a server sends PINGs nonstop, gRPC closes the connection only when the server ends.
+        If a server sends PINGs nonstop, gRPC closes the connection only when the server stops.
         """
         with suppress(TimeoutError):
             in_time(self._channel.close, NOTICED)

@@ -1,4 +1,4 @@
-"""Checks, their results, and reports, for any kind of subject.
+"""Checks, their results and reports, for any kind of subject.
 
 Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
@@ -15,18 +15,18 @@ Subject = TypeVar("Subject")
 
 
 MAX_ACTUAL = 3000
-"""The maximum length of `Result.actual`, which may contain output of the subject."""
+"""The maximum length of `Result.actual`, which may contain the subject's output."""
 
 
 class Severity(Enum):
-    """What a failure of a check means."""
+    """What a check's failure means."""
 
     MUST = "must"
     """Kubernetes cannot work with the subject, or containers get each other's devices. Such a failure fails the run."""
     SHOULD = "should"
     """The subject works, but not after every event that happens on real nodes."""
     INFO = "info"
-    """The failure breaks nothing, but its cause is worth knowing."""
+    """The failure does not break anything, but its cause is worth knowing."""
 
 
 class Verdict(Enum):
@@ -63,11 +63,11 @@ class Abort(Failure):
 
 
 class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
-    """Raised by a check that cannot be run and so remains undecided. The text says why."""
+    """Raised by a check that cannot be run and therefore remains undecided. The text says why."""
 
 
 class DoesNotApply(Skip):
-    """Raised by a check of an optional feature that the subject does not have. The text names it."""
+    """Raised by a check for an optional feature that the subject does not have. The text names it."""
 
 
 class DevicesInUse(Skip):
@@ -75,9 +75,9 @@ class DevicesInUse(Skip):
 
 
 class NotYet(Skip):
-    """Raised by a check that waits for something that may still happen.
+    """Raised by a check that is waiting for something that may still happen.
 
-    It runs again at the end. The text says for what.
+    It runs again at the end. The text says what it waits for.
     """
 
 
@@ -86,7 +86,7 @@ class Undecided(Skip):
 
 
 class OutOfTime(Undecided):
-    """Raised by a check that cannot be run because the run is out of time."""
+    """Raised by a check that cannot be run because the run has run out of time."""
 
 
 def impossible(error: Exception) -> Skip:
@@ -100,12 +100,12 @@ def time_is_over(budget: float) -> OutOfTime:
 
 
 def applies_always(_: object) -> None:
-    """Do nothing. It is the `needs` of a check that applies to every subject."""
+    """Do nothing. Do nothing: the `needs` of a check that applies to every subject."""
 
 
 @frozen
 class Check(Generic[Subject]):
-    """One expectation of the subject.
+    """One expectation for the subject.
 
     Attributes:
         name: words joined by hyphens, unique in its suite.
@@ -116,7 +116,7 @@ class Check(Generic[Subject]):
         look: runs the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
         group: its topic, in a word or two; empty in a suite without groups.
         is_core: whether it runs by default; the others run only in a full run.
-        found: known faults of real software that the check finds, such as `owner/repository#12`.
+        found: known faults in real software that the check finds, such as `owner/repository#12`.
         needs: raises `Skip` if the check does not apply to the subject, without waiting for anything.
     """
 
@@ -155,7 +155,7 @@ class Exit:
         pid: the id of the process.
         how: one line about what happened, with the exit status or the signal.
         output: what the process printed: everything since the crash began, otherwise the last lines.
-        is_crash: whether it crashed: a signal, or a panic of a program in Go.
+        is_crash: whether it crashed: a signal, or a Go panic.
         during: the name of the check that was running, or an empty string if none was.
     """
 
@@ -238,7 +238,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check was run, and every must-check was decided and did not fail."""
+        """Whether at least one check was run, and every "must" check was decided and did not fail."""
         not_passed = (*self.failures, *self.undecided)
         return (
             self.made_any
@@ -304,7 +304,7 @@ def needed(what: str) -> Iterator[None]:
 
 @contextmanager
 def skipping(error: type[Exception]) -> Iterator[None]:
-    """Skip a check if this block raises one of these errors: another check reports it, or nobody is to blame."""
+    """Skip a check if this block raises one of these errors: another check reports it, or no one is to blame."""
     try:
         yield
     except error as raised:
@@ -313,9 +313,9 @@ def skipping(error: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def in_context(context: str) -> Iterator[None]:
-    """Prefix a failure of this block with a few words about what happened before.
+    """Prefix a failure in this block with a few words about what happened before it.
 
-    Raises Failure if the block has failed.
+    Raises Failure if the block failed.
     """
     try:
         yield
@@ -324,7 +324,7 @@ def in_context(context: str) -> Iterator[None]:
 
 
 def reworded(text: str, *failures: Failure) -> Failure:
-    """Return a failure with another text. It is late if any of these failures is."""
+    """Return a failure with a different text. The result is late if any of these failures is."""
     return TookTooLong(text) if any(one.is_late for one in failures) else Failure(text)
 
 
@@ -350,6 +350,6 @@ def skip_if(condition: object, reason: str) -> None:
 
 
 def does_not_apply_if(condition: object, reason: str) -> None:
-    """Skip a check of an optional feature that the subject does not have. Raises DoesNotApply with the reason."""
+    """Skip a check for an optional feature that the subject does not have. Raises DoesNotApply with the reason."""
     if condition:
         raise DoesNotApply(reason)

@@ -1,7 +1,7 @@
 """The process of a plugin or driver, and the time budget of its run.
 
-Laws: a process that ends by itself is restarted while a check waits, unless the settings forbid it, and every such
-exit is recorded with the output of that moment. Once the run is out of time, no check waits any longer.
+Laws: a process that exits on its own is restarted while a check waits, unless the settings forbid it, and every such
+exit is recorded with the output at that time. Once the run is out of time, no check waits any longer.
 """
 
 import math
@@ -30,7 +30,7 @@ from devicecore_tools.testing.process import PluginProcess, StillRunningError
 T = TypeVar("T")
 
 LATER_START = 2.0
-"""A later start of a process may take this many times as long as the first one."""
+"""A later start may take this many times as long as the first one."""
 
 _TIMES = re.compile(r"^\W*[A-Z]?[0-9][-0-9/]*[T ]?[0-9:.,]*Z?( +[0-9]+(?= \S+:[0-9]+\]))?|time=\S+ *")
 _NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # and numbers, which differ each time
@@ -49,8 +49,8 @@ class SubjectProcess(ABC):
     """A process that is restarted as often as needed.
 
     Args:
-        budget: seconds for the run, which the sentence names that says they are over.
-        restart: whether a process that ends by itself is restarted, as in Kubernetes.
+        budget: seconds for the run, named in the message that says they are over.
+        restart: whether a process that exits on its own is restarted, as in Kubernetes.
     """
 
     def __init__(self, budget: float, *, restart: bool = True) -> None:
@@ -63,7 +63,7 @@ class SubjectProcess(ABC):
         self.deadline: float = math.inf
         """The deadline of the run, in seconds of `time.monotonic`."""
         self.is_leaving: bool = False
-        """Whether a call has lost its connection and nobody listens anymore, so the process is about to exit."""
+        """Whether a call has lost its connection and nothing is listening anymore, so the process is about to exit."""
         self._budget = budget
         self._restarts = restart
         self._last_output = ""
@@ -77,7 +77,7 @@ class SubjectProcess(ABC):
     def output(self) -> str:
         """The end of the process's output. If it was restarted, the previous process's output comes first.
 
-        Of lines that differ only in their timestamps, only the last one is kept.
+        If lines differ only in their timestamps, only the last one is kept.
         """
         texts = (self._last_output, self.running.last_output if self.running else "")
         lines = [line for text in texts for line in text.splitlines()]
@@ -86,18 +86,18 @@ class SubjectProcess(ABC):
 
     @property
     def queued(self) -> Mapping[str, float]:
-        """How many seconds each thread has waited for a processor. Empty if no process of the run is known."""
+        """How many seconds each thread has waited for a CPU. The result is empty if no process of the run is known."""
         return {} if self.running is None else self.running.queued_seconds
 
     # --- its exits ----------------------------------------------------------------------------------------------------
 
     @property
     def has_exited(self) -> bool:
-        """Whether the process has ended by itself and has not been restarted yet."""
+        """Whether the process has exited on its own and has not been restarted yet."""
         return self.running is not None and self.running.failure is not None
 
     def exits_since(self, number: int) -> list[str]:
-        """Return a sentence for each exit after the first `number`, without repetitions."""
+        """Return a sentence for each exit after the first `number`, without duplicates."""
         return list(dict.fromkeys(map(str, self.exits[number:])))
 
     def blame(self, check: str) -> None:
@@ -114,7 +114,7 @@ class SubjectProcess(ABC):
         require(not crashes, f"{sentence}; but it crashed in the meantime: {some(crashes)}")
 
     def with_exits(self, check: str, problem: Failure | Skip, since: int) -> Failure | Skip:
-        """Add to the problem of a check the exits during it, after the first `since`, that may have caused it.
+        """Add to a check's problem the exits during the check, after the first `since`, that may have caused it.
 
         A crash fails a check that could not be run, unless an earlier check has reported the same kind of crash.
         """
@@ -140,7 +140,7 @@ class SubjectProcess(ABC):
         return [one for one in self.exits[since:] if one.during == check]
 
     def _crashes_during(self, check: str, since: int) -> list[str]:
-        """Return a sentence for each crash during a check, without repetitions."""
+        """Return a sentence for each crash during a check, without duplicates."""
         return list(dict.fromkeys(str(one) for one in self._exits_during(check, since) if one.is_crash))
 
     def wait_for_exit(self) -> None:
@@ -151,12 +151,12 @@ class SubjectProcess(ABC):
             self.wait(lambda: len(self.exits) > number, limit)
 
     def notice_exit(self) -> None:
-        """If the process has ended by itself, record that and restart it, so that no later check is blamed."""
+        """If the process has exited on its own, record that and restart it, so that no later check is blamed."""
         if self.running is not None and self.running.status is not None:
             self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
 
     def _note_exit(self) -> None:
-        """Record how the process ended, if it ended by itself. Wait for one that is about to exit."""
+        """Record how the process ended, if it exited on its own. Wait for a process that is about to exit."""
         if self.running is None:
             return
         if self.is_leaving or self.running.status is not None:
@@ -170,7 +170,7 @@ class SubjectProcess(ABC):
     # --- the time budget ------------------------------------------------------------------------------------------
 
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
-        """Wait until `look` returns a true value and return it, or return None after `timeout` seconds.
+        """Wait until `look` returns a truthy value and return it, or return None after `timeout` seconds.
 
         A process that ends in the meantime is restarted. If it is not restarted, the wait ends early, because nothing
         more can happen. Raises OutOfTime if the run is out of time.

@@ -1,7 +1,7 @@
 """The processes of a plugin or driver, found by an environment variable even if they have left its session.
 
 Law: after `end_all`, no process with that variable is running or a zombie. If this process starts no
-other programs, that also holds for processes of the subject that have dropped the variable.
+other programs, this also holds for the subject's processes that have dropped the variable.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ _WITHIN = 10.0  # seconds for a killed process to exit
 
 
 def new_marker() -> str:
-    """Return a variable, as NAME=value, that marks the processes of one run."""
+    """Return a variable, as NAME=value, that marks one run's processes."""
     return f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
 
 
@@ -53,8 +53,8 @@ def as_environment(variable: str) -> dict[str, str]:
     return {name: value}
 
 
-# This is a separate process, because Linux sends the parent-death signal when the
-# thread that started the child ends, and does not send it to grandchildren. It needs only the standard library.
+# This is a separate process, because Linux sends the parent-death signal when the thread that started the child ends,
+# and never sends it to grandchildren. It needs only the standard library.
 _GUARDIAN = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -77,8 +77,8 @@ if not sys.stdin.buffer.read():
 
 @contextmanager
 def guarded(variable: str) -> Iterator[None]:
-    """Kill the processes with this variable if this process is killed in this block."""
-    guardian = subprocess.Popen(  # noqa: S603 - it is this program's own
+    """In this block, kill the processes with this variable if this process is killed."""
+    guardian = subprocess.Popen(  # noqa: S603 - it is this program's own command
         [sys.executable, "-I", "-S", "-c", _GUARDIAN, variable],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ def guarded(variable: str) -> Iterator[None]:
 
 @contextmanager
 def orphans_come_here() -> Iterator[None]:
-    """Let processes whose parent has ended become children of this process, so that they can be waited for."""
+    """Make orphaned processes children of this process, so that they can be waited for."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = ctypes.c_int()
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
@@ -111,7 +111,7 @@ def with_variable(variable: str) -> list[int]:
 
 
 def adopted() -> list[int]:
-    """Return the ids of the running children of this process that are in other sessions than this process."""
+    """Return the ids of the running children of this process that are in a different session from this process."""
     own, session = str(os.getpid()), str(os.getsid(0))
     found = []
     for pid, status in _read("stat"):
@@ -122,7 +122,7 @@ def adopted() -> list[int]:
 
 
 def _read(name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the id of each process except this one, with the content of its file `name` in /proc.
+    """Yield the id of each process except this one, with the contents of its file `name` in /proc.
 
     This avoids pathlib: it is called hundreds of times, and building Paths for all processes took twice as long as
     reading.
@@ -157,7 +157,7 @@ def has_panicked(process: PluginProcess) -> bool:
 
 
 def problem_of_command(command: str, directory: Path, timeout: float) -> str:
-    """Run a shell command of the user, with `{dir}` replaced by the directory.
+    """Run one of the user's shell commands, with `{dir}` replaced by the directory.
 
     Return why it failed, or an empty string.
     """
@@ -172,7 +172,7 @@ def problem_of_command(command: str, directory: Path, timeout: float) -> str:
 
 
 def note_of_wrong_command(option: str, problem: str) -> str:
-    """Return the report's note that the command the user gave in an option has failed, and why."""
+    """Return the report's note that a command given in an option failed, and why."""
     return f"a wrong command, so this run has not passed: {option}: {foreign_text(problem, MAX_ACTUAL)}"
 
 
@@ -183,7 +183,7 @@ class ProcessorUse:
     Attributes:
         at: when it was measured, in seconds of `time.monotonic`.
         used: processor time in seconds.
-        queued: how many seconds each of its threads had to wait for a processor.
+        queued: how many seconds each of its threads had to wait for a CPU.
     """
 
     at: float
@@ -196,9 +196,9 @@ class ProcessorUse:
         return cls(time.monotonic(), process.cpu_seconds, process.queued_seconds)
 
     def share_until(self, later: Self) -> float:
-        """Return the processor time used, as a share of the time in which a processor was available to it.
+        """Return the processor time used, as a share of the time in which a CPU was available to it.
 
-        On a loaded machine, even a process that is always busy gets only a small part of a processor.
+        On a loaded machine, even a process that is always busy gets only a small share of a CPU.
         """
         queued = max((seconds - self.queued.get(one, 0.0) for one, seconds in later.queued.items()), default=0.0)
         return (later.used - self.used) / max(later.at - self.at - queued, _SHORTEST)
@@ -206,7 +206,7 @@ class ProcessorUse:
 
 @frozen
 class Usage:
-    """The resources that a process and its descendants hold, and the amount of their output.
+    """The resources that a process and its descendants use, and the amount of their output.
 
     Attributes:
         memory: resident bytes.
@@ -235,13 +235,13 @@ class Usage:
         return cls(memory, threads, files, process.printed, time.monotonic())
 
     def printed_until(self, later: Self) -> float:
-        """Return how many bytes a second it printed between two measurements."""
+        """Return how many bytes per second the process printed between two measurements."""
         return (later.printed - self.printed) / max(later.at - self.at, _SHORTEST)
 
     def growth_until(self, later: Self, calls: int, idle: float) -> str:
         """Return what grew with the calls between two measurements, in a few words, or an empty string.
 
-        `idle` is how many bytes a second it prints without calls.
+        `idle` is how many bytes per second it prints when it is not called.
         """
         memory = later.memory - self.memory
         printed = (self.printed_until(later) - 2 * idle) * (later.at - self.at) / calls
@@ -255,7 +255,7 @@ class Usage:
 
 @contextmanager
 def stopped(variable: str) -> Iterator[None]:
-    """Freeze the processes with this variable in this block: their connections stay open, and they answer no call."""
+    """In this block, freeze the processes with this variable: their connections stay open, and they answer no calls."""
     pids = with_variable(variable)
     try:
         _signal(pids, signal.SIGSTOP)
@@ -282,7 +282,7 @@ def open_files(variable: str) -> int:
 def end_all(variable: str, *, but_not: Collection[int] | None = None) -> None:
     """Kill the processes with this variable, and wait for those that are children of this process.
 
-    If `but_not` is given, the processes of `adopted` are killed, too, except those in `but_not`. These are daemons that
+    If `but_not` is given, the processes in `adopted` are killed, too, except those in `but_not`. These are daemons that
     were started without the variable.
     """
     deadline = time.monotonic() + _WITHIN

@@ -16,21 +16,21 @@ WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "n/a", V
 """How a result begins."""
 
 MAX_LINE = 300
-"""The maximum length of a sentence in a table. The whole sentence is below the table."""
+"""The maximum length of a sentence in a table. The full sentence is below the table."""
 
 NAME_WIDTH = 40
-"""The width of the column of names."""
+"""The width of the name column."""
 
 _CONVERTER = Converter()
 
 
 def head(result: Result) -> str:
-    """Return the beginning of a result's line: verdict, severity and name."""
+    """Return the start of a result's line: verdict, severity and name."""
     return f"{WORDS[result.verdict]:<4}  {result.severity.value:<6}  {result.name:<{NAME_WIDTH}}"
 
 
 def explanation(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield what the author of the subject needs to know about a failure, as pairs of label and text."""
+    """Yield what the subject's author needs to know about a failure, as pairs of label and text."""
     texts = {"done:": result.done, "expected:": result.expected, "actual:": result.actual, "because:": result.clause}
     yield from ((label, foreign_text(text, MAX_ACTUAL)) for label, text in texts.items())
 
@@ -57,10 +57,8 @@ def summary(report: Report) -> str:
     )
     undecided = [result.name for result in report.undecided if result.severity is Severity.MUST]
     if undecided:
-        what = (
-            "1 check of severity must was" if len(undecided) == 1 else f"{len(undecided)} checks of severity must were"
-        )
-        first = f"{first}; {what} not decided, so this run has not passed: {some(undecided)}"
+        what = "1 'must' check was" if len(undecided) == 1 else f"{len(undecided)} 'must' checks were"
+        first = f"{first}; {what} not decided, so this run did not pass: {some(undecided)}"
     stray = sum(one.is_crash and not one.during for one in report.exits)
     crashed = () if not stray else (f"the {report.kind} crashed {counted(stray, 'time')} while no check was running",)
     nothing = () if report.made_any else ("no check was run, so this run has failed",)
@@ -117,8 +115,8 @@ def check_document(check: Check[Any]) -> dict[str, object]:
 def as_junit(report: Report) -> str:
     """Return the report as JUnit XML.
 
-    A failed check of severity should or info is `skipped` there, because it must not fail a build. A must-check that
-    was not decided is an error.
+    A failed "should" or "info" check is `skipped` there, because it must not fail a build. A "must" check that was not
+    decided is an error.
 
     XML cannot represent control characters, not even escaped, so every text is made printable.
     """

@@ -28,13 +28,13 @@ INTERRUPTED = "the run was interrupted"
 """Why checks were not run after a signal."""
 
 Queued = Callable[[], Mapping[str, float]]
-"""Returns how many seconds each thread of the subject has waited for a processor. Empty if unknown."""
+"""Returns how many seconds each thread of the subject has waited for a CPU. Empty if unknown."""
 
 _BUSY = 6.0  # the load as a multiple of what the processors can do
-_HELD_UP = 0.1  # the share of a check's time that it waited for a processor
+_HELD_UP = 0.1  # the share of a check's time that it waited for a CPU
 _SHORT = 1.0  # seconds; a shorter check may be late because of what preceded it
 
-# Errors that prevent a check, such as those for a directory that the subject has deleted.
+# Errors that prevent a check from running, such as those for a directory that the subject has deleted.
 _IMPOSSIBLE = (OSError, PluginProcessError)
 
 
@@ -57,7 +57,7 @@ def run_checks(
         later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
         not_made: why no check is run, or an empty string if they are.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        queued: tells whether the subject itself had to wait. A subject that had a processor at once is not excused.
+        queued: returns how long the subject itself had to wait. A subject that got a CPU immediately is not excused.
 
     Returns:
         The results of all checks, and why the last ones were not run, or an empty string.
@@ -78,7 +78,10 @@ def run_checks(
 
 
 def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tuple[Verdict | None, str, str]:
-    """Run a check. Return its verdict (None if it may run later), what happened, and why no other check is run."""
+    """Run a check.
+
+    Run a check, and return its verdict (None if it may run later), what happened, and why no other check is run.
+    """
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""
     began, before = time.monotonic(), queued() if queued else {}
@@ -99,7 +102,7 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
             actual += f"; that says little, because this machine has {load:.0f} times as much work as it can do"
     except _IMPOSSIBLE as error:
         actual = str(impossible(error))
-    except SystemExit:  # a signal asked this process to end, and the results so far are worth a report
+    except SystemExit:  # a signal told this process to exit, but the results so far are worth a report
         actual, not_made = INTERRUPTED, f"not run, because {INTERRUPTED}"
     except Exception as error:  # noqa: BLE001 - a bug in one check must not lose the results of the others
         actual = f"a bug in the check itself: {type(error).__name__}: {error}"
@@ -120,5 +123,5 @@ def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: flo
 
 
 def load_of_a_processor() -> float:
-    """Return how many processes per processor wanted to run, on average over the last minute."""
+    """Return how many processes per CPU wanted to run, on average over the last minute."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)

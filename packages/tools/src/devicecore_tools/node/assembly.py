@@ -39,7 +39,10 @@ NODE_NAME = "node.json"
 """The file in `--root` with the node's status, if there is no API server."""
 
 PODS_NAME = "pods_state"
-"""The file in `--root` that tells the next start which pods ran. (A node record instead has the list `pods.json`.)"""
+"""The file in `--root` that tells the next run which pods were running.
+
+(A node record instead has the list `pods.json`.)
+"""
 
 CLAIMS_NAME = "dra_manager_state"
 """The kubelet's claim checkpoint, in its root directory."""
@@ -77,7 +80,8 @@ def sink(
         pace=server.pace,
     )
     last_to_first.enter_context(published)
-    published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever registers
+    # anything an earlier run left on the Node is removed, even if no plugin ever registers
+    published.publish(NodeStatus())
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
@@ -139,7 +143,7 @@ def serve_metrics(
 ) -> "PrometheusMetrics | None":
     """Serve metrics and `/healthz` on a port.
 
-    Without a port, return None, so that the library for metrics need not be installed.
+    Without a port, return None, so the metrics library need not be installed.
     """
     if port is None:
         return None
@@ -160,7 +164,7 @@ def _manager(
     claims: NodeClaims,
     topology: Topology,
 ) -> DeviceManager:
-    """Create the device manager, and connect it with the metrics."""
+    """Create the device manager, and connect it to the metrics."""
     plugins = options.root / "device-plugins"
     transport = GrpcUnixTransport(
         plugins,
@@ -184,7 +188,7 @@ def _manager(
 def _managers(options: NodeSettings) -> NodeManagers | None:
     """Create the CPU and memory managers, and write their settings to the root for `doctor` and `fits`.
 
-    Raises NumaError: the distribution is missing, or a kubelet does not start with these settings.
+    Raises NumaError: the distribution is missing, or a kubelet would not start with these settings.
     """
     if (chosen := options.managers) is None:
         return None

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from devicecore_tools.node.dra_state import PreparationFacts
 
 SILENCE = 10.0
-"""For how many seconds a plugin or disk that has not answered is left alone."""
+"""Seconds to wait before retrying a plugin or disk that did not answer."""
 
 _log = logging.getLogger(__name__)
 
 
 @define(eq=False)
 class Lane:
-    """The pods that request the same resources: one of them is tried at a time."""
+    """Pods that request the same resources; only one of them is tried at a time."""
 
     resources: frozenset[str]
     silent_until: float = 0.0
-    """No pod of the lane is tried before this time, because the last one got no answer (monotonic seconds)."""
+    """No pod of the lane is tried before this time, because the last attempt got no answer (monotonic seconds)."""
 
 
 @define(eq=False)
@@ -50,11 +50,11 @@ class PodEntry:
     reason: str = "it has not been tried yet"
     outcome: Outcome | None = None
     facts: Facts = field(factory=dict)
-    """What was known when the attempt that led to `outcome` began."""
+    """What was known when the attempt that led to `outcome` started."""
     claim_facts: "PreparationFacts | None" = None
     """The same for its claims."""
     pinned_facts: object = None
-    """The free CPUs and memory when the last attempt ended."""
+    """The CPUs and memory that were free when the last attempt ended."""
     is_queued: bool = False
     is_gone: bool = False
     tried_at: float = 0.0
@@ -85,8 +85,8 @@ class Before:
 
     Attributes:
         has_run: whether its containers were running.
-        has_devices: whether it keeps its devices from the checkpoint, whether or not their plugins are back.
-        waits_for_plugins: whether, if it has not run, it is admitted only after each of its resources has a plugin.
+        has_devices: whether it keeps its devices from the checkpoint, even if their plugins are not back yet.
+        waits_for_plugins: whether a pod that has not run is admitted only once each of its resources has a plugin.
     """
 
     has_run: bool = False
@@ -96,7 +96,7 @@ class Before:
 
 @frozen
 class Done:
-    """A finished attempt. If `outcome` is None, it was not carried out."""
+    """A finished attempt. If `outcome` is None, no attempt was made."""
 
     entry: PodEntry
     outcome: Outcome | None
@@ -121,7 +121,7 @@ class Attempts:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def begin(self, entry: PodEntry, facts: Facts) -> None:
-        """Start an attempt. `facts` are what its outcome may depend on."""
+        """Start an attempt. `facts` contains everything its outcome may depend on."""
         entry.is_queued = True
         self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
 
@@ -131,7 +131,7 @@ class Attempts:
         return not (self._admitted.empty() and self._done.empty())
 
     def admitted(self) -> Iterator[PodEntry]:
-        """Return the pods that got their devices since the last call and whose claims are being prepared."""
+        """Return the pods that were given devices since the last call and whose claims are now being prepared."""
         while not self._admitted.empty():
             yield self._admitted.get()
 

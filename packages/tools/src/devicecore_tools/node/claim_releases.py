@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import DriverName
     from devicecore.dra_manager import DraManager
 
-_MANY = 32  # concurrent releases; more are combined, because each one writes the whole file
+_MANY = 32  # concurrent releases; more are combined, because each release rewrites the whole file
 _LOOK = 1.0  # seconds between checks of which have ended
 _RETRY = 10.0  # seconds between two attempts to release a pod's claims, as in a kubelet
 
@@ -37,7 +37,7 @@ class _Leaving:
     is_queued: bool = False
     retry_at: float = 0.0
     problem: str = ""
-    is_alone: bool = False  # whether a combined release has left it out
+    is_alone: bool = False  # whether a combined release left it out
 
 
 @define(eq=False)
@@ -51,14 +51,14 @@ class ClaimReleases:
     _leaving: dict[PodUid, _Leaving] = field(factory=dict, init=False)
     _left: "queue.SimpleQueue[tuple[PodUid, str]]" = field(factory=queue.SimpleQueue, init=False)
     _served: object = None  # the drivers at the last check
-    _together: dict[PodUid, None] = field(factory=dict, init=False)  # pods that are released by one call
+    _together: dict[PodUid, None] = field(factory=dict, init=False)  # pods released by one call
     _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # of the finished call
     _look_at: float = field(default=math.inf, init=False)
     version: object = field(factory=object)
     """Replaced when `problems` may have changed."""
 
     def __contains__(self, pod: PodUid) -> bool:
-        """Whether claims of a removed pod with this UID have not been released yet."""
+        """Return whether claims of a removed pod with this UID have not been released yet."""
         return pod in self._leaving
 
     @property
@@ -67,14 +67,14 @@ class ClaimReleases:
         return {uid: leaving.problem for uid, leaving in self._leaving.items()}
 
     def waits_for(self) -> Iterable[str]:
-        """The releases that have not been completed yet."""
+        """Return the releases that have not been completed yet."""
         for leaving in self._leaving.values():
             why = f": {leaving.problem}" if leaving.problem else ""
             yield f"the release of the claims of pod {leaving.name}{why}"
 
     @property
     def next_due(self) -> float:
-        """When a release is due again (monotonic seconds)."""
+        """When a release is next due (monotonic seconds)."""
         return min([one.retry_at for one in self._leaving.values() if not one.is_queued] + [self._look_at])
 
     def add(self, pod: PodUid, name: str) -> None:
@@ -111,7 +111,8 @@ class ClaimReleases:
     def _begin(self, due: Mapping[PodUid, _Leaving], manager: "DraManager | None", now: float) -> None:
         """Start the releases of these pods: combined if one write suffices for many of them, otherwise one by one."""
         drivers: dict[PodUid, frozenset[DriverName]] = {}
-        alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}  # it would be logged again
+        # otherwise it would be logged again
+        alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}
         if manager:
             for claim in manager.claims.claims.values():
                 pods = due.keys() & claim.pods if claim.drivers else ()
@@ -131,9 +132,9 @@ class ClaimReleases:
     def _take_together(self, manager: "DraManager | None", now: float) -> None:
         """Collect the results for the pods of a combined release.
 
-        A driver that hangs delays the end of the call.
+        A driver that hangs delays the whole call.
         """
-        problems = self._problems  # read before the claims, which the call changes
+        problems = self._problems  # read before the claims, because the call changes them
         if not self._together or (problems is None and now < self._look_at):
             return
         using = manager.claims.pods if manager else frozenset()

@@ -1,7 +1,7 @@
 """The claims of pods: a DRA manager that starts when it is needed, and the work that waits for drivers.
 
 Laws: no module or file of dynamic resource allocation is loaded or written before a pod names a claim, a driver
-registers, a file of an earlier run is found, or ResourceSlices must be deleted. Work for one pod's claims does
+registers, a file from an earlier run is found, or ResourceSlices must be deleted. Work for one pod's claims does
 not delay other pods. The claims of a removed pod are released, and a failed release is retried.
 """
 
@@ -52,15 +52,15 @@ class DraParts:
 
 
 class NodeClaims:
-    """The claims of the node's pods.
+    """The ResourceClaims of the node's pods.
 
     It is used by one thread, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
 
     Args:
         make: creates the DRA manager with an observer. It is called once, when the manager is first needed.
         wake: called from other threads when `advance` has something to do.
-        workers: the threads that prepare claims, which nodes may share; by default its own threads.
-        release_workers: the threads that release claims; by default those of `workers`.
+        workers: the threads that prepare claims, which nodes may share; by default, threads of its own.
+        release_workers: the threads that release claims; by default, those of `workers`.
         clock: monotonic seconds.
     """
 
@@ -76,7 +76,7 @@ class NodeClaims:
         self._clock = clock
         self._make = make
         self._wake = wake
-        self._making = threading.Lock()  # held while the manager is created; the event loop may wait for it
+        self._making = threading.Lock()  # held while the manager is created; the event loop may wait for this lock
         self._starting = threading.Lock()  # held while the manager starts or stops, which needs the event loop
         self._parts: DraParts | None = None
         self._is_stopped = False
@@ -126,7 +126,7 @@ class NodeClaims:
             return self.manager
 
     def stop(self) -> None:
-        """Start no more work, and disconnect all drivers, so that calls in progress fail."""
+        """Stop starting work, and disconnect all drivers, so that calls in progress fail."""
         for lanes in (self._preparing, self._preparing_unknown, self._releasing):
             lanes.close()
         with self._making:
@@ -142,7 +142,7 @@ class NodeClaims:
         """Run `work` in another thread, which may wait for a pod's drivers.
 
         Pods with the same drivers share threads. If a driver hangs, the pods that wait for it take no threads from
-        pods with other drivers. The drivers of a claim that only the API server has are unknown in advance.
+        pods with other drivers. If only the API server has a claim, its drivers are not known in advance.
         """
         if facts is not None and facts.drivers:
             self._preparing.submit(facts.drivers, work)
@@ -154,7 +154,7 @@ class NodeClaims:
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
-        """Return whether `prepare` failed in a call to a driver, not before the call."""
+        """Return whether `prepare` failed during a call to a driver, as opposed to before it."""
         from devicecore_tools.node.dra_state import is_of_driver
 
         return is_of_driver(error)
@@ -164,7 +164,7 @@ class NodeClaims:
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: Pod) -> bool:
-        """Return whether the pod has entered all of its claims, as it has if its containers ran before a restart."""
+        """Return whether the pod was recorded in all of its claims, as it was if its containers already ran."""
         if self.manager is None:
             return False
         from devicecore_tools.node.dra_state import are_entered
@@ -190,14 +190,14 @@ class NodeClaims:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def facts(self, pod: Pod, claims: "Mapping[ClaimKey, ResourceClaim]") -> "PreparationFacts":
-        """Return what the preparation of a pod's claims depends on. `claims` are those of manifests."""
+        """Return what preparing a pod's claims depends on. `claims` are the claims in manifests."""
         from devicecore_tools.node.dra_state import facts_of
 
         return facts_of(self.manager, pod, claims)
 
     @property
     def users(self) -> frozenset[PodUid]:
-        """The pods that have entered a claim."""
+        """The pods that are recorded in a claim."""
         cache = self.manager.claims if self.manager else None
         if cache is not None and cache is not self._users[0]:
             self._users = cache, cache.pods
@@ -205,7 +205,7 @@ class NodeClaims:
 
     @property
     def version(self) -> object:
-        """A new value if `state` may have changed."""
+        """A value that changes whenever `state` may have changed."""
         if self.manager is None:
             return self._version, self._releases.version
         claims, drivers = Identity(self.manager.claims), self.manager.drivers
@@ -258,7 +258,7 @@ class NodeClaims:
         return state_of(self.manager, pods, self._releases.problems)
 
     def waits_for(self) -> Iterable[str]:
-        """The releases that have not been completed yet."""
+        """Return the releases that have not been completed yet."""
         return self._releases.waits_for()
 
     def _delete_slices_if_due(self) -> None:
@@ -269,7 +269,7 @@ class NodeClaims:
     def _tick(self, what: str, work: Callable[[], object]) -> None:
         lock = self._ticking[what]
         if not lock.acquire(blocking=False):
-            return  # the last one is still waiting for a driver or the API server
+            return  # the previous one is still waiting for a driver or the API server
 
         def tick() -> None:
             before = self.version
@@ -309,5 +309,5 @@ class FirstDriverHandler:
 
     def _of_sockets(self) -> PluginHandler:
         handler = self._claims.parts().handler
-        assert handler is not None, "only a transport with sockets finds drivers"  # noqa: S101 - for mypy
+        assert handler is not None, "only a transport that uses sockets finds drivers"  # noqa: S101 - for mypy
         return handler

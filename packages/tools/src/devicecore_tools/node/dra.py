@@ -1,4 +1,4 @@
-"""Dynamic resource allocation for `devicecore kubelet`: `make` connects the DRA manager with its adapters.
+"""Dynamic resource allocation for `devicecore kubelet`: `make` connects the DRA manager to its adapters.
 
 Law: this module is loaded only when the DRA manager is created. A claim in a manifest takes precedence over a claim
     with the same name on the API server.
@@ -51,7 +51,7 @@ def make(
 ) -> DraParts:
     """Create a DRA manager with a node's adapters, without starting it.
 
-    It reads claims from, and deletes slices on, the API server if the options name one. Raises SetUpError without
+    If the options name an API server, it reads claims from it and deletes slices on it. Raises SetUpError without
     credentials.
     """
     with ExitStack() as closing:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def are_entered(manager: "DraManager", pod: Pod) -> bool:
-    """Return whether the pod has entered each of its claims."""
+    """Return whether the pod is recorded in each of its claims."""
     try:
         keys = claim_keys(pod)
     except DraError:
@@ -62,12 +62,12 @@ def is_of_driver(error: DeviceCoreError) -> bool:
 
 @frozen
 class PreparationFacts:
-    """What the result of a preparation depends on, as far as known here.
+    """Everything known here that the result of a preparation depends on.
 
     Attributes:
         claims: the pod's claims in manifests, each with whether an older claim with that name still exists.
         served: for each driver, the instance that would be called, and whether it is connected.
-        drivers: the drivers of the pod's claims; if unknown, this is empty, and every driver may matter.
+        drivers: the drivers of the pod's claims; empty if unknown, in which case any driver may matter.
     """
 
     claims: tuple[object, ...]
@@ -83,7 +83,7 @@ class PreparationFacts:
 
 
 def facts_of(manager: "DraManager | None", pod: Pod, claims: Mapping[ClaimKey, ResourceClaim]) -> PreparationFacts:
-    """Return a pod's current facts. `claims` are those of manifests."""
+    """Return a pod's current facts. `claims` are the claims in manifests."""
     try:
         keys = claim_keys(pod)
     except DraError:
@@ -109,7 +109,7 @@ _DeviceState = Callable[[DriverName, PreparedDevice], ClaimedDevice]
 
 @frozen
 class ClaimedHealth:
-    """The health of all claimed devices (`found`), and why it may still be current: no new report, no expired one.
+    """The health of all claimed devices (`found`). It stays current until a report arrives or expires.
 
     No report expires between the times `since` and `until`, in nanoseconds since 1970.
     """
@@ -132,7 +132,7 @@ class ClaimedHealth:
         return cls(claims, health, now, health.unchanged_until(now), found)
 
     def is_current(self, manager: "DraManager") -> bool:
-        """Return whether it is still current, without checking any device."""
+        """Return whether the result is still current, without checking any device."""
         is_same = self.claims is manager.claims and self.health is manager.health
         return is_same and self.since <= manager.now <= self.until
 
@@ -140,8 +140,8 @@ class ClaimedHealth:
 def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[PodUid, str]) -> ClaimsState:
     """Return the current claims, drivers, and containers with claims.
 
-    `pods` are the pods that name claims, and `leaving` has the removed pods, each with the reason why its claims
-    have not been released yet.
+    `pods` are the pods that name claims, and `leaving` maps each removed pod to the reason its claims have not been
+    released yet.
     """
     device_state = partial(_device_state, manager.health, manager.now)
     states: dict[PodUid, PodState] = {}
@@ -150,7 +150,7 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
     for state in pods:
         pod = state.pod
         states[pod.uid] = state
-        with suppress(DraError):  # its claim does not exist yet, which is the pod's reason
+        with suppress(DraError):  # its claim does not exist yet; the pod already reports this as its reason
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
             containers[pod.uid] = {
@@ -188,7 +188,7 @@ def _device_state(health: HealthCache, now: int, driver: DriverName, device: Pre
 def _known_claim(
     info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], state: _DeviceState
 ) -> ClaimState:
-    """Return a claim that pods have entered. If all of them are gone, it is being released."""
+    """Return a claim in which pods are recorded. If all of them are gone, it is being released."""
     if not users:
         phase, reason = ClaimStage.RELEASING, next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
     elif info.phase is ClaimPhase.PREPARED or any(user.phase == RUNNING for user in users):

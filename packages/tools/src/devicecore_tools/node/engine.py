@@ -1,11 +1,11 @@
-"""The engine of a node: pods come in; devices, claims, health and status go out.
+"""The engine of a node: it takes in pods, and produces devices, claims, health and status.
 
 Laws: A pod that cannot be admitted changes nothing, and does not occupy a thread that another pod needs. The engine
-    handles no signals and sockets, and prints nothing.
+    handles no signals or sockets, and prints nothing.
 
 A kubelet leaves a refused pod Failed, and starts a pod without devices if no plugin has registered the resource. If
-the feed keeps refused pods, as the manifest feed does, a pod waits in both cases, because no scheduler could send it to
-another node. It is retried when its outcome may have changed (`outcome`).
+the feed keeps refused pods, as the manifest feed does, a pod waits in both cases, because no scheduler could place it
+on a different node. It is retried when its outcome may have changed (`outcome`).
 """
 
 import logging
@@ -66,7 +66,7 @@ class _LastLook:
 
 
 class NodeEngine:
-    """Runs the pods of `pods` on the node of `manager`.
+    """Runs the pods from `pods` on the node that `manager` manages.
 
     Except for `snapshot`, one thread at a time uses it. That thread calls `poll` when it is woken or at `next_due`,
     then `advance`, and `tick` every 10 seconds.
@@ -74,13 +74,13 @@ class NodeEngine:
     Args:
         manager: allocates the devices. The engine starts and stops it.
         pods: where pods come from, or None if there are none.
-        claims: prepares and releases the claims of pods. The first pod or driver that needs it starts it; the engine
-            stops it.
+        claims: prepares and releases the claims of pods. It is started by the first pod or driver that needs it; the
+            engine stops it.
         wake: called from other threads when `advance` has something to do.
         reporter: receives the outcomes of pods.
         observe: called after each `advance` in the engine's thread, with the state of the device manager and what is
             pinned on each NUMA node.
-        workers: the threads for admissions and releases, which nodes may share; by default its own threads.
+        workers: the threads for admissions and releases, which nodes may share; by default, threads of its own.
         clock: monotonic seconds.
         managers: the managers of CPUs and memory, or None if nobody pins either.
     """
@@ -106,7 +106,7 @@ class NodeEngine:
         self._observe = observe
         self._clock = clock
         self._entries: dict[PodUid, PodEntry] = {}
-        self._pending: dict[PodUid, PodEntry] = {}  # may still be tried; the others do not slow down a pass
+        self._pending: dict[PodUid, PodEntry] = {}  # pods that may still be tried; the others do not slow down a pass
         self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake, managers)
         self._attempts = Attempts(manager, managers, claims, self._before, self._refusal, self._threads, wake, clock)
@@ -129,12 +129,12 @@ class NodeEngine:
         """
         self._manager.start()
         if self._managers is not None:
-            assert self._pods is not None  # noqa: S101 - for mypy: whoever creates managers has pods
+            assert self._pods is not None  # noqa: S101 - for mypy: code that creates managers has pods
             self._managers.start(self._manager, self._pods)
         self._held = frozenset(self._manager.state.ledger.allocations)
 
     def stop(self) -> None:
-        """Start no more admissions, and stop both managers, so that admissions in progress end."""
+        """Stop starting admissions, and stop both managers, so that admissions in progress end."""
         self._threads.close()
         self._claims.stop()
         self._manager.stop()
@@ -250,7 +250,7 @@ class NodeEngine:
 
     @property
     def version(self) -> object:
-        """A new value if `state` may have changed."""
+        """A value that changes whenever `state` may have changed."""
         state = self._manager.state
         ready = self._pods is None or self._pods.sources_ready()
         return self._version, Identity(state.inventory), Identity(state.ledger), ready, self._claims.version
@@ -325,7 +325,7 @@ class NodeEngine:
         self._last.state, self._last.claims, self._has_new = state, claims, False
         self._facts.look(state)
         due = [entry for entry in self._pending.values() if self._is_due(entry, now)]
-        # The least recently tried pods come first. Otherwise a pod whose plugin hangs could always be first.
+        # The pods tried least recently come first. Otherwise, a pod whose plugin hangs could always come first.
         for entry in sorted(due, key=lambda entry: entry.tried_at):
             entry.claim_facts = self._claim_facts(entry)
             self._attempts.begin(entry, self._facts.of(entry.lane.resources))
@@ -365,7 +365,7 @@ class NodeEngine:
         )
 
     def _refusal(self, pod: Pod) -> PodRefusal | None:
-        """Return why a pod that has its devices may not run on this node, or None if it may."""
+        """Return why a pod that has its devices may not run on this node, or None if it may run."""
         assert self._pods is not None, "the pod comes from it"  # noqa: S101 - for mypy
         state = self._manager.state
         devices: dict[str, int] = {}
@@ -422,7 +422,7 @@ class NodeEngine:
     # --- readiness ----------------------------------------------------------------------------------------------------
 
     def _become_ready(self) -> None:
-        """Mark the feed as ready once the pods that ran before the start have been tried again."""
+        """Mark the feed as ready once the pods that were running before the start have been tried again."""
         if self._pods is None or self._pods.sources_ready():
             return
         feed, entries = self._pods, self._entries.items()

@@ -38,7 +38,7 @@ class Evictions:
         """The number of unfinished releases."""
 
     def __contains__(self, pod: PodUid) -> bool:
-        """Whether a pod with this UID was removed and may still get or hold devices."""
+        """Return whether a pod with this UID was removed but may still be given devices or hold some."""
         return pod in self._pods
 
     def evict(self, gone: frozenset[PodUid], being_tried: Iterable[PodUid] = (), *, wait: float = 0.0) -> None:
@@ -56,12 +56,12 @@ class Evictions:
             self._managers.release(gone)
 
     def evict_again(self, pod: PodUid) -> None:
-        """Release a pod again that was removed during an attempt, because it may have got devices since."""
+        """Release again a pod that was removed during an attempt, because it may have been given devices since."""
         self._being_tried.discard(pod)
         self.evict(frozenset({pod}))
 
     def release_inactive(self) -> None:
-        """Release the pods of an earlier run that are gone."""
+        """Release the pods from an earlier run that are gone."""
         self._release(self._update, frozenset())
 
     def _update(self) -> None:

@@ -35,26 +35,32 @@ class PodFeed(PodSource, Protocol):
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """The ResourceClaims that came with the pods, as of the last `poll`. Any thread may read it."""
+        """The ResourceClaims found along with the pods, as of the last `poll`. Any thread may read it."""
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits and is retried, because nobody could run it elsewhere. Otherwise it fails."""
+        """Whether a refused pod waits and is retried, because nothing else could run it elsewhere.
+
+        Otherwise it fails.
+        """
 
     @property
     def next_poll(self) -> float:
         """When `poll` has something to do even if nothing wakes the engine (monotonic seconds)."""
 
     def poll(self) -> Changes:
-        """Return how the pods have changed since the last call. A pod in `removed` need not have been added before."""
+        """Return the changes to the pods since the last call. A pod in `removed` need not have been added before."""
 
     def has_run(self, pod: PodUid) -> bool:
         """Return whether a pod's containers ran before the start of this process. Any thread may call it."""
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a pod that has its devices may not run on this node, or None if it may. Any thread may call it.
+        """Return why a pod that has its devices may not run on this node, or None if it may run.
 
-        If the pod has devices, `devices` is how many of each resource are healthy or in use; otherwise it is empty.
+        Any thread may call it.
+
+        If the pod has devices, `devices` is the number of each resource's devices that are healthy or in use; otherwise
+        it is empty.
         """
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
@@ -67,14 +73,17 @@ class PodFeed(PodSource, Protocol):
         """Remember for the next start that a pod's containers are running."""
 
     def mark_ready(self) -> None:
-        """Record that the pods of the first complete `poll` were tried. From now on, a missing pod is gone."""
+        """Record that the pods from the first complete `poll` were tried.
+
+        From now on, a pod that is missing is treated as gone.
+        """
 
 
 @frozen
 class PodReport:
     """The state of a pod on its node: the outcome of the last attempt, and the health of its devices.
 
-    `health` has, by container, the devices of each resource and claim. Init containers are left out.
+    `health` contains, per container, the devices of each resource and claim. Init containers are left out.
     """
 
     outcome: Outcome
@@ -100,7 +109,7 @@ class NodeSink(NodeStatusSink, Protocol):
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the Node does not show what was published last, or None if it does or no problem is known."""
+        """Why the Node does not show what was last published, or None if it does or no problem is known."""
 
 
 class Outside(Protocol):

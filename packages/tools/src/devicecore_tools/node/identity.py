@@ -1,6 +1,6 @@
 """Compares large immutable values by identity.
 
-Law: two identities are equal if and only if they belong to the same object. An identity keeps its object alive, so
+Law: two identities are equal if and only if they refer to the same object. An identity keeps its object alive, so
     unlike with `id`, no later object can be mistaken for it.
 """
 

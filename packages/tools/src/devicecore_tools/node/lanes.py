@@ -14,14 +14,14 @@ from attrs import Factory, define
 MAX_THREADS = 1024
 """The maximum number of threads at work.
 
-Another lane waits until one is free. Even if 64 plugins or drivers hang, their lanes have fewer threads than that,
-however many pods wait for them.
+Further lanes wait until a thread is free. Even if 64 plugins or drivers hang, their lanes use fewer threads than that,
+no matter how many pods wait for them.
 """
 
 THREADS_OF_LONG = 16
-"""The threads of a lane with much work. While one admission is saved, others wait and are then saved together."""
+"""The number of threads for a busy lane. While one admission is saved, others wait and are then saved together."""
 
-_LONG = 100  # how much work waits in a lane before more threads help
+_LONG = 100  # how much work must be waiting in a lane before more threads help
 
 Work = Callable[[], None]
 
@@ -30,14 +30,16 @@ _log = logging.getLogger(__name__)
 
 @define(eq=False)
 class _Queue:
-    """The waiting work of one lane, and the number of threads that do it."""
+    """The waiting work of one lane, and the number of threads working on it."""
 
     work: deque[Work] = Factory(deque)
     threads: int = 0
 
 
 class Workers:
-    """Threads that exist while there is work, and that many `Lanes` may share. As daemons, they never delay the exit.
+    """Threads that exist only while there is work; several `Lanes` may share them.
+
+    As daemons, they never delay the exit.
 
     There are at most `limit` of them. If it is 0, the caller of `submit` does the work.
     """
@@ -78,9 +80,9 @@ class Workers:
 
 
 class Lanes:
-    """Queues of work, whose threads other lanes may share.
+    """Queues of work, whose threads may be shared with other lanes.
 
-    A lane has `of_lane` threads at most, while no more than 100 pieces of work wait in it.
+    A lane has at most `of_lane` threads while no more than 100 pieces of work are waiting in it.
     """
 
     def __init__(self, of_lane: int = 1, workers: Workers | None = None) -> None:
@@ -103,7 +105,7 @@ class Lanes:
         self._workers.submit(partial(self._do_all, lane))
 
     def close(self) -> None:
-        """Drop the work that has not started, and do not wait for the rest."""
+        """Drop the work that has not started, without waiting for the rest."""
         with self._lock:
             self._closed = True
             for queue in self._queues.values():

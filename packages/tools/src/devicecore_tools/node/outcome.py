@@ -1,10 +1,10 @@
 """The outcome of an attempt to start a pod, and when the pod is retried.
 
-Law: a plugin is called again only when something that its answer may depend on has changed: which plugin serves the
+Law: a plugin is called again only after a change in something its answer may depend on: which plugin serves the
 resource, which devices it lists, and which devices pods hold. If the plugin or the disk did not answer, the pod is
-retried after some time. A DRA driver is called again after a minute, as by a kubelet, or when something that its answer
-may depend on has changed: which instance serves the driver, and the claims in files. A claim that is not usable yet is
-read again sooner, because the API server does not notify this process of changes.
+retried later. A DRA driver is called again after a minute, as a kubelet does, or after a change in something its answer
+may depend on: which instance serves the driver, and the claims in files. A claim that is not usable yet is read again
+sooner, because the API server does not notify this process of changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,10 +44,10 @@ class OutcomeKind(Enum):
 
 @frozen
 class PodRefusal:
-    """What a kubelet reports about a refused pod.
+    """What a kubelet reports for a refused pod.
 
     Attributes:
-        reason: the reason.
+        reason: the short reason.
         message: the message, without the prefix in the status of a refused pod.
     """
 
@@ -59,8 +59,8 @@ class PodRefusal:
 class Outcome:
     """The outcome of one attempt.
 
-    `waits` says whether the pod may run later without a change of its manifest or its devices. `lacks` has the number
-    of missing devices if the kind is TOO_FEW. `refusal` is None if a kubelet would admit the pod.
+    `waits` is whether the pod may run later without a change of its manifest or its devices. `lacks` is the number of
+    missing devices if the kind is TOO_FEW. `refusal` is None if a kubelet would admit the pod.
     """
 
     kind: OutcomeKind
@@ -76,7 +76,7 @@ class Outcome:
 
     @property
     def is_start_failure(self) -> bool:
-        """Whether the pod is admitted but a container cannot start, perhaps because a plugin has not answered."""
+        """Whether the pod was admitted but a container cannot start, perhaps because a plugin has not answered."""
         return self.kind in (OutcomeKind.START_FAILED, OutcomeKind.NO_ANSWER) and not self.is_refusal
 
     @property
@@ -110,8 +110,8 @@ def is_unanswered(error: DeviceCoreError) -> bool:
 class ResourceFacts:
     """What a plugin's answer may depend on, for one resource.
 
-    `allocated` are the devices that pods hold. Devices that are only reserved do not count: otherwise two refused pods
-    would make each other retry forever.
+    `allocated` are the devices that pods hold. Devices that are only reserved do not count; otherwise, two refused pods
+    would keep making each other retry.
     """
 
     plugin: PluginId | None
@@ -140,7 +140,7 @@ class FactsKeeper:
         self._known: dict[str, ResourceFacts] = {}
 
     def look(self, state: NodeState) -> None:
-        """Use `state` from now on."""
+        """Compute facts from `state` from now on."""
         if state is self._state:
             return
         self._state = state
@@ -151,7 +151,7 @@ class FactsKeeper:
                 self._known[resource] = facts
 
     def of(self, resources: Iterable[str]) -> Facts:
-        """Return the facts of `resources`. An unknown resource has none."""
+        """Return the facts of `resources`. There are none for an unknown resource."""
         return {resource: self._known[resource] for resource in resources if resource in self._known}
 
 
@@ -166,7 +166,7 @@ def _facts(state: NodeState, name: ResourceName) -> ResourceFacts:
 
 
 def may_differ(outcome: Outcome, before: Facts, now: Facts) -> bool:
-    """Return whether an attempt with the facts `now` may differ from `outcome`, the outcome with `before`."""
+    """Return whether an attempt given the facts `now` may end differently from `outcome`, which `before` led to."""
     if before.keys() == now.keys() and all(before[resource] is now[resource] for resource in now):
         return False
     lacks = outcome.lacks
@@ -174,7 +174,7 @@ def may_differ(outcome: Outcome, before: Facts, now: Facts) -> bool:
 
 
 def resources_of(pod: Pod) -> frozenset[str]:
-    """Return the names of the resources for which a container of the pod has a limit."""
+    """Return the names of the resources that the pod's containers have limits for."""
     return frozenset(
         resource for container in pod.in_start_order for resource, size in container.limits.items() if size
     )

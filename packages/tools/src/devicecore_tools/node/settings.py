@@ -1,6 +1,6 @@
-"""What the user of a node has chosen.
+"""The choices that a node's user has made.
 
-Law: a program can create the settings like the command does; they do not refer to options.
+Law: a program can create the settings just as the command does; they do not refer to options.
 """
 
 import socket
@@ -20,7 +20,7 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 """The possible effects of a Node's taint on pods that do not tolerate it."""
 
 TAINT = {"key": "devicecore.io/virtual", "value": "true", "effect": "NoSchedule"}
-"""The taint of a registered node. Without it, an ordinary pod that is bound to the node would seem to run."""
+"""The taint of a registered node. Without it, an ordinary pod that is bound to the node would appear to run."""
 
 
 def taint(key: str, value: str, effect: str) -> dict[str, str]:
@@ -31,7 +31,7 @@ def taint(key: str, value: str, effect: str) -> dict[str, str]:
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
     """Return the taints of a Node. As on an API server, two with the same key and effect are an error.
 
-    If `is_tainted`, `TAINT` is added to its own. Of two of its own, the last counts.
+    If `is_tainted`, `TAINT` is added to the Node's own taints. If two of its own conflict, the last one counts.
     """
     taints = (*([TAINT] if is_tainted else ()), *own)
     return tuple({(one["key"], one["effect"]): dict(one) for one in taints}.values())
@@ -50,7 +50,7 @@ class ServerSettings:
         access: where the server and the credentials are.
         strategy: how the Node is changed.
         keep_removed: whether a resource without a plugin stays on the Node with 0.
-        beside_kubelet: whether there is also a kubelet, which writes the Node, runs its pods and deletes its
+        beside_kubelet: whether a kubelet also runs here, which writes the Node, runs its pods and deletes its
             ResourceSlices.
         pace: how often the Node is compared and written.
     """
@@ -67,12 +67,12 @@ class NewNode:
     """The Node object to create.
 
     Attributes:
-        capacity: its capacity except devices, such as `cpu`, `memory` and `pods`, as quantities.
+        capacity: its capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
         allocatable: the part that pods can use, where that is less.
         labels: its labels.
         taints: its taints.
         address: its address, or None for this machine's address.
-        adopts: whether to take over a Node that somebody else has created.
+        adopts: whether to take over a Node that someone else created.
     """
 
     capacity: Mapping[str, str]
@@ -115,14 +115,14 @@ class ManagerSettings:
 
 @frozen(kw_only=True)
 class NodeSettings:
-    """What the user of a node has chosen.
+    """The choices that a node's user has made.
 
     Attributes:
         name: the name of the Node object.
         root: the directory of the sockets and the checkpoint.
         manifests: a directory of pods and ResourceClaims, or None.
         topology: the machine's NUMA nodes and the policy for them.
-        policy: chooses a container's devices among the possible ones, or None for the kubelet's order.
+        policy: chooses a container's devices from the possible ones, or None for the kubelet's order.
         allow_shared_directory: whether other users may write to the root or a directory in it.
         metrics_port: where to serve metrics, or None.
         server: how the node uses an API server, or None to publish its status in a file.
@@ -141,10 +141,13 @@ class NodeSettings:
 
     @property
     def is_machine(self) -> bool:
-        """Whether the node has the name of this machine."""
+        """Whether the node has this machine's name."""
         return self.name == this_machine()
 
     @property
     def deletes_slices(self) -> bool:
-        """Whether ResourceSlices of this node are deleted. A kubelet that also writes the Node does that itself."""
+        """Whether this node's ResourceSlices are deleted.
+
+        If there is a kubelet that writes the Node, it does that itself.
+        """
         return self.server is not None and not self.server.beside_kubelet

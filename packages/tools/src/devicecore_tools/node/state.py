@@ -1,4 +1,4 @@
-"""The state of `devicecore kubelet` at one time, as values and as JSON.
+"""The state of `devicecore kubelet` at one point in time, as values and as JSON.
 
 Law: every string from outside is bounded. Messages are also escaped. Names and values are exact up to the bound,
 because JSON escapes the characters that a terminal would interpret.
@@ -49,7 +49,7 @@ class DeviceState:
     """A device: its health, its NUMA nodes, and the containers that hold it.
 
     `health` is `Unknown` if a container holds the device and no plugin lists it. There is more than one owner if a
-    later container of the pod reuses the device of an init container.
+    later container in the pod reuses an init container's device.
     """
 
     id: DeviceId
@@ -60,7 +60,7 @@ class DeviceState:
 
 @frozen
 class ClaimedDevice:
-    """A device of a claim as its driver returned it, with the health that the driver reports."""
+    """A claim's device as its driver returned it, with the health that the driver reports."""
 
     driver: str
     pool: str
@@ -78,7 +78,7 @@ class ClaimedDevice:
 
 
 class ClaimStage(StrEnum):
-    """The stage of a claim. There may be a reason why it is not prepared or not released."""
+    """The stage of a claim. It may carry a reason why the claim is not prepared or not released."""
 
     PENDING = "pending"
     PREPARED = "prepared"
@@ -87,7 +87,7 @@ class ClaimStage(StrEnum):
 
 @frozen
 class ClaimState:
-    """A ResourceClaim that pods name or use. `uid` is None if no pod has entered the claim yet."""
+    """A ResourceClaim that pods reference or use. `uid` is None if no pod is recorded in the claim yet."""
 
     namespace: str
     name: str
@@ -126,9 +126,9 @@ class ContainerClaimState:
 
 @frozen
 class ClaimsState:
-    """The state of dynamic resource allocation, empty if nothing uses it.
+    """The state of dynamic resource allocation, which is empty if nothing uses it.
 
-    `containers` are those of pods with claims.
+    `containers` are the containers of pods with claims.
     """
 
     claims: tuple[ClaimState, ...] = ()
@@ -142,7 +142,7 @@ class ClaimsState:
 
 @frozen(eq=False)
 class KubeletState:
-    """The state at one time.
+    """The state at one point in time.
 
     `waits_for` names what may still happen without a change of manifests or devices. `sink_problem` is the reason why
     the node's status cannot be published, or None.
@@ -157,7 +157,7 @@ class KubeletState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more happens without a change from outside."""
+        """Whether nothing more will happen without an outside change."""
         return not self.waits_for
 
     @property
@@ -182,7 +182,7 @@ class KubeletState:
         owners = {device: tuple(keys) for device, keys in self._owners.get(name, {}).items()}
         listed: list[DeviceState] = []
         if report:
-            healthy = frozenset(report.healthy)  # looking up each id in a large `DeviceSet` takes long
+            healthy = frozenset(report.healthy)  # looking up each id in a large `DeviceSet` is slow
             for id_ in report.healthy | report.unhealthy:
                 health = "Healthy" if id_ in healthy else "Unhealthy"
                 listed.append(DeviceState(id_, health, report.devices.numa_nodes(id_), owners.pop(id_, ())))
@@ -206,7 +206,7 @@ class KubeletState:
         return self._document(node_name, [self.pod_json(state) for state in self.pods])
 
     def to_text(self, node_name: str, pods: "PodTexts") -> str:
-        """Return the same as a JSON string with a line for each pod. `pods` caches earlier results."""
+        """Return the same state as a JSON string with one line per pod. `pods` caches earlier results."""
         parts = {key: json.dumps(value) for key, value in self._document(node_name, []).items()}
         parts["pods"] = "[" + ",".join(f"\n  {text}" for text in pods.of(self)) + "]"
         return "{\n" + ",\n".join(f" {json.dumps(key)}: {text}" for key, text in parts.items()) + "\n}"
@@ -288,7 +288,7 @@ class KubeletState:
 
 
 class PodTexts:
-    """The JSON of pods. A pod's string is rendered again only if its content has changed."""
+    """The JSON of pods. A pod's string is rendered again only if the pod has changed."""
 
     def __init__(self) -> None:
         self._texts: dict[PodUid, tuple[tuple[object, ...], str]] = {}
@@ -301,7 +301,7 @@ class PodTexts:
             allocations = state.node.ledger.of_pod(uid)
             facts = one.phase, one.reason, state.dra.containers.get(uid), one.pod, allocations
             known = before.get(uid)
-            # Pods and allocations are the same objects as long as nothing about them changes.
+            # Pods and allocations are the same objects as long as they do not change.
             if (
                 known is None
                 or known[0][:3] != facts[:3]
@@ -314,7 +314,7 @@ class PodTexts:
 
 
 def _bounded(text: str) -> str:
-    """Return the string, or the beginning of a very long one with its length."""
+    """Return the string; if it is very long, return its start and its length."""
     if len(text) <= MAX_VALUE:
         return text
     return f"{text[:MAX_VALUE]}... ({len(text)} characters)"

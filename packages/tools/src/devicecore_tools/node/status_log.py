@@ -23,7 +23,7 @@ class LoggedSink(NodeStatusSink):
     _sink: NodeStatusSink
     _wake: Callable[[], None]  # called after every publication
     _still_failing: Callable[[], SinkError | None] = lambda: None
-    """Returns why a sink that publishes later cannot do so, or None."""
+    """Returns why a sink that publishes later cannot publish, or None."""
     _wait: Callable[[float], None] = lambda _seconds: None
     """Waits this many seconds for a sink that publishes later. Raises SinkError if it has not published by then."""
     _refused: SinkError | None = None
@@ -36,7 +36,10 @@ class LoggedSink(NodeStatusSink):
         return foreign_text(str(error)) if error else None
 
     def wait(self, seconds: float) -> None:
-        """Wait until a sink that publishes later has done so. If it has not after `seconds`, `problem` says why."""
+        """Wait until a sink that publishes later has done so.
+
+        If it has not done so after `seconds`, `problem` says why.
+        """
         try:
             self._wait(seconds)
         except SinkError as error:
@@ -46,12 +49,12 @@ class LoggedSink(NodeStatusSink):
         """Log and pass on. Raises SinkError if the other sink refuses."""
         for resource, count in status.capacity.items():
             now = count, status.allocatable[resource]
-            # At first, counts of 0 only mean that the plugin has not listed its devices yet, or is not back yet.
+            # At first, counts of 0 only mean that the plugin has not listed its devices yet, or has not come back yet.
             if now != (self._last.capacity.get(resource, 0), self._last.allocatable.get(resource, 0)):
                 devices = "device" if count == 1 else "devices"
                 _log.info("%s: %d of %d %s allocatable", resource, now[1], count, devices)
         for resource in status.removed:
-            _log.info("%s: removed, because its plugin has been away for five minutes", resource)
+            _log.info("%s: removed, because its plugin has been gone for five minutes", resource)
         self._last = status
         try:
             self._sink.publish(status)

@@ -1,4 +1,4 @@
-"""Kubelets and an API server to test device plugins and DRA drivers with.
+"""Kubelets and an API server for testing device plugins and DRA drivers.
 
 * `kubelet`, `dra_kubelet`: kubelets for tests, and pytest fixtures for them.
 * `api_server`: a small API server.

@@ -1,6 +1,6 @@
 """Small clusters and claims for comparing allocators with each other.
 
-Law: a case is JSON that an API server could hold. The same choices result in the same case.
+Law: a case is JSON that an API server could store. The same choices always produce the same case.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ EXPRESSIONS: Mapping[str, Callable[[str, Any], bool | None]] = {
     ),
     'device.attributes["resource.kubernetes.io"].numaNode == 0': lambda _, device: _numa(device),
 }
-"""The expressions of the cases, with the result of each for a driver and a device of the API: None for an error."""
+"""The expressions of the cases, with each one's result for a driver and an API device: None for an error."""
 
 _SAFE = tuple(EXPRESSIONS)[:-1]
 _CLASSES: list[Json] = [
@@ -76,12 +76,12 @@ def random_case(random: Random) -> Json:
 
 @st.composite
 def allocation_cases(draw: st.DrawFn) -> Json:
-    """Strategy for cases. They shrink to few and simple objects."""
+    """Strategy for cases. They shrink to a few simple objects."""
     return _case(lambda options: draw(st.sampled_from(options)))
 
 
 def _one_of(choose: Choose, number: int) -> bool:
-    """Return whether something happens that happens in one case out of this many."""
+    """Return True in one out of this many cases."""
     return bool(choose((False,) * (number - 1) + (True,)))
 
 
@@ -178,7 +178,7 @@ def _pool(choose: Choose, number: int, *, has_lists: bool) -> list[Json]:
 
 
 def _counters(choose: Choose, sets: Sequence[str]) -> list[list[Json]]:
-    """Return the counter sets of a pool, in one slice or two. They may have less than is in use."""
+    """Return the counter sets of a pool, in one or two slices. Their values may be lower than what is in use."""
     made = [
         {
             "name": name,
@@ -193,7 +193,7 @@ def _counters(choose: Choose, sets: Sequence[str]) -> list[list[Json]]:
 
 
 def _stray(choose: Choose, number: int, spec: Json) -> Json:
-    """Return a slice of another generation of a pool, with devices or with counters."""
+    """Return a slice from a different generation of a pool, with devices or with counters."""
     generation = spec["pool"]["generation"] + choose((-1, -1, 0, 1))
     pool = {**spec["pool"], "generation": generation, "resourceSliceCount": choose((1, 1, 2))}
     part: Json = choose(
@@ -347,7 +347,7 @@ _AMOUNTS: Sequence[Json] = (
 
 
 def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
-    """Return what is already allocated: devices of any slice, and sometimes one that is no longer published."""
+    """Return what is already allocated: devices from any slice, and sometimes a device that is no longer published."""
     allocated: Json = {"devices": [], "shared": [], "capacity": []}
     bodies: dict[tuple[str, str, str], Json] = {}
     for one in slices:
@@ -366,7 +366,7 @@ def _allocated(choose: Choose, slices: Sequence[Json]) -> Json:
             allocated["shared"].append({**named, "shareID": f"00000000-0000-4000-8000-00000000000{share}"})
         if body.get("capacity") and not _one_of(choose, 8):
             consumed = {name: choose(("0", "1", "2")) for name in body["capacity"]}
-            if _one_of(choose, 15):  # the driver used other names when the device was allocated
+            if _one_of(choose, 15):  # the driver used different names when the device was allocated
                 consumed = {f"{key[0]}/{name}": amount for name, amount in consumed.items() if "/" not in name}
             allocated["capacity"].append({**named, "consumed": consumed})
     return allocated

@@ -1,7 +1,7 @@
 """A cluster's published devices and its allocated claims, read from API objects for `allocation_judge`.
 
-Law: a pool consists of its slices of the highest generation, whatever node they are for, unless another view is
-    requested.
+Law: a pool consists of its highest-generation slices, whichever node they are for, unless a different view is
+requested.
 """
 
 import json
@@ -18,10 +18,10 @@ from devicecore_tools.testing.allocation_rules import Rule
 
 Json = Any  # API objects
 Key = tuple[str, str, str]
-"""Driver, pool and name of a device."""
+"""A device's driver, pool and name."""
 
 PoolKey = tuple[str, str]
-"""Driver and name of a pool."""
+"""A pool's driver and name."""
 
 
 def billionths(text: str | int) -> int:
@@ -30,7 +30,7 @@ def billionths(text: str | int) -> int:
 
 
 def key_of(one: Json) -> Key:
-    """Return the key of the device that a result or a held device names."""
+    """Return the key of the device that a result or a held device refers to."""
     return one["driver"], one["pool"], one["device"]
 
 
@@ -46,7 +46,7 @@ def full_name(name: str, driver: str) -> str:
 
 @frozen
 class Node:
-    """A node, as selectors see it."""
+    """A node as selectors see it."""
 
     name: str
     labels: Mapping[str, str]
@@ -120,22 +120,22 @@ class Device:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several claims may have shares of it."""
+        """Whether several claims may share it."""
         return bool(self.spec.get("allowMultipleAllocations"))
 
     @cached_property
     def capacity(self) -> Mapping[str, Json]:
-        """Its capacities, by names with domains."""
+        """Its capacities, by fully qualified name."""
         return {full_name(name, self.key[0]): one for name, one in (self.spec.get("capacity") or {}).items()}
 
     @cached_property
     def amounts(self) -> Mapping[str, int]:
-        """The amount of each capacity."""
+        """The total amount of each capacity."""
         return {name: billionths(one["value"]) for name, one in self.capacity.items()}
 
     @cached_property
     def counters(self) -> Counter[tuple[str, str]]:
-        """The amount of each counter that it consumes, by the names of the set and the counter."""
+        """The amount of each counter that it consumes, by set and counter name."""
         return Counter(
             {
                 (one["counterSet"], name): billionths(counter["value"])
@@ -145,7 +145,7 @@ class Device:
         )
 
     def values(self, attribute: str, *, with_lists: bool) -> frozenset[tuple[str, object]]:
-        """Return the values of an attribute with their types, or none if the device does not have the attribute."""
+        """Return an attribute's values and their types, or an empty result if the device lacks the attribute."""
         found = {full_name(name, self.key[0]): one for name, one in (self.spec.get("attributes") or {}).items()}
         value = found.get(attribute) or {}
         single = {(kind, value[kind]) for kind in _SCALARS if value.get(kind) is not None}
@@ -153,7 +153,7 @@ class Device:
         return frozenset(single | several)
 
     def consumed(self, wanted: Mapping[str, int]) -> dict[str, int] | None:
-        """Return what one share consumes of each capacity, or None if a request policy does not allow it."""
+        """Return how much of each capacity one share consumes, or None if a request policy does not allow it."""
         found = {name: _consumed(one, wanted.get(name)) for name, one in self.capacity.items()}
         return None if None in found.values() else {name: one for name, one in found.items() if one is not None}
 
@@ -172,28 +172,28 @@ def _consumed(capacity: Json, wanted: int | None) -> int | None:
     if wanted < least:
         wanted = least
     elif step:
-        wanted = least - (least - wanted) // step * step  # up to the next step
+        wanted = least - (least - wanted) // step * step  # rounded up to the next step
     return None if most is not None and wanted > most else wanted
 
 
 class View(Enum):
     """Which slices of a pool are considered."""
 
-    CLUSTER = "those of the highest generation, whatever node they are for; they must agree on their number"
-    LENIENT = "the same, but it is enough if one of them states the right number"
-    NODE = "those that concern the node, of their highest generation; it is enough if one states the right number"
-    NODE_AND_COUNTERS = "the same, and those with counters"
+    CLUSTER = "those of the highest generation, whichever node they are for; they must agree on their number"
+    LENIENT = "the same, but only one of them needs to state the right number"
+    NODE = "the highest-generation slices that concern the node; only one of them needs to state the right number"
+    NODE_AND_COUNTERS = "the same, plus those with counters"
 
 
 @frozen(eq=False)
 class Pool:
-    """The slices of a pool's highest generation.
+    """A pool's highest-generation slices.
 
     Attributes:
         slices: their `spec`s.
         node: the node for which claims are judged.
         numbers: the acceptable numbers of slices. All slices must state one of them.
-        is_lenient: whether it is enough if one slice does.
+        is_lenient: whether one slice stating it is enough.
     """
 
     slices: Sequence[Json]
@@ -208,12 +208,12 @@ class Pool:
 
     @property
     def has_wrong_count(self) -> bool:
-        """Whether some of its slices state a wrong number of slices."""
+        """Whether any of its slices states the wrong number of slices."""
         return len(self.counts) > 1 or len(self.slices) > max(self.counts)
 
     @cached_property
     def devices(self) -> Sequence[Device]:
-        """All of its devices, whatever node they are available on."""
+        """All of its devices, whichever nodes they are available on."""
         return [
             Device((one["driver"], one["pool"]["name"], device["name"]), device, place)
             for one in self.slices
@@ -281,7 +281,7 @@ def _pools_of(slices: Sequence[Json], node: Node, views: Mapping[PoolKey, View])
 
 
 class Cluster:
-    """The published devices, and what the cluster's claims hold."""
+    """The published devices and what the cluster's claims hold."""
 
     def __init__(self, case: Json, node: Node, views: Mapping[PoolKey, View]) -> None:
         self._with_lists = bool((case.get("features") or {}).get("ListTypeAttributes"))
@@ -303,7 +303,7 @@ class Cluster:
         return self.pools[device.key[:2]]
 
     def is_held(self, key: Key) -> bool:
-        """Return whether a claim of the cluster has a device, or a share of it."""
+        """Return whether a claim of the cluster holds a device or a share of it."""
         return key in self.held or key in self.with_shares
 
     def values(self, device: Device, attribute: str) -> frozenset[tuple[str, object]]:
@@ -311,14 +311,14 @@ class Cluster:
         return device.values(attribute, with_lists=self._with_lists)
 
     def consumed_by(self, shares: Iterable[Mapping[str, int]], key: Key) -> Counter[str]:
-        """Return how much of each capacity of a device is consumed, including some additional shares."""
+        """Return how much of each capacity of a device is consumed, including additional shares."""
         consumed = Counter({name: amount for (held, name), amount in self._consumed.items() if held == key})
         for one in shares:
             consumed.update(one)
         return consumed
 
     def _find_used_counters(self, pool: Pool) -> Counter[tuple[str, str]]:
-        """Return how much of a pool's counters the cluster's claims use, whatever node their devices are on."""
+        """Return how much of a pool's counters the cluster's claims use, whichever nodes their devices are on."""
         used: Counter[tuple[str, str]] = Counter()
         for one in pool.devices:
             if self.is_held(one.key):

@@ -1,8 +1,8 @@
-"""Judges an allocation of claims by the text of the API, and finds out by exhaustive search whether there is one.
+"""Judges an allocation of claims against the text of the API, and determines by exhaustive search whether one exists.
 
-It was written from the comments of `k8s.io/api/resource/v1` (1.37.2) and from the enhancement proposals 4381, 4815,
+It was written from the comments of `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
 4816 and 5075, without reading `devicecore.domain.allocation`. It imports nothing from that package, which `make
-imports` checks. So it can find out where that package, or Kubernetes, misreads the API.
+imports` checks. So it can show where that package, or Kubernetes, misreads the API.
 
 Laws: a judge never reports that a claim cannot be allocated before it has tried all choices (otherwise it raises
     `TooLargeError`). Each error names the field of the API and quotes its sentence (`Rule`). Where the text leaves
@@ -15,8 +15,8 @@ A case is a JSON object: `node`, `classes`, `slices` and `claims` are API object
 * `shared`: the same for each share of a device that allows multiple allocations;
 * `capacity`: the same, with what all of its shares consume as `consumed`.
 
-The slices are those of the whole cluster, whatever node they are for. The claims belong to one pod and are in its
-order. `features` may have `ListTypeAttributes`, which is off unless it is true. All other features that are on by
+The slices are those of the whole cluster, whichever node they are for. The claims belong to one pod, in the pod's
+order. `features` may contain `ListTypeAttributes`, which is off unless set to true. All other features that are on by
 default in 1.37 are on. Derived attributes, compatibility groups and rules that add taints to devices are not judged.
 """
 
@@ -50,7 +50,7 @@ Evaluate = Callable[[str, str, Json], bool | None]
 """Returns whether an expression selects a driver's device, or None if evaluating it is an error."""
 
 MAX_RESULTS = 32
-"""The maximum number of devices of one claim: `AllocationResultsMaxSize`."""
+"""The maximum number of devices in one claim: `AllocationResultsMaxSize`."""
 
 MAX_STEPS = 200_000
 """The maximum number of devices that one search tries."""
@@ -66,7 +66,7 @@ class TooLargeError(Exception):
 
 @frozen
 class Given:
-    """A device that is given to a request.
+    """A device assigned to a request.
 
     Attributes:
         claim: the number of the claim.
@@ -104,7 +104,7 @@ class _Request:
         return int(self.spec.get("count") or 1)
 
     def wanted(self, driver: str) -> Mapping[str, int]:
-        """Return how much it requests of each capacity."""
+        """Return how much of each capacity it requests."""
         asked = (self.spec.get("capacity") or {}).get("requests") or {}
         return {full_name(name, driver): billionths(amount) for name, amount in asked.items()}
 
@@ -113,7 +113,7 @@ class _Request:
         return not names or self.main in names or self.name in names
 
     def tolerates(self, taint: Json) -> bool:
-        """Return whether one of its tolerations matches a taint. Unknown effects are treated like None."""
+        """Return whether one of its tolerations matches a taint. Unknown effects are treated as None."""
         if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
             return True
         return any(_tolerates(one, taint) for one in self.spec.get("tolerations") or ())
@@ -145,7 +145,7 @@ class _Constraint:
     is_match: bool
 
     def allows(self, values: Sequence[frozenset[tuple[str, object]]]) -> bool:
-        """Return whether devices with these values may be allocated together."""
+        """Return whether devices with these values may be allocated together under this constraint."""
         if not all(values):
             return False
         if self.is_match:
@@ -167,14 +167,14 @@ def _constraints(claim: Json) -> Sequence[_Constraint]:
 
 @frozen(eq=False)
 class _Taken:
-    """A request and a device that is allocated to it."""
+    """A request and a device allocated to it."""
 
     request: _Request
     device: Device
 
 
 class _State:
-    """What has been given so far, in addition to what the cluster's claims already hold."""
+    """What has been assigned so far, in addition to what the cluster's claims already hold."""
 
     def __init__(self, cluster: Cluster, constraints: Sequence[Sequence[_Constraint]], start: Iterable[_Taken]) -> None:
         self._cluster = cluster
@@ -182,20 +182,20 @@ class _State:
         self.taken = list(start)
 
     def take(self, request: _Request, device: Device) -> None:
-        """Give a device to a request."""
+        """Assign a device to a request."""
         self.taken.append(_Taken(request, device))
 
     def give_back(self) -> None:
-        """Take the last device back."""
+        """Undo the last assignment."""
         self.taken.pop()
 
     def signature(self, device: Device) -> Hashable:
-        """Return a value that is equal for interchangeable devices."""
+        """Return a key that is equal for interchangeable devices."""
         is_used = self._cluster.is_held(device.key) or any(one.device is device for one in self.taken)
         return device.key if is_used else self._cluster.kind_of(device)
 
     def breach(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that a request would break with a device, given what is already allocated and held."""
+        """Return the rule that giving a device to a request would break, given what is already allocated and held."""
         same = [one for one in self.taken if one.device is device]
         if any(one.request is request or (one.request.claim == request.claim and not device.is_shared) for one in same):
             return Rule.DISTINCT_DEVICES
@@ -221,7 +221,7 @@ class _State:
         return None
 
     def _has_counters(self, device: Device) -> bool:
-        """Return whether enough of the counters that a device consumes is left.
+        """Return whether enough is left of the counters that a device consumes.
 
         A shared device is counted only once.
         """
@@ -256,9 +256,10 @@ class Judge:
         case: a case as described at the top of the module.
         evaluate: evaluates expressions.
         max_steps: how many devices one search tries before it gives up.
-        sees_node_only: whether to accept an answer also if it is right only for the slices that concern the node.
-            By the text, a pool is all of its slices. Kubernetes' allocator considers few slices of other nodes, and its
-            tests expect that: a node may use an old generation, and does not see contradictions on other nodes.
+        sees_node_only: whether to also accept an answer that is right only for the slices that concern the node.
+            According to the text, a pool is all of its slices. Kubernetes' allocator considers only a few slices of
+            other nodes, and its tests expect that: a node may use an old generation, and does not see contradictions on
+            other nodes.
     """
 
     def __init__(
@@ -269,7 +270,7 @@ class Judge:
         self._text = _Reading(case, evaluate, max_steps, {})
 
     def first(self) -> list[Given] | None:
-        """Return an allocation with the earliest possible alternatives, or None if there is no allocation.
+        """Return an allocation that uses the earliest possible alternatives, or None if there is no allocation.
 
         Raises:
             TooLargeError: the search tried too many devices.
@@ -304,7 +305,7 @@ class Judge:
         return found
 
     def _other_views(self) -> Iterator[Mapping[PoolKey, View]]:
-        """Yield other readings of pools that contradict themselves, for which the text does not say what counts."""
+        """Yield other readings of self-contradictory pools, where the text does not say what counts."""
         options: dict[PoolKey, list[View]] = {}
         for key, pool in self._text.cluster.pools.items():
             is_odd = pool.has_wrong_count or pool.problem not in {None, Rule.COMPLETE} or not pool.concerns_node
@@ -318,7 +319,7 @@ class Judge:
 
 
 class _Reading:
-    """Judges answers by one interpretation of the pools."""
+    """Judges answers under one interpretation of the pools."""
 
     def __init__(self, case: Json, evaluate: Evaluate, max_steps: int, views: Mapping[PoolKey, View]) -> None:
         self._case = case
@@ -356,7 +357,7 @@ class _Reading:
         return False if False in results else None if None in results else True
 
     def _find_fitting(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that forbids a device for a request, whatever else is allocated, or None."""
+        """Return the rule that forbids a device for a request, regardless of what else is allocated, or None."""
         if problem := self.cluster.pool_of(device).problem:
             return problem
         if not offers(device.place, self._node):
@@ -378,7 +379,7 @@ class _Reading:
         return Rule.CONSUMED if any(amount > device.amounts[name] for name, amount in consumed.items()) else None
 
     def _find_candidates(self, request: _Request) -> Sequence[Device]:
-        """Return the devices of which a request may get some, or must get all.
+        """Return the devices from which a request may get some or must get all.
 
         There are none if it cannot be satisfied.
         """
@@ -395,13 +396,13 @@ class _Reading:
         return [] if any(self._fitting(request, one) for one in matching) else matching
 
     def _against_all(self, request: _Request) -> Rule:
-        """Return the rule that an answer to a request for all devices breaks, because it lacks some or has others."""
+        """Return the rule that an answer to a request for all devices breaks because devices are missing or extra."""
         pools = (pool.problem for pool in self.cluster.pools.values() if pool.concerns_node)
         devices = (self._fitting(request, one) for one in self.cluster.local)
         return next((one for one in (*pools, *devices) if one and one not in _OF_OTHERS), Rule.ALL)
 
     def _is_understood(self, request: _Request) -> bool:
-        """Return whether the class exists and all fields of the request are known.
+        """Return whether the class exists and all of the request's fields are known.
 
         Anything unknown must be refused.
         """
@@ -415,12 +416,12 @@ class _Reading:
     # --- the search ---------------------------------------------------------------------------------------------------
 
     def first(self) -> list[Given] | None:
-        """Return an allocation with the earliest possible alternatives, or None if there is no allocation."""
+        """Return an allocation that uses the earliest possible alternatives, or None if there is no allocation."""
         found = self._search([])
         return None if found is None else [Given(one.request.claim, one.request.name, one.device.key) for one in found]
 
     def _search(self, start: Sequence[_Taken], tail: Sequence[Sequence[_Request]] | None = None) -> list[_Taken] | None:
-        """Return an allocation of all requests, or of `tail` if the earlier requests have got `start`."""
+        """Return an allocation of all requests, or of `tail` if the earlier requests have been assigned `start`."""
         budget = [self._max_steps]
         for chosen in product(*(self._requests if tail is None else tail)):
             if (found := self._fulfil(chosen, start, budget)) is not None:
@@ -429,7 +430,7 @@ class _Reading:
         return None
 
     def _fulfil(self, chosen: Sequence[_Request], start: Sequence[_Taken], budget: list[int]) -> list[_Taken] | None:
-        """Return the devices of one choice of alternatives, or None if it is not possible."""
+        """Return the devices for one choice of alternatives, or None if that choice is not possible."""
         candidates = []
         for request in chosen:
             devices = self._candidates(request)
@@ -462,7 +463,10 @@ class _Reading:
         state: _State,
         budget: list[int],
     ) -> bool:
-        """Fill the slots, starting with this one. A request gets its devices in order, and `first` is its position."""
+        """Fill the slots, starting with this one.
+
+        A request gets its devices in order; `first` is the position to start from.
+        """
         if slot == len(slots):
             return True
         request, devices, goes_on = slots[slot]
@@ -496,12 +500,12 @@ class _Reading:
         return list(self._breaches_of(results))
 
     def may_refuse(self) -> bool:
-        """Return whether "no" is right even if there is an allocation, because the API lets a consumer abort or wait.
+        """Return whether "no" is right even though an allocation exists, because the API lets a consumer abort or wait.
 
         An expression that is an error "causes allocation of devices to abort". A consumer that looks for all devices,
-        or for the best of several alternatives, "should wait" while a pool is incomplete. About a pool with
-        contradictions, enhancement proposal 4815 says both that its devices are not used and that scheduling is
-        aborted. It does not say what happens if an alternative cannot be understood.
+        or for the best of several alternatives, "should wait" while a pool is incomplete. For a self-contradictory
+        pool, enhancement proposal 4815 says both that its devices are not used and that scheduling is aborted. It does
+        not say what happens if an alternative cannot be understood.
         """
         requests = [one for alternatives in self._requests for one in alternatives]
         if not all(map(self._is_understood, requests)):
@@ -515,7 +519,7 @@ class _Reading:
         return f"claim {self._claims[claim]['metadata']['name']}"
 
     def _breaches_of(self, results: Json) -> Iterator[Breach]:
-        """Yield what is wrong with devices. Judgments that depend on the right devices come last."""
+        """Yield what is wrong with devices. Checks that depend on the devices being right come last."""
         taken, broken = self._read(results)
         yield from broken
         if broken:
@@ -530,7 +534,7 @@ class _Reading:
             yield from self._breaches_of_order(taken)
 
     def _read(self, results: Json) -> tuple[list[_Taken], list[Breach]]:
-        """Return which devices the requests get, and what is wrong with each single result."""
+        """Return which devices the requests get, and what is wrong with each individual result."""
         taken, broken = list[_Taken](), list[Breach]()
         for number, result in enumerate(results):
             found, where = result["devices"].get("results") or (), self._name(number)
@@ -559,7 +563,8 @@ class _Reading:
     def _breaches_together(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
         """Yield what is wrong with the combination of devices that the requests got."""
         state = self._state(())
-        for one in sorted(taken, key=lambda one: one.request.is_admin):  # monitoring a device does not use it
+        # monitoring a device does not count as using it
+        for one in sorted(taken, key=lambda one: one.request.is_admin):
             rule = self._fitting(one.request, one.device) or state.breach(one.request, one.device)
             if rule:
                 yield Breach(
@@ -596,7 +601,7 @@ class _Reading:
                     break
 
     def _wrong_fields(self, request: _Request, device: Device, result: Json) -> Iterator[Rule]:
-        """Yield the rules that the fields of one result break."""
+        """Yield the rules that one result's fields break."""
         if bool(result.get("adminAccess")) != request.is_admin:
             yield Rule.ADMIN
         copies = [
@@ -606,7 +611,7 @@ class _Reading:
         if any((one or []) != (other or []) for one, other in copies):
             yield Rule.COPIES
         if request.is_admin:
-            return  # the text does not say whether it has a share and consumes something
+            return  # the text does not say whether it has a share or consumes anything
         if bool(result.get("shareID")) != device.is_shared:
             yield Rule.SHARE
         consumed = {
@@ -651,7 +656,7 @@ class _Reading:
             yield Node(name, {key: value for key, value in labels.items() if value is not None})
 
     def _wrong_config(self, claim: int, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
-        """Yield a rule unless a request has the configuration of its class followed by that of the claim."""
+        """Yield a rule unless a request's configuration is its class's followed by the claim's."""
         found = result["devices"].get("config") or ()
         for request in dict.fromkeys(one.request for one in taken):
             expected = [

@@ -1,6 +1,6 @@
 """The rules of the API that `allocation_judge` applies.
 
-Law: each rule has the field and the words of a comment of `k8s.io/api/resource/v1`.
+Law: each rule names a field and quotes a comment in `k8s.io/api/resource/v1`.
 """
 
 from enum import Enum
@@ -9,7 +9,7 @@ from attrs import frozen
 
 
 class Rule(Enum):
-    """A sentence of the API: its field and its words."""
+    """A sentence from the API: the field and the wording."""
 
     GENERATION = (
         "ResourceSlice",
@@ -120,7 +120,7 @@ class Rule(Enum):
 
 @frozen
 class Breach:
-    """A rule that an answer breaks, and where."""
+    """A rule that an answer breaks, and where it breaks it."""
 
     rule: Rule
     where: str

@@ -1,4 +1,4 @@
-"""The common parts of the test kubelets for device plugins and DRA drivers: a test starts, stops and closes them.
+"""What the test kubelets for device plugins and DRA drivers have in common: a test starts, stops and closes them.
 
 Law: after `close`, no thread, process or file of the kubelet is left.
 """
@@ -44,7 +44,7 @@ Connection = TypeVar("Connection")
 
 
 class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
-    """A kubelet that a test starts, stops and advances in time. Each restart creates a new `manager`."""
+    """A kubelet that a test starts, stops and moves forward in time. Each restart creates a new `manager`."""
 
     manager: Manager
 
@@ -87,7 +87,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         logging.getLogger("devicecore").removeHandler(self._log)
 
     def close(self) -> None:
-        """Stop the kubelet and the plugins or drivers that it has started, and remove its files.
+        """Stop the kubelet and the plugins or drivers that it started, and remove its files.
 
         A second call does nothing.
         """
@@ -120,11 +120,11 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         return time.monotonic() + self._passed
 
     def _directory(self, given: str | os.PathLike[str] | None) -> Path:
-        """Return the directory of the caller, or a new one with a short path, which `close` removes."""
+        """Return the caller's directory, or create one with a short path, which `close` removes."""
         return Path(self._files.enter_context(short_directory()) if given is None else given)
 
     def _watch(self, process: PluginProcess) -> PluginProcess:
-        """Start a process. Waits raise an error if it exits by itself, and `stop` stops it."""
+        """Start a process. Waits raise an error if it exits on its own, and `stop` stops it."""
         self._cleanup.enter_context(process)
         self._processes.append(process)
         return process
@@ -167,10 +167,10 @@ class InMemory(Generic[Connection]):
 
 
 class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, Event, Call, Connection]):
-    """A kubelet whose plugins or drivers are objects in this process, without sockets, threads and files."""
+    """A kubelet whose plugins or drivers are objects in this process, without sockets, threads or files."""
 
     def start(self) -> None:
-        """Start the kubelet. Its plugins or drivers register."""
+        """Start the kubelet. Tells its plugins or drivers to register."""
         super().start()
         for served in self._served:
             served.register()

@@ -1,7 +1,7 @@
-"""A kubelet for tests of DRA drivers: the real managers, controlled by the test, with a small API server.
+"""A kubelet for testing DRA drivers: the real managers, controlled by the test, with a small API server.
 
 Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
-no cluster and no root. Claims and devices share one kubelet: both start, stop, restart and age together.
+no cluster and no root privileges. Claims and devices share one kubelet: both start, stop, restart and age together.
 
 `DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
 faster. Both have the same methods.
@@ -65,14 +65,14 @@ Event = TypeVar("Event", bound=DriverEvent)
 NODE = "node-1"
 """The default name of the node."""
 
-_SOCKETS = "device-plugins"  # the node's directory in which device plugins register
+_SOCKETS = "device-plugins"  # the directory on the node in which device plugins register
 
-_POLL_INTERVAL = 0.05  # seconds between a driver's checks of its sockets; short, to keep tests fast
+_POLL_INTERVAL = 0.05  # seconds between a driver's checks of its sockets; kept short so that tests are fast
 
 
 @frozen
 class UnresolvedCdiNameError(DeviceCoreError):
-    """A container runtime would not find a CDI name, and so would not create the container."""
+    """A container runtime would not find a CDI name and would therefore not create the container."""
 
     name: str
     directory: str
@@ -87,7 +87,7 @@ class UnresolvedCdiNameError(DeviceCoreError):
 class ClaimPod:
     """A pod whose claims are prepared. Without a container name, methods use the first container.
 
-    `admitted` is the same pod with its plugins' devices. It is None before `prepare`, and if the pod has no limits.
+    `admitted` is the same pod with its plugins' devices. It is None before `prepare` and for a pod without limits.
     """
 
     def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:
@@ -97,12 +97,12 @@ class ClaimPod:
         self._claims = claims
 
     def options(self, container: str | None = None) -> ContainerOptions:
-        """Return what a container gets: the answers of plugins to Allocate, and the CDI names of its claims."""
+        """Return what a container gets: the plugins' Allocate responses and its claims' CDI names."""
         own = self.admitted.options(container) if self.admitted is not None else None
         return with_claims(own, self.cdi_devices(container))
 
     def cdi_devices(self, container: str | None = None) -> tuple[str, ...]:
-        """The CDI names that the container runtime gets for a container. Calls no driver."""
+        """Return the CDI names that the container runtime gets for a container. Calls no driver."""
         return self._kubelet.manager.claim_devices(self.pod, container or self.pod.containers[0].name)
 
     @property
@@ -114,13 +114,13 @@ class ClaimPod:
     def prepare(self) -> None:
         """Prepare the claims, as a kubelet does before each new sandbox.
 
-        Drivers are called the first time, and once more after each restart of the kubelet.
+        Drivers are called the first time, and again after each kubelet restart.
 
-        A pod with limits is admitted first, which after a restart changes nothing.
+        A pod with limits is admitted first; after a restart, that changes nothing.
 
         Raises:
             PodRefusedError: the kubelet refused the pod because of its limits.
-            PrepareError: a claim is not prepared.
+            PrepareError: a claim could not be prepared.
         """
         __tracebackhide__ = True
         if self.pod.containers[0].limits:
@@ -131,7 +131,7 @@ class ClaimPod:
         """End the pod: unprepare its claims if no other pod uses them. If this fails, call it again.
 
         Raises:
-            UnprepareError: a driver has not released a claim.
+            UnprepareError: a driver failed to release a claim.
         """
         self._kubelet.manager.unprepare(self.pod.uid)
         if self.admitted is not None:
@@ -152,11 +152,11 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     """The common base of `DraKubelet` and `MemoryDraKubelet`.
 
     Attributes:
-        timeout: seconds, used by every wait without its own timeout.
-        api_server: has the claims and the ResourceSlices.
+        timeout: in seconds, for every wait that is not given its own.
+        api_server: holds the claims and the ResourceSlices.
         node: the node's name.
         manager: the `DraManager`. Each restart creates a new one.
-        script: faults of calls to drivers, which have the names `NodePrepareResources` and `NodeUnprepareResources`.
+        script: faults in calls to drivers; the calls are named `NodePrepareResources` and `NodeUnprepareResources`.
         claims: where the kubelet reads ResourceClaims; a driver in Python may also read them there.
         pods: the active pods.
         devices: the same kubelet for device plugins, with the methods of `Kubelet`.
@@ -177,7 +177,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the kubelet. It creates its Node object if there is none, and deletes all ResourceSlices of its node.
+        """Start the kubelet. It creates its Node object if there is none, and deletes all of its node's ResourceSlices.
 
         Raises:
             SetUpError: the socket directory cannot be used.
@@ -185,7 +185,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         if not any(one["metadata"]["name"] == self.node for one in self.api_server.objects("Node")):
             self.api_server.create({"kind": "Node", "metadata": {"name": self.node}})
         super().start()
-        self.devices.start()  # and with it the plugin watcher, which also finds the drivers
+        self.devices.start()  # this also starts the plugin watcher, which finds the drivers, too
         self.manager.wipe_slices()
 
     def stop(self) -> None:
@@ -194,7 +194,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         super().stop()
 
     def close(self) -> None:
-        """Stop the kubelet and the plugins and drivers that it has started, and remove its files.
+        """Stop the kubelet and the plugins and drivers that it started, and remove its files.
 
         A second call does nothing.
         """
@@ -208,7 +208,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Args:
             state: keep the checkpoints of claims and of devices. Without them, the new kubelet does not know which
-                claims are prepared and which pod has which device.
+                claims are prepared or which pod has which device.
         """
         self.stop()
         if not state:
@@ -223,13 +223,13 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Args:
             driver: the driver.
-            instance: a name that distinguishes it from another instance of the driver that runs at the same time.
-            services: the services that it offers, the preferred one first.
+            instance: a name that distinguishes it from another instance of the driver running at the same time.
+            services: the services it offers, preferred service first.
         """
 
     @abstractmethod
     def drop_connection(self, driver: str) -> None:
-        """Close the connections to a driver, which stays registered. It is reconnected at once."""
+        """Close the connections to a driver. It stays registered. It is reconnected immediately."""
 
     @abstractmethod
     def _open_transport(self) -> DriverTransport: ...
@@ -242,8 +242,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     def advance(self, seconds: float) -> None:
         """Move the kubelet's clocks forward, and do what is then due.
 
-        A kubelet deletes a driver's ResourceSlices once that has been disconnected for 30 seconds, releases the claims
-        of pods that are gone every 60 seconds, and discards a report of health after 30 seconds.
+        A kubelet deletes a driver's ResourceSlices once the driver has been disconnected for 30 seconds, releases the
+        claims of vanished pods every 60 seconds, and discards a health report after 30 seconds.
         """
         self.devices.advance(seconds)
         super().advance(seconds)
@@ -251,7 +251,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- devices and claims -------------------------------------------------------------------------------------------
 
     def publish(self, driver: str, *devices: str | PublishedDevice, pool: str | None = None) -> None:
-        """Publish devices on behalf of a driver that does not do so itself.
+        """Publish devices on behalf of a driver that does not publish them itself.
 
         Args:
             driver: the driver's name.
@@ -278,7 +278,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             self.api_server.create(dict(body))
 
     def published(self, driver: str) -> tuple[str, ...]:
-        """The names of the devices that a scheduler sees, in the order of the slices."""
+        """Return the names of the devices that a scheduler sees, in slice order."""
         return tuple(one.name for one in dra_objects.published(self.api_server, self.node, driver))
 
     def claim(
@@ -290,18 +290,18 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         parameters: object = None,
         name: str | None = None,
     ) -> ResourceClaim:
-        """Create a ResourceClaim as a scheduler leaves it: allocated to published devices that no other claim has.
+        """Create a ResourceClaim as a scheduler leaves it: allocated to published devices that no claim holds.
 
         Args:
             driver: the driver's name.
-            count: how many devices.
-            devices: which devices, instead of a count. The claim tolerates their taints. Without it, a tainted device
-                is not chosen.
+            count: the number of devices.
+            devices: specific devices, instead of a count. The claim tolerates their taints; with a count, tainted
+                devices are not chosen.
             parameters: opaque parameters for the driver.
             name: the claim's name; by default a new one.
 
         Raises:
-            DevicesTakenError: the driver has not published them, other claims have them, or they are tainted.
+            DevicesTakenError: the driver has not published them, other claims hold them, or they are tainted.
         """
         __tracebackhide__ = True
         chosen = dra_objects.choose(self.api_server, self.node, driver, count, devices)
@@ -311,7 +311,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     def delete_claim(self, claim: ResourceClaim) -> None:
         """Delete a ResourceClaim, as its owner does. Its devices stay prepared."""
-        key = checked(claim, ResourceClaim, "delete_claim: a claim, as claim() returns it").key
+        key = checked(claim, ResourceClaim, "delete_claim: a claim as returned by claim()").key
         self.api_server.delete("ResourceClaim", key.name, key.namespace)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -321,11 +321,11 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Args:
             claims: its claims.
-            limits: the plugins' devices that it also requests, such as `{"example.com/nic": 1}`.
+            limits: the plugin devices it also requests, such as `{"example.com/nic": 1}`.
 
         Raises:
             PodRefusedError: the kubelet refused the pod because of its limits.
-            PrepareError: a claim is not prepared; the error has the kubelet's sentence.
+            PrepareError: a claim could not be prepared; the error has the kubelet's sentence.
         """
         __tracebackhide__ = True
         pod = self.pod(*claims, limits=limits)
@@ -333,8 +333,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return pod
 
     def pod(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
-        """A pod that uses these claims, which are reserved for it. Nothing is prepared or admitted yet."""
-        tuple_of(claims, ResourceClaim, "claims of a pod, as claim() returns them")
+        """Return a pod that uses these claims, which are reserved for it. Nothing is prepared or admitted yet."""
+        tuple_of(claims, ResourceClaim, "claims of a pod, as returned by claim()")
         name = f"pod-{next(self._numbers)}"
         entries = tuple(PodClaim(claim.key.name, claim.key.name) for claim in claims)
         container = Container("main", dict(limits), claims=[ContainerClaim(entry.name) for entry in entries])
@@ -347,33 +347,33 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def events_of(self, kind: type[Event]) -> tuple[Event, ...]:
-        """The events of one type, such as `DriverConnected`."""
+        """Return the events of one type, such as `DriverConnected`."""
         return tuple(event for event in self.record.events if isinstance(event, kind))
 
     def instances(self, driver: str) -> tuple[InstanceId, ...]:
-        """The registered instances of a driver, oldest first."""
+        """Return the registered instances of a driver, oldest first."""
         return self.manager.drivers.instances.get(DriverName(driver), ())
 
     def connected(self, driver: str) -> tuple[InstanceId, ...]:
-        """The connected instances of a driver, oldest first. A kubelet calls the newest one."""
+        """Return the connected instances of a driver, oldest first. A kubelet calls the newest one."""
         return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
 
     def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
-        """What the kubelet knows about a claim: its pods, and the devices that drivers returned. None means nothing."""
+        """Return the kubelet's record of a claim, its pods and the devices from drivers, or None if there is none."""
         return self.manager.claims.claims.get(claim.key)
 
     def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
-        """The health of a device, as the kubelet currently sees it."""
+        """Return the health of a device, as the kubelet currently sees it."""
         now = self._wall_clock()
         return self.manager.health.health(DriverName(driver), pool or self.node, device, now)[0]
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
-        """Wait until this many instances of a driver are registered and connected. Return the newest.
+        """Wait until a driver has this many registered and connected instances. Return the newest.
 
         Raises:
-            WaitTimeoutError: there were fewer in time.
+            WaitTimeoutError: there were not enough before the timeout.
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -382,10 +382,10 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return self.connected(driver)[-1]
 
     def wait_until_gone(self, driver: str, instances: int = 0, *, timeout: float | None = None) -> None:
-        """Wait until at most `count` instances of a driver are registered.
+        """Wait until a driver has at most `count` registered instances.
 
         Raises:
-            WaitTimeoutError: there were still more at the end.
+            WaitTimeoutError: there were still more when the timeout expired.
         """
         __tracebackhide__ = True
         expected = f"at most {counted(instances, 'registered instance')} of {driver}" if instances else f"no {driver}"
@@ -395,7 +395,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Wait until a driver has published at least this many devices. Return their names.
 
         Raises:
-            WaitTimeoutError: there were fewer in time.
+            WaitTimeoutError: there were not enough before the timeout.
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -406,10 +406,10 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     def wait_for_health(
         self, driver: str, device: str, health: DraHealth, *, pool: str | None = None, timeout: float | None = None
     ) -> None:
-        """Wait until the kubelet sees this health of a device.
+        """Wait until the kubelet sees a device in this health state.
 
         Raises:
-            WaitTimeoutError: it did not in time.
+            WaitTimeoutError: it did not before the timeout.
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -453,7 +453,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
 
 class DraKubelet(BaseDraKubelet):
-    """A kubelet with a directory in which drivers in any language register, and an API server for them.
+    """A kubelet with a directory in which drivers in any language can register, and an API server for them.
 
     Args:
         directory: the parent of the directories below; by default a new one with a short path, which `close` removes.
@@ -559,7 +559,7 @@ class DraKubelet(BaseDraKubelet):
 
         Args:
             command: the program and its arguments.
-            pod_uid: the UID of its supposed pod; use another one for a rolling update.
+            pod_uid: the UID of the pod it supposedly runs in; use a different UID for a rolling update.
             environment: additional environment variables.
             cwd: the working directory of the process.
 
@@ -587,10 +587,10 @@ class DraKubelet(BaseDraKubelet):
         )
 
     def reboot(self) -> None:
-        """Reboot the node: kill all drivers of `run_driver`, empty the CDI directory, and start the kubelet.
+        """Reboot the node: kill all drivers started with `run_driver`, empty the CDI directory, and start the kubelet.
 
-        The files of the kubelet and of drivers stay, and so do sockets, although no process serves them. Run the
-        drivers again afterwards.
+        The kubelet's and the drivers' files stay, and so do their sockets, although no process serves them. Afterwards,
+        run the drivers again.
         """
         self.stop()
         for process in self._processes:
@@ -599,13 +599,14 @@ class DraKubelet(BaseDraKubelet):
         self.restart()
 
     def cdi_edits(self, name: str) -> Mapping[str, object]:
-        """The `containerEdits` that a container gets for a CDI name, from the files in `cdi`.
+        """Return the `containerEdits` that a container gets for a CDI name, from the files in `cdi`.
 
         Raises:
-            UnresolvedCdiNameError: no file there has the device.
+            UnresolvedCdiNameError: no file there defines the device.
             DocumentError: a file there is neither JSON nor YAML.
         """
-        from devicecore.system.documents import read_documents  # which imports the YAML reader, an extra
+        # imported here because it needs the YAML reader, an extra
+        from devicecore.system.documents import read_documents
 
         files = sorted(path for path in self.cdi.iterdir() if path.suffix in {".json", ".yaml"})
         for path in files:
@@ -617,7 +618,7 @@ class DraKubelet(BaseDraKubelet):
         raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
 
     def drop_connection(self, driver: str) -> None:
-        """Close the connections to a driver, which stays registered. It is reconnected at once."""
+        """Close the connections to a driver. It stays registered. It is reconnected immediately."""
         for instance in self.instances(driver):
             if self._grpc is not None:
                 self._grpc.disconnect(instance)
@@ -650,9 +651,9 @@ class DraKubelet(BaseDraKubelet):
 
 
 class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, MemoryDriverInstance], BaseDraKubelet):
-    """A kubelet for drivers that are objects in this process, without sockets, threads and files.
+    """A kubelet for drivers that are objects in this process, without sockets, threads or files.
 
-    Its API server is only a store that does not listen.
+    Its API server is just a store and does not listen.
     """
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:

@@ -1,7 +1,7 @@
-"""Objects of dynamic resource allocation on a test's API server: what drivers publish, and claims for it.
+"""DRA objects on a test's API server: what drivers publish, and claims for it.
 
-Law: a claim is created the way a scheduler leaves it, allocated to published devices that no other claim
-has. Nothing here selects by attributes: a test gives the devices or their number. Only a claim for named devices
+Law: a claim is created the way a scheduler leaves it, with published devices allocated to it that no other claim holds.
+Nothing here selects by attributes: a test names the devices or gives their number. Only a claim for named devices
 tolerates taints.
 """
 
@@ -21,12 +21,12 @@ from devicecore_tools.testing.api_server.status import ApiError, Json
 from devicecore_tools.testing.dra_pools import SliceDevice, pools_of
 
 REQUEST = "devices"
-"""The name of the request in the claims created here."""
+"""The request name in the claims created here."""
 
 
 @frozen
 class DevicesTakenError(DeviceCoreError):
-    """The requested devices are not published, or other claims have them, or they are tainted."""
+    """The requested devices are not published, other claims hold them, or they are tainted."""
 
     driver: str
     wanted: str
@@ -45,7 +45,7 @@ class DevicesTakenError(DeviceCoreError):
 
 @frozen
 class ServerClaims:
-    """A `ClaimSource`: the ResourceClaims of an API server in this process."""
+    """A `ClaimSource`: the ResourceClaims on an API server in this process."""
 
     server: LocalApiServer
 
@@ -65,7 +65,7 @@ class ServerSlices:
     node: str
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete the slices of one driver on this node, or of all."""
+        """Delete the slices of one driver on this node, or of all drivers."""
         for one in stored_slices(self.server, self.node):
             if driver in (None, one.driver):
                 self.server.delete("ResourceSlice", one.name)
@@ -79,7 +79,7 @@ def stored_slices(server: LocalApiServer, node: str) -> Iterator[StoredSlice]:
 
 
 def published(server: LocalApiServer, node: str, driver: str) -> tuple[SliceDevice, ...]:
-    """The devices that a scheduler sees: those of complete pools, in their newest generation."""
+    """Return the devices that a scheduler sees: the devices in the newest generation of each complete pool."""
     specs = ((one, one["spec"]) for one in server.objects("ResourceSlice"))
     slices = [one for one, spec in specs if (spec.get("nodeName"), spec["driver"]) == (node, driver)]
     return tuple(device for pool in pools_of(slices) if pool.is_complete for device in pool.devices)
@@ -88,12 +88,12 @@ def published(server: LocalApiServer, node: str, driver: str) -> tuple[SliceDevi
 def choose(
     server: LocalApiServer, node: str, driver: str, count: int, names: Sequence[str] | None
 ) -> list[tuple[str, str]]:
-    """Return the pools and names of devices that no claim has.
+    """Return the pools and names of devices that no claim holds.
 
     Without names, tainted devices are left out, as a scheduler does.
 
     Raises:
-        DevicesTakenError: there are too few, or a named device is not among them.
+        DevicesTakenError: there are too few, or a named device is not available.
         TypeError: the count is not a number.
     """
     checked(count, int, "claim: count")
@@ -157,7 +157,7 @@ def reserve(server: LocalApiServer, claim: ClaimKey, pod: str, uid: str) -> None
 
 
 def release(server: LocalApiServer, claim: ClaimKey, uid: str) -> None:
-    """Remove a reservation, as the controller does when the pod has ended. It is not an error if the claim is gone."""
+    """Remove a reservation, as the controller does once the pod has ended. It is not an error if the claim is gone."""
 
     def remove(body: Json) -> None:
         consumers = body.get("status", {}).get("reservedFor", [])

@@ -1,6 +1,6 @@
 """A driver's published pools and devices, as a scheduler sees them.
 
-Law: only the slices of a pool's highest generation count, and a pool offers its devices only if all of these slices
+Law: only a pool's highest-generation slices count, and a pool offers its devices only if all of these slices
     exist.
 """
 
@@ -42,7 +42,7 @@ class SliceDevice:
 
     @property
     def consumes_counters(self) -> bool:
-        """Whether it shares counters with other devices, so that it may be unavailable although nobody has it."""
+        """Whether it shares counters with other devices, so it may be unavailable although no claim holds it."""
         try:
             return bool(self.value.counters)
         except DocumentError:
@@ -59,7 +59,7 @@ class SliceDevice:
 
 @frozen
 class PublishedPool:
-    """The slices of one pool that have its highest generation."""
+    """One pool's highest-generation slices."""
 
     name: str
     generation: int
@@ -67,12 +67,12 @@ class PublishedPool:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The different values of resourceSliceCount in the slices of the highest generation."""
+        """The distinct resourceSliceCount values in the highest-generation slices."""
         return tuple(sorted({int(one["spec"]["pool"]["resourceSliceCount"]) for one in self.slices}))
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The devices of the highest generation, in the order of the slices' names."""
+        """The highest-generation devices, ordered by slice name."""
         return tuple(
             SliceDevice(self.name, str(body.get("name")), body)
             for one in self.slices
@@ -86,7 +86,7 @@ class PublishedPool:
 
     @property
     def repeated_names(self) -> tuple[str, ...]:
-        """The names that several devices have. A scheduler allocates no device from such a pool either."""
+        """The device names that occur more than once. A scheduler allocates no device from such a pool either."""
         count = Counter(device.name for device in self.devices)
         return tuple(name for name, number in sorted(count.items()) if number > 1)
 

@@ -19,15 +19,15 @@ from devicecore_tools.testing.recording import Recorder, Recording
 Result = TypeVar("Result")
 
 CALL_LIMIT = 45.0
-"""How many seconds a kubelet waits for a driver."""
+"""The number of seconds a kubelet waits for a driver."""
 
 
 @frozen
 class DriverCall:
-    """One call to a driver, with its answer or its error.
+    """One call to a driver, with its response or error.
 
-    `method` is `NodePrepareResources` or `NodeUnprepareResources`. `answer` is empty if the call has failed; `error` is
-    None if it has not failed.
+    `method` is `NodePrepareResources` or `NodeUnprepareResources`. `answer` is empty if the call failed; `error` is
+    None if it did not.
     """
 
     instance: InstanceId
@@ -38,9 +38,9 @@ class DriverCall:
 
 
 class RecordingDriverTransport(Recorder[DriverTransport, DriverEvent, DriverCall]):
-    """A `DriverTransport` that records another one.
+    """A `DriverTransport` that records a different one.
 
-    In `script`, calls have the names of the API's methods.
+    In `script`, calls are named after the API's methods.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""A kubelet for tests of device plugins: the real device manager, controlled by the test.
+"""A kubelet for testing device plugins: the real device manager, controlled by the test.
 
 Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
-no cluster and no root.
+no cluster and no root privileges.
 
 `Kubelet` accepts plugins in any language over gRPC on a unix socket. `MemoryKubelet` accepts Python objects and is
 faster. Both have the same methods.
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix.watcher import PluginHandler
 
 _FIRST_LIST = 2.0  # seconds for the first list of a plugin
-_POLL_INTERVAL = 0.05  # seconds between a plugin's checks of kubelet.sock; short, to keep tests fast
+_POLL_INTERVAL = 0.05  # seconds between a plugin's checks of kubelet.sock; kept short so that tests are fast
 
 
 @frozen
 class PodRefusedError(DeviceCoreError):
-    """The kubelet did not admit a pod of a test. `verdict` is `Refused` or `NotReady`."""
+    """The kubelet did not admit a test's pod. `verdict` is `Refused` or `NotReady`."""
 
     pod: str
     verdict: Verdict
@@ -70,7 +70,7 @@ class RunningPod:
         self._kubelet = kubelet
 
     def devices(self, resource: str | None = None, container: str | None = None) -> tuple[str, ...]:
-        """Return the ids of the devices that a container holds, of one resource or all.
+        """Return the ids of the devices that a container holds, for one resource or all.
 
         Each resource's ids are in natural order.
         """
@@ -79,32 +79,32 @@ class RunningPod:
         return tuple(id_ for one in allocations if resource in (None, one.resource) for id_ in one.devices)
 
     def options(self, container: str | None = None) -> ContainerOptions:
-        """Return the merged answers of the plugins to Allocate. No plugin is called again."""
+        """Return the plugins' merged Allocate responses. No plugin is called again."""
         return self._kubelet.options(self.pod, self._container(container))
 
     @property
     def envs(self) -> Mapping[str, str]:
-        """The environment variables of its first container."""
+        """Its first container's environment variables."""
         return self.options().envs
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
-        """The mounts of its first container."""
+        """Its first container's mounts."""
         return self.options().mounts
 
     @property
     def device_nodes(self) -> tuple[DeviceSpec, ...]:
-        """The device nodes of its first container."""
+        """Its first container's device nodes."""
         return self.options().devices
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The annotations of its first container."""
+        """Its first container's annotations."""
         return self.options().annotations
 
     @property
     def cdi_devices(self) -> tuple[str, ...]:
-        """The CDI devices of its first container."""
+        """Its first container's CDI devices."""
         return self.options().cdi_devices
 
     def start(self, container: str | None = None) -> ContainerOptions | None:
@@ -126,8 +126,8 @@ class RunningPod:
 class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     """The common base of `Kubelet` and `MemoryKubelet`.
 
-    `timeout` is in seconds and used by every wait without its own timeout. `manager` is the `DeviceManager`; each
-    restart creates a new one. A test kubelet for DRA drivers contains one of these, so that its pods can also have
+    `timeout` is in seconds, for every wait that is not given its own. `manager` is the `DeviceManager`; each
+    restart creates a new one. A test kubelet for DRA drivers contains one of these so that its pods can also get plugin
     devices.
     """
 
@@ -143,7 +143,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
         Args:
-            checkpoint: keep the checkpoint. Without it, the new kubelet does not know which pod has which device.
+            checkpoint: keep the checkpoint. Without the checkpoint, the new kubelet does not know which pod has which
+                device.
             wipe: delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that kubelet.sock is
                 new and that its stream has ended.
         """
@@ -185,7 +186,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             what: a `Pod`, or the limits of a pod with one container, such as `{"example.com/gpu": 2}`.
 
         Raises:
-            PodRefusedError: the kubelet refused the pod; the error has the reason.
+            PodRefusedError: the kubelet refused the pod; the error contains the reason.
             TypeError: `what` is neither a pod nor a mapping.
         """
         __tracebackhide__ = True
@@ -196,7 +197,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return RunningPod(self, pod)
 
     def options(self, pod: Pod, container: Container) -> ContainerOptions:
-        """Return the merged answers of the plugins for a container, as the kubelet has recorded them."""
+        """Return the plugins' merged responses for a container, as the kubelet has recorded them."""
         return self.manager.options(pod, container.name) or ContainerOptions()
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -207,12 +208,12 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return self.manager.state
 
     def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
-        """Return every list of devices that plugins have sent for a resource since the kubelet was created."""
+        """Return every device list that plugins have sent for a resource since the kubelet was created."""
         reports = [event for event in self.events if isinstance(event, DevicesReported)]
         return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
 
     def registrations(self, resource: str) -> int:
-        """Return how often plugins of `resource` have registered successfully since the kubelet was created."""
+        """Return how many times plugins for `resource` have registered successfully since the kubelet was created."""
         registered = [event for event in self.events if isinstance(event, PluginRegistered)]
         return sum(event.plugin.resource == resource for event in registered)
 
@@ -227,7 +228,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:
-        """Return a resource's capacity and allocatable on the Node object, which are 0 if it is not there."""
+        """Return a resource's capacity and allocatable on the Node object, or 0 for each if it is not listed."""
         return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -236,8 +237,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until a plugin serves `resource` and has sent its first list. Return the list.
 
         Raises:
-            InvalidResourceNameError: kubelets accept no resource with that name.
-            WaitTimeoutError: there was no such plugin or no list in time.
+            InvalidResourceNameError: kubelets do not accept that resource name.
+            WaitTimeoutError: no such plugin or no list appeared before the timeout.
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -251,10 +252,10 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return self.devices(resource)
 
     def wait_for_registration(self, resource: str, number: int, *, timeout: float | None = None) -> None:
-        """Wait until plugins of `resource` have registered `number` times since the kubelet was created.
+        """Wait until plugins for `resource` have registered `number` times since the kubelet was created.
 
         Raises:
-            WaitTimeoutError: there were fewer registrations in time.
+            WaitTimeoutError: there were fewer registrations before the timeout.
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -278,10 +279,10 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     def wait_for_device(
         self, resource: str, device: str, health: Health = Health.HEALTHY, *, timeout: float | None = None
     ) -> Device:
-        """Wait until a connected plugin lists `device` with this health. Return the device.
+        """Wait until a connected plugin reports this health for `device`. Return the device.
 
         Raises:
-            WaitTimeoutError: the plugin did not list it with this health in time.
+            WaitTimeoutError: the plugin did not report this health before the timeout.
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -300,7 +301,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until the Node object shows this capacity and allocatable. Allocatable defaults to the capacity.
 
         Raises:
-            WaitTimeoutError: it did not in time.
+            WaitTimeoutError: it did not before the timeout.
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -312,7 +313,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         )
 
     def _wait_for_lists(self) -> None:
-        """Wait a short time for a list of each plugin, because plugins cannot notice that an unopened stream ends."""
+        """Wait briefly for each plugin's list, because plugins cannot notice the end of an unopened stream."""
 
         def listed() -> bool:
             known = self.state.inventory.resources.values()
@@ -368,7 +369,7 @@ class Kubelet(BaseKubelet):
         topology: the machine's NUMA nodes and the topology policy.
         timeout: seconds, for waits without their own timeout.
         registry: the directory of the plugin watcher; by default `plugins_registry` in the socket directory.
-        handlers: returns the handlers that register plugins of other types found there.
+        handlers: returns the handlers for plugins of other types found there.
 
     Raises:
         SetUpError: from `start`, if the directory cannot be used.
@@ -401,7 +402,10 @@ class Kubelet(BaseKubelet):
 
     @property
     def registry(self) -> Path:
-        """The plugin watcher's directory, a node's `plugins_registry`. The kubelet checks it every second."""
+        """The plugin watcher's directory, a node's `plugins_registry`.
+
+        The kubelet checks this directory every second.
+        """
         return self._given_registry or self.directory / "plugins_registry"
 
     @property
@@ -426,7 +430,8 @@ class Kubelet(BaseKubelet):
         """Run a plugin as a separate process, until it is stopped or the kubelet is closed.
 
         In the command, `{dir}` is replaced by the socket directory and `{socket}` by the kubelet's socket. The plugin
-        watcher's directory is `{dir}/plugins_registry`. If the process exits by itself, waits raise `ExitedEarlyError`.
+        watcher's directory is `{dir}/plugins_registry`. If the process exits on its own, waits raise
+        `ExitedEarlyError`.
 
         Raises:
             CannotRunError: the program does not exist or is not executable.
@@ -434,7 +439,7 @@ class Kubelet(BaseKubelet):
         return self._watch(PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake))
 
     def drop_stream(self, resource: str) -> None:
-        """Close the connections to the plugins of `resource`. kubelet.sock stays."""
+        """Close the connections to the plugins for `resource`. kubelet.sock stays."""
         self._wait_for_lists()
         known = self.state.inventory.resources.get(resource_name(resource))
         if known:
@@ -477,12 +482,12 @@ class Kubelet(BaseKubelet):
 
 
 class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConnection], BaseKubelet):
-    """A kubelet for plugins that are objects in this process, without sockets, threads and files."""
+    """A kubelet for plugins that are objects in this process, without sockets, threads or files."""
 
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
         check_plugin(plugin, "serve")
-        # Each start has a new transport, so it is looked up when the plugin registers.
+        # Each start creates a new transport, so it is looked up when the plugin registers.
         return self._serve(InMemory(plugin.resource, lambda: self._memory.connect(plugin), MemoryConnection.disconnect))
 
     def drop_stream(self, resource: str) -> None:
@@ -493,7 +498,7 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConn
                 served.register()
 
     def connect(self, plugin: DevicePlugin) -> Callable[[], None]:
-        """Register a plugin once. Return a function that disconnects it."""
+        """Register a plugin once. Register a plugin, and return a function that disconnects it."""
         return self._memory.connect(plugin).disconnect
 
     def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete

@@ -1,6 +1,6 @@
 """A device plugin in any language, as a separate process.
 
-Law: the output of the process is kept, and after `stop` no process, thread or pipe of its session is left.
+Law: the output of the process is kept, and after `stop` no process, thread or pipe of its session remains.
 """
 
 import os
@@ -24,7 +24,7 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.environment import inherited_environment
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
-"""The default UID of a DRA driver's supposed pod."""
+"""The default UID of the pod in which a DRA driver supposedly runs."""
 
 DRIVER_VARIABLES: Mapping[str, str] = {
     "KUBECONFIG": "{kubeconfig}",
@@ -33,13 +33,13 @@ DRIVER_VARIABLES: Mapping[str, str] = {
     "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
     "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
 }
-"""Environment variables of a DRA driver. The last three are for Go drivers that are based on the example driver."""
+"""Environment variables of a DRA driver. The last three are for Go drivers based on the example driver."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _CRASH = re.compile(rf"panic:|fatal error:|SIG[A-Z]+: |F[01]\d[0-3]\d |{re.escape(_TRACEBACK)}")
 _LINES_KEPT = 1000
-_MAX_KEPT = 1_000_000  # maximum length of all stored lines
+_MAX_KEPT = 1_000_000  # maximum total length of the stored lines
 _LINES_SHOWN = 15
 _MAX_SHOWN = 20_000  # maximum length of `last_output`
 _MAX_LINE = 65_536  # bytes; longer lines are stored in parts
@@ -64,7 +64,7 @@ class CannotRunError(PluginProcessError):
 
 @frozen
 class ExitedEarlyError(PluginProcessError):
-    """The plugin's process exited by itself. `status` is its exit status, or minus the signal's number."""
+    """The plugin's process exited on its own. `status` is its exit status, or minus the signal's number."""
 
     command: tuple[str, ...]
     status: int
@@ -113,8 +113,8 @@ class NotPrintedError(PluginProcessError, TimeoutError):
 class PluginProcess(HasLifecycle):
     """A command that runs from `start` to `stop`. Its status and output can still be read afterwards.
 
-    The start raises `CannotRunError` if the program does not exist or is not executable. A second start does nothing,
-    even if the process has exited by itself.
+    `start` raises `CannotRunError` if the program does not exist or is not executable. A second start does nothing,
+    even if the process has exited on its own.
 
     In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
     variables `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are set to the same paths.
@@ -125,7 +125,7 @@ class PluginProcess(HasLifecycle):
         placeholders: other strings to replace in the command, with their replacements.
         environment: additional environment variables.
         cwd: the working directory of the process.
-        keep_open: file descriptors that the process inherits under the same numbers.
+        keep_open: file descriptors that the process inherits with the same numbers.
         changed: called from another thread after new output and when the process has exited.
     """
 
@@ -159,9 +159,10 @@ class PluginProcess(HasLifecycle):
         self._threads: list[threading.Thread] = []
 
     def stop(self, grace: float = 5.0) -> None:
-        """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second stop does nothing.
+        """Stop the process with SIGTERM and, after `grace` seconds, with SIGKILL. A second stop does nothing.
 
-        A daemon that has left the process's session keeps running. The thread that reads its output ends with it.
+        A daemon that has left the process's session keeps running. The thread that reads the daemon's output ends when
+        the daemon does.
 
         Raises:
             CalledFromInsideError: the caller is inside `changed`.
@@ -173,7 +174,8 @@ class PluginProcess(HasLifecycle):
         self._kept = 0
         self._ended.clear()
         self._expected_to_end = False
-        self._popen = process = subprocess.Popen.__new__(subprocess.Popen)  # assigned before there is a process to lose
+        # assigned before the process exists, so that no process is lost track of
+        self._popen = process = subprocess.Popen.__new__(subprocess.Popen)
         try:
             process.__init__(  # type: ignore[misc]  # for the reason above
                 self.command,
@@ -183,7 +185,7 @@ class PluginProcess(HasLifecycle):
                 cwd=self._cwd,
                 env=self._environment,
                 pass_fds=self._keep_open,
-                start_new_session=True,  # so that its children can be ended with it
+                start_new_session=True,  # so that its children can be killed with it
             )
         except OSError as error:
             self._popen = None
@@ -208,7 +210,7 @@ class PluginProcess(HasLifecycle):
         for thread in threads:
             thread.join(_LAST_OUTPUT)
         pipe = getattr(process, "stdout", None)
-        if pipe is not None and not threads:  # otherwise a thread has closed it
+        if pipe is not None and not threads:  # otherwise, a thread has closed it
             pipe.close()
 
     def __repr__(self) -> str:
@@ -228,7 +230,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def status(self) -> int | None:
-        """The exit status, or minus the signal's number, or None while the process is running.
+        """The exit status, minus the signal's number if a signal ended the process, or None while it is running.
 
         Raises:
             NotStartedError: the process was not started.
@@ -267,13 +269,13 @@ class PluginProcess(HasLifecycle):
         beginnings = [number for number, line in enumerate(lines) if _CRASH.match(line)]
         chained = {number + 3 for number, line in enumerate(lines) if line.startswith(_CHAINED)}
         first = next((one for one in beginnings if not lines[one].startswith(_TRACEBACK)), None)
-        if first is None:  # a Python program may print tracebacks of exceptions that it has caught
+        if first is None:  # a Python program may print tracebacks for exceptions that it has caught
             first = next((one for one in reversed(beginnings) if one not in chained), None)
         return "" if first is None else "\n".join(lines[first:])[:_MAX_SHOWN]
 
     @property
     def failure(self) -> ExitedEarlyError | None:
-        """The error to raise if the process has exited without a call of this class, or None."""
+        """The error to raise if the process has exited on its own, or None."""
         if self._expected_to_end or self.status is None or not self._ended.is_set():
             return None
         return ExitedEarlyError(self.command, self.status, self.crash or self.last_output)
@@ -286,7 +288,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def queued_seconds(self) -> Mapping[str, float]:
-        """How many seconds each of its threads, and its descendants' threads, had to wait for a processor."""
+        """How many seconds each thread of the process and its descendants has waited for a processor."""
         found: dict[str, float] = {}
         for path in (path for pid in _session(self.pid) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
             with suppress(OSError):  # the thread has exited
@@ -302,7 +304,7 @@ class PluginProcess(HasLifecycle):
         """Wait for a line that contains `text`. Return the line. `timeout` is in seconds.
 
         Raises:
-            NotPrintedError: there was no such line in time.
+            NotPrintedError: no such line was printed before the timeout.
             ExitedEarlyError: the process exited without printing it.
         """
         __tracebackhide__ = True
@@ -323,7 +325,7 @@ class PluginProcess(HasLifecycle):
         """Wait until the process has exited. Return its exit status. `timeout` is in seconds.
 
         Raises:
-            StillRunningError: it did not exit in time.
+            StillRunningError: it did not exit before the timeout.
         """
         __tracebackhide__ = True
         if not self._ended.wait(timeout):
@@ -331,7 +333,7 @@ class PluginProcess(HasLifecycle):
         return self._process.wait()
 
     def signal(self, number: Signals) -> None:
-        """Send a signal to the process. Do nothing if it has exited."""
+        """Send the process a signal. Do nothing if it has exited."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:
             self._expected_to_end = True
         self._process.send_signal(number)
@@ -355,9 +357,9 @@ class PluginProcess(HasLifecycle):
         self.signal(signal.SIGCONT)
 
     def _read(self, pipe: IO[bytes]) -> None:
-        """Read all available output, so that a process that prints endlessly does not wake others for each line."""
+        """Read all available output, so that a process that keeps printing does not wake others for each line."""
         rest = b""
-        with suppress(ValueError), pipe:  # a signal during the start of this thread made `_end` close the pipe
+        with suppress(ValueError), pipe:  # a signal arrived while this thread was starting, so `_end` closed the pipe
             while data := os.read(pipe.fileno(), _MAX_LINE):
                 self._printed += len(data)
                 *lines, rest = (rest + data).split(b"\n")
@@ -392,7 +394,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def with_texts(word: str, texts: Mapping[str, str]) -> str:
-    """Replace each key of `texts` in `word`."""
+    """Replace each key of `texts` in `word` with its value."""
     for placeholder, text in texts.items():
         word = word.replace(placeholder, text)
     return word
@@ -412,7 +414,7 @@ def _session(leader: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of `/proc/PID/stat` after the name, such as state, ppid, pgrp and session."""
+    """Return the fields of `/proc/PID/stat` that follow the name, such as state, ppid, pgrp and session."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Pytest fixtures for authors of device plugins and of DRA drivers. Pytest loads them if devicecore is installed.
+"""Pytest fixtures for authors of device plugins and DRA drivers. Pytest loads them if devicecore is installed.
 
 Law: this module imports nothing but pytest, because every pytest run imports it. The fixtures import the rest.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kubelet() -> Iterator["Kubelet"]:
-    """A started kubelet on a unix socket in a new directory."""
+    """A running kubelet on a unix socket in a new directory."""
     from devicecore_tools.testing.kubelet import Kubelet
 
     with Kubelet() as kubelet:
@@ -26,7 +26,7 @@ def kubelet() -> Iterator["Kubelet"]:
 
 @pytest.fixture
 def memory_kubelet() -> Iterator["MemoryKubelet"]:
-    """A started kubelet for plugins that are Python objects."""
+    """A running kubelet for plugins that are Python objects."""
     from devicecore_tools.testing.kubelet import MemoryKubelet
 
     with MemoryKubelet() as kubelet:
@@ -44,7 +44,7 @@ def plugin_process(kubelet: "Kubelet") -> Callable[..., "PluginProcess"]:
 
 @pytest.fixture
 def api_server() -> Iterator["LocalApiServer"]:
-    """A started API server for Nodes, Pods and the kinds of `resource.k8s.io`."""
+    """A running API server for Nodes, Pods and the `resource.k8s.io` kinds."""
     from devicecore_tools.testing.api_server import LocalApiServer
 
     with LocalApiServer() as server:
@@ -53,7 +53,7 @@ def api_server() -> Iterator["LocalApiServer"]:
 
 @pytest.fixture
 def dra_kubelet(api_server: "LocalApiServer") -> Iterator["DraKubelet"]:
-    """A started kubelet for DRA drivers in any language, in a new directory, with claims from `api_server`."""
+    """A running kubelet for DRA drivers in any language, in a new directory, with claims from `api_server`."""
     from devicecore_tools.testing.dra_kubelet import DraKubelet
 
     with DraKubelet(api_server=api_server) as kubelet:
@@ -62,7 +62,7 @@ def dra_kubelet(api_server: "LocalApiServer") -> Iterator["DraKubelet"]:
 
 @pytest.fixture
 def memory_dra_kubelet() -> Iterator["MemoryDraKubelet"]:
-    """A started kubelet for DRA drivers that are Python objects."""
+    """A running kubelet for DRA drivers that are Python objects."""
     from devicecore_tools.testing.dra_kubelet import MemoryDraKubelet
 
     with MemoryDraKubelet() as kubelet:

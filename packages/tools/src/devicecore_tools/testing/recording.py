@@ -23,11 +23,11 @@ Failed = TypeVar("Failed", bound=DeviceCoreError)
 
 @frozen
 class PluginCall:
-    """One call to a plugin, with its answer or its error.
+    """One call to a plugin, with its response or error.
 
-    `method` is the API's name of the method. `devices` are the devices of the request; for GetPreferredAllocation they
-    are the available devices, and only that method has `must_include` and `size`. `answer` is None if the method has no
-    answer or has failed; `error` is None if it has not failed.
+    `method` is the API's name of the method. `devices` contains the requested devices or, for GetPreferredAllocation,
+    the available devices; only that method has `must_include` and `size`. `answer` is None if the method returns
+    nothing or failed; `error` is None if it did not fail.
     """
 
     plugin: PluginId
@@ -90,7 +90,7 @@ class Recorder(Generic[Recorded, Reported, Made]):
 
 
 class RecordingTransport(Recorder[PluginTransport, Event, PluginCall], PluginTransport):
-    """Records another transport of device plugins."""
+    """Records calls and events of a device plugin transport."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Call Allocate and record it."""
@@ -136,5 +136,5 @@ class RecordingTransport(Recorder[PluginTransport, Event, PluginCall], PluginTra
         )
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Read a receipt with the recorded transport."""
+        """Read a receipt using the recorded transport."""
         return self._transport.read(receipt)

@@ -1,7 +1,7 @@
 """A temporary directory in which unix sockets can be bound.
 
 Laws: the path is short enough for a socket in it, and only the owner can open the directory. At the end, the directory
-    is removed with its content.
+and its contents are removed.
 """
 
 import errno
@@ -23,8 +23,8 @@ _REMOVING = 60.0  # seconds to remove a tree in which another process creates ne
 def short_directory() -> Iterator[str]:
     """Create a temporary directory with a short path, which is removed when the context ends.
 
-    The path of a unix socket may have 107 bytes. If the path of the usual directory for temporary files is long, `/tmp`
-    is used instead.
+    The path of a unix socket may be at most 107 bytes long. If the usual directory for temporary files has a long path,
+    `/tmp` is used instead.
     """
     path = new_short_directory()
     try:
@@ -39,10 +39,10 @@ def new_short_directory() -> Path:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with its content, or a file or link in its place. It is not an error if nothing exists.
+    """Remove a directory and its contents, or a file or link in its place. It is not an error if nothing exists.
 
     `shutil.rmtree` fails for a link, a thousand nested directories, or a directory without permissions. Here
-    each level is moved up before its parent is removed, so no path gets long, and there is no recursion.
+    each level is moved up before its parent is removed, so paths stay short and there is no recursion.
 
     Raises:
         OSError: something in it cannot be removed, or another process has kept creating files in it for a minute.
@@ -55,7 +55,7 @@ def remove_tree(path: Path) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     for inner in _entries(entry.path):
                         if inner.is_dir(follow_symlinks=False):
-                            Path(inner.path).chmod(0o700)  # otherwise its owner may not move it
+                            Path(inner.path).chmod(0o700)  # otherwise, its owner may not move it
                             Path(inner.path).rename(next(new_names))
                         else:
                             Path(inner.path).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Waits of tests until a test kubelet sees something.
+"""Lets tests wait until a test kubelet sees something.
 
 Law: every wait ends within its timeout, and its error says what was expected and what the kubelet saw.
 """
@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT = 30.0
 """The default timeout of a wait, in seconds."""
 
 _LOG_LINES = 5
-_LOOK_AGAIN = 0.05  # seconds, because a driver's write to an API server is not an event
+_LOOK_AGAIN = 0.05  # seconds; needed because a driver's write to an API server is not an event
 
 
 @frozen
@@ -36,9 +36,9 @@ class WaitTimeoutError(DeviceCoreError, TimeoutError):
 
 
 class Waiting(ABC):
-    """The base of test kubelets, which wait and describe what they see.
+    """The base class of test kubelets, which wait and describe what they see.
 
-    `timeout` is in seconds and used by every wait without its own timeout.
+    `timeout` is in seconds, for every wait that is not given its own.
     """
 
     def __init__(self, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -54,15 +54,15 @@ class Waiting(ABC):
     def wait_until(
         self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
     ) -> T:
-        """Wait until `look` returns a true value, and return it.
+        """Wait until `look` returns a truthy value, and return that value.
 
         `look` is called after every event, and every 0.05 seconds.
 
         Args:
             expected: what the test waits for, for the error message: "a second list".
-            look: returns a true value if the condition is met.
+            look: returns a truthy value if the condition is met.
             timeout: in seconds; by default the kubelet's.
-            allow_exits: keep waiting if a plugin process exits by itself.
+            allow_exits: keep waiting if a plugin process exits on its own.
 
         Raises:
             WaitTimeoutError: the condition was not met in time.
@@ -90,7 +90,7 @@ class Waiting(ABC):
             self._changed.notify_all()
 
     def _last_output(self) -> Iterator[str]:
-        """The last warnings, and the last output of the processes."""
+        """The latest warnings, and the latest output of the processes."""
         if warnings := self._log.lines():
             yield "last warnings: " + " | ".join(warnings)
         for process in self._processes:
@@ -99,7 +99,7 @@ class Waiting(ABC):
 
 
 class _LastWarnings(logging.Handler):
-    """Keeps the last warnings of the library."""
+    """Keeps the library's latest warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

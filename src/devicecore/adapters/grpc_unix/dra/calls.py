@@ -1,6 +1,6 @@
 """The methods of the DRA driver's API, and failed calls in the words of a kubelet.
 
-Law: after an error it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
+Law: after an error, it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
     or nothing was sent.
 """
 

@@ -1,7 +1,7 @@
 """The driver's side: serves a `DraDriver` to a kubelet's plugin watcher.
 
-Laws: a driver answers before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds it again.
-The same two methods of the driver answer every API version that it lists.
+Laws: a driver can answer calls before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds it
+again. The same two methods of the driver answer every API version that it lists.
 """
 
 import logging
@@ -93,7 +93,7 @@ def serve_driver(
 class DriverService(Service):
     """The methods of one driver.
 
-    `services` are the ones that the driver lists; those that are known are served. A health report is repeated after
+    `services` are the ones that the driver lists; the known ones are served. A health report is repeated after
     `report_period` seconds.
     """
 
@@ -205,7 +205,7 @@ class ServedDriver(ServedSockets[DriverService]):
 
     @property
     def registered(self) -> bool:
-        """Whether the last kubelet that asked has registered the driver."""
+        """Whether the last kubelet that queried the driver has registered it."""
         return not self._problem
 
     def _is_decided(self) -> bool:

@@ -1,7 +1,7 @@
 """The `DriverTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
-Law: a call to a driver blocks its caller at most one second longer than its timeout, whatever the driver does. After
-`stop` the listener is not called.
+Law: a call to a driver blocks its caller at most one second longer than its timeout, no matter what the driver does.
+After `stop` the listener is not called.
 """
 
 import itertools
@@ -82,7 +82,7 @@ class Drivers:
         return self._clients.get(instance)
 
     async def register(self, name: str, endpoint: str, services: Sequence[str]) -> DriverClient:
-        """Register a driver and begin to connect. Raises DeviceCoreError if the listener refuses the driver."""
+        """Register a driver and start connecting. Raises DeviceCoreError if the listener refuses the driver."""
         service = choose_service(name, endpoint, services)
         id_ = InstanceId(DriverName(name), endpoint, service, self._next_generation())
         self._clients[id_] = client = DriverClient(
@@ -95,7 +95,7 @@ class Drivers:
 class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     """DRA drivers over gRPC on unix sockets: `v1`, `v1beta1` and the health services.
 
-    Drivers are found by a plugin watcher. There may be only one watcher of a directory, because a watcher refuses
+    Drivers are found by a plugin watcher. A directory may have only one watcher, because a watcher refuses
     plugins of types that it does not know. So either this transport has its own, if `plugins_registry` is given, or
     `handler` is passed to the transport of device plugins: `GrpcUnixTransport(handlers=[drivers.handler])`. Then stop
     the two together.
@@ -206,7 +206,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 class DriverHandler:
     """Registers drivers that a plugin watcher has found; a `PluginHandler`.
 
-    A driver need not listen yet when it is registered, as for a kubelet.
+    As with a kubelet, a driver does not have to be listening yet when it is registered.
     """
 
     register: Callable[[str, str, Sequence[str]], Coroutine[Any, Any, DriverClient]]

@@ -39,7 +39,7 @@ def refused(reason: str, message: str) -> Said:
 
 
 def not_prepared(problem: str) -> Said:
-    """The pod's claims could not be prepared. The problem begins with `prepare dynamic resources`."""
+    """The pod's claims could not be prepared. The problem starts with `prepare dynamic resources`."""
     return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
 
 

@@ -21,7 +21,7 @@ class Held(Enum):
 
     BY_US = "this process, or a devicecore process that has ended or has not renewed it in time"
     UNKNOWN = "another devicecore process that may have ended"
-    BY_OTHERS = "somebody else"
+    BY_OTHERS = "someone else"
 
 
 def holder(node: str, process: str) -> str:
@@ -30,7 +30,7 @@ def holder(node: str, process: str) -> str:
 
 
 def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool | None], now: datetime) -> Held:
-    """Return the kind of holder of an existing Lease.
+    """Return the kind of an existing Lease's holder.
 
     Args:
         found: the Lease.

@@ -1,7 +1,7 @@
 """The Node, as a kubelet creates and changes it.
 
 Law: a Node that is already as desired is patched only when its conditions were last reported five minutes ago.
-What others have written, such as taints, labels and conditions, stays.
+Anything others have written, such as taints, labels and conditions, is kept.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class NodeDescription:
 
     Attributes:
         name: the name of the Node.
-        capacity: its capacity except devices, such as `cpu`, `memory` and `pods`, as quantities.
+        capacity: its capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
         allocatable: the part that pods may use, if that is less.
         labels: additional labels.
         host_ips: its addresses.

@@ -1,6 +1,6 @@
 """Strategic merge patches as a kubelet computes them: the difference between two objects.
 
-Law: the patch turns the current object into the desired one, and does not touch what both have in common. Two equal
+Law: the patch turns the current object into the desired one, and does not touch anything they have in common. Two equal
     objects have an empty patch. A field whose value is null counts as missing.
 """
 

@@ -259,9 +259,9 @@ def _ended(one: Ended) -> Json:
 
 
 def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each
-    """Return the status of an init container, which exits at the moment it starts, unless it is a sidecar.
+    """Return the status of an init container, which exits as soon as it starts, unless it is a sidecar.
 
-    If the pod has ended and nothing has started, a kubelet has lost the first one; the others were never tried.
+    If the pod has ended and nothing has started, a kubelet has lost the first container; the others were never tried.
     """
     if container.get("restartPolicy") == "Always" or facts.started is None:
         if facts.exit_code == 0:
@@ -275,7 +275,7 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
 
 
 def _ephemeral(container: Json) -> Json:
-    """Return the status of a container from `kubectl debug`: it could not be run, so that nobody waits for it."""
+    """Return the status of a container from `kubectl debug`: it could not be run, so that no one waits for it."""
     message = "no container runs on a node of devicecore"
     return {
         "name": container["name"],
@@ -289,7 +289,7 @@ def _ephemeral(container: Json) -> Json:
 
 
 def sidecars(spec: Json) -> Iterator[str]:
-    """Yield the names of the init containers that run next to the others."""
+    """Yield the names of the init containers that run alongside the others."""
     return (one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always")
 
 

@@ -15,7 +15,7 @@ from devicecore.domain.topology import Topology
 from devicecore_fleet.cluster.words.patches import Json
 
 LOCAL, REMOTE = 10, 20
-"""The cost of memory on the same NUMA node and on another one, as in the firmware of most machines."""
+"""The cost of memory on the same NUMA node and on a different one, as in the firmware of most machines."""
 
 
 def topology_object(

@@ -47,7 +47,7 @@ class Cluster:
     """Nodes by name, and what runs on them.
 
     Args:
-        native: capacity and allocatable of each node besides devices.
+        native: each node's capacity and allocatable, not including devices.
         keep: whether to leave the files behind.
         check_signals: called while the cluster waits. It raises if the demo has to end.
     """
@@ -127,7 +127,7 @@ class Cluster:
         return "".join(lines[-_LAST_LINES:])
 
     def sockets(self) -> list[str]:
-        """The sockets that exist now."""
+        """Return the sockets that exist now."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
 
     def wait_for(self, look: Callable[[], T], expected: T) -> T:
@@ -144,7 +144,7 @@ class Cluster:
 class ClusterNode:
     """One node: its device manager, its DRA manager, and their persistent files.
 
-    `pods` are those that run here, as known to both the kubelet and the scheduler.
+    `pods` contains the pods that run here, as known to both the kubelet and the scheduler.
     """
 
     def __init__(self, name: str, root: Path, native: NodeJson) -> None:
@@ -192,12 +192,12 @@ class ClusterNode:
         return status
 
     def counts(self, resource: ResourceName) -> tuple[int | str | None, int | str | None]:
-        """Capacity and allocatable of one resource, or None if the node does not know it."""
+        """Capacity and allocatable of one resource, or None if the resource is unknown to the node."""
         status = self.status()
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
     def lacks(self, pod: Pod) -> list[str]:
-        """Return the resources of which the node has too little for another pod."""
+        """Return the resources of which the node has too little left for one more pod."""
         allocatable = {name: count for name, count in self.status()["allocatable"].items() if isinstance(count, int)}
         used = Counter[str]()
         for running in self.pods:

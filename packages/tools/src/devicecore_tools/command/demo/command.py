@@ -1,6 +1,6 @@
 """The command `devicecore demo`.
 
-Law: however the demo ends, it leaves no process behind, and no file except with `--keep`.
+Law: no matter how the demo ends, it leaves no process behind, and no file except with `--keep`.
 """
 
 import signal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="See the device manager at work on this machine.")
 @json_option
-@click.option("--keep", is_flag=True, help="Keep the files of the two nodes, so that you can look at them.")
+@click.option("--keep", is_flag=True, help="Keep the files of the two nodes, so that you can inspect them.")
 def demo(*, as_json: bool, keep: bool) -> int:
     """See the device manager at work on this machine.
 
@@ -73,7 +73,7 @@ def _print_where(cluster: "Cluster", console: "Console") -> None:
 
 
 class _Ended(BaseException):
-    """A signal asks the demo to end."""
+    """A signal tells the demo to stop."""
 
 
 def _check(signals: Signals) -> None:

@@ -36,7 +36,7 @@ NATIVE: Mapping[str, NodeJson] = {
         "allocatable": {**_BOTH, "ephemeral-storage": "47438335103", "memory": "3778544Ki"},
     },
 }
-"""What the two nodes have besides devices."""
+"""What the two nodes have in addition to devices."""
 
 
 def pod(name: str, uid: str, container: str, limits: Mapping[str, int]) -> Pod:
@@ -97,13 +97,13 @@ def a_plugin_registers(step: StepRun) -> None:
 
 
 def a_pod_runs(step: StepRun) -> None:
-    """A pod asks for 8 gpu."""
+    """A pod requests 8 gpu."""
     first, _ = step.cluster.nodes
     run(step, TEST_GPU_8, first, {GPU: ids(GPU, range(8))})
 
 
 def a_pod_is_pending(step: StepRun) -> None:
-    """A pod asks for 3 gpu."""
+    """A pod requests 3 gpu."""
     answer = schedule(TEST_GPU_3, step.cluster.nodes)
     message = answer.name if isinstance(answer, ClusterNode) else answer
     step.show(f"{TEST_GPU_3.name}  Pending\n{message}")
@@ -139,7 +139,7 @@ def rdma_joins(step: StepRun) -> None:
 
 
 def a_pod_takes_both(step: StepRun) -> None:
-    """A pod asks for 2 gpu and 10 rdma."""
+    """A pod requests 2 gpu and 10 rdma."""
     first, _ = step.cluster.nodes
     run(step, TEST_GPU2_RDMA10, first, {GPU: ids(GPU, range(8, 10)), RDMA: ids(RDMA, range(10))})
 
@@ -165,7 +165,7 @@ def the_kubelet_restarts(step: StepRun) -> None:
     before = first.containers()
     first.restart()
     step.check("3 allocations are restored", first.manager.restored.allocations, 3)
-    step.wait("the gpu plugin has registered again by itself", lambda: first.counts(GPU), (10, 10))
+    step.wait("the gpu plugin has registered again on its own", lambda: first.counts(GPU), (10, 10))
     step.wait("so has the rdma plugin", lambda: first.counts(RDMA), (10, 10))
     for known in tuple(first.pods):
         step.check(f"{known.name} is admitted again", outcome(first, known), "Running")
@@ -181,7 +181,7 @@ def a_plugin_dies(step: StepRun) -> None:
     step.show(f"$ kill -9 {plugin.pid}", style="cyan")
     plugin.kill()
     step.wait("capacity stays 10, allocatable drops to 0", lambda: first.counts(GPU), (10, 0))
-    step.check("the containers keep what they have", first.containers(), before)
+    step.check("the containers keep their devices", first.containers(), before)
     step.record(pid=plugin.pid, nodes={first.name: first.status()})
 
 
@@ -293,7 +293,7 @@ STEPS: Sequence[Step] = (
 )
 
 
-# --- what the steps have in common ------------------------------------------------------------------------------------
+# --- shared by the steps ------------------------------------------------------------------------------------
 
 
 def start_plugin(step: StepRun, node: ClusterNode, resource: ResourceName) -> None:

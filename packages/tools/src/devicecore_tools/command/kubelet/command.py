@@ -84,7 +84,7 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
 
     DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs
     once its drivers have prepared them. Claims are manifests too, with their status.allocation. A claim that is in no
-    manifest is read from the API server. DIR/dra_manager_state has the prepared claims, as in a kubelet.
+    manifest is read from the API server. DIR/dra_manager_state contains the prepared claims, as in a kubelet.
 
     On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
     error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, it knows everything it
@@ -239,7 +239,7 @@ class _Loop:
         self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
 
     def _wait(self, until: float) -> None:
-        """Wait for a change, and then a moment longer for related changes."""
+        """Wait for a change, and then slightly longer for related changes."""
         now = time.monotonic()
         if (self._version, tuple(self.log_lines)) != self._shown:
             until = min(until, self._next_show)

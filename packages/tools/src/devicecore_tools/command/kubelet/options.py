@@ -46,7 +46,7 @@ kubelet_options = option_group(
         "--root",
         required=True,
         type=_directory,
-        help="The directory of sockets and checkpoint, as in /var/lib/kubelet.",
+        help="The directory for sockets and the checkpoint, like /var/lib/kubelet.",
     ),
     click.option(
         "--manifests",
@@ -79,7 +79,7 @@ kubelet_options = option_group(
             ("reserved-cpus", "N-N,N", "The CPUs that no pod gets exclusively."),
             ("memory-manager-policy", "POLICY", "Static gives memory of NUMA nodes to Guaranteed pods."),
             ("reserved-memory", "NODE:memory=QUANTITY;...", "How much of each NUMA node's memory is reserved."),
-            ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory of the node that no pod gets."),
+            ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory of the node that are reserved from pods."),
             ("system-reserved", "NAME=QUANTITY,...", "The same, for the system."),
             ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available is reserved memory, 100Mi by default."),
             ("feature-gates", "NAME=BOOL,...", "Such as CPUManagerPolicyAlphaOptions=true."),
@@ -181,7 +181,7 @@ kubelet_options = option_group(
         is_flag=True,
         help="Publish a NodeResourceTopology of this node, for NUMA-aware schedulers.",
     ),
-    seconds_option("--status-period", 10.0, "How often to look for expired resources and claims."),
+    seconds_option("--status-period", 10.0, "How often to check for expired resources and claims."),
     click.option("--once", is_flag=True, help="Print the state once nothing changes anymore, and exit."),
     seconds_option("--wait", 15.0, "With --once: how long to wait for plugins and pods.", least=0),
     click.option(
@@ -331,7 +331,7 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Refuse an option that was given without another one that it needs. Raises click.UsageError."""
+    """Refuse an option that was given without a second one that it needs. Raises click.UsageError."""
     useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
     if options["kubeconfig"] is None and not options["in_cluster"]:
         useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MAX_LOG_LINE = 2_000
-"""The maximum number of characters of a line in the log."""
+"""The maximum length of a log line."""
 
 _LOG_LINES = 8
 _PATIENCE = 0.5  # seconds to wait for readers at the end
@@ -83,7 +83,7 @@ class JsonLines(Screen):
         return self._stream.is_broken
 
     def close(self) -> None:
-        """Give the reader a moment to read the rest."""
+        """Give the reader a little time to read the rest."""
         self._stream.close(_PATIENCE)
 
 
@@ -101,7 +101,7 @@ class LiveScreen(Screen):
         """Draw the view in the terminal's current size."""
         try:
             width, height = os.get_terminal_size(sys.stdout.fileno())
-        except OSError:  # the terminal is gone, and SIGHUP is ignored: the kubelet goes on without a view
+        except OSError:  # the terminal is gone, and SIGHUP is ignored: the kubelet continues without a view
             return
         text = picture.draw(max(width, 1), max(height, 1))
         with self._console.capture() as capture:
@@ -132,7 +132,7 @@ class LiveScreen(Screen):
 
 
 def is_live_terminal() -> bool:
-    """Return whether standard output is a terminal on which a view can be drawn, so not with `TERM=dumb`."""
+    """Return whether standard output is a terminal on which a view can be drawn; not with `TERM=dumb`."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb").lower() not in {"", "dumb", "unknown"}
 
 

@@ -55,7 +55,7 @@ _DETAILS = (
     _Detail(4, containers=False, log_lines=3),
     _Detail(2, containers=False, log_lines=2),
 )
-_UNITS = ("line", "pod", "claim", "problem", "log line")  # what one line of each section shows
+_UNITS = ("line", "pod", "claim", "problem", "log line")  # what one line in each section shows
 _LEAST = _Detail(0, containers=False, log_lines=1)
 
 
@@ -333,7 +333,7 @@ def _counts(devices: Sequence[DeviceState]) -> str:
 def listed(start: str, items: Sequence[str], width: int) -> str:
     """Return `start` and as many of `items` as fit into `width` columns, followed by the number of remaining items."""
     text, fitting = start, f"{start}{len(items)} more" if items else start
-    for shown, item in enumerate(items, 1):  # only as many as fit, because there may be 300,000
+    for shown, item in enumerate(items, 1):  # render only as many as fit, because there may be 300,000
         text += f", {item}" if shown > 1 else item
         if cell_len(text) > width:
             break

@@ -1,6 +1,6 @@
 """The conformance checks for device plugins.
 
-`CHECKS` has every check, with its severity and the rule from which it follows. `run` runs them over a plugin.
+`CHECKS` lists every check, with its severity and the rule it follows from. `run` runs them on a plugin.
 """
 
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest

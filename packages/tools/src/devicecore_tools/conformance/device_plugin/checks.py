@@ -1,6 +1,6 @@
 """The checks for device plugins, in the order in which they run.
 
-Law: a check tests one thing. To add a check, write a function at the right place below.
+Law: a check tests one thing. To add a check, write a function in the right place below.
 """
 
 import re
@@ -47,7 +47,7 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The largest message, in bytes, that a kubelet's gRPC connection accepts."""
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
-MAX_CPU = 0.1  # of one processor, while the kubelet is away
+MAX_CPU = 0.1  # of one CPU, while the kubelet is down
 MAX_PRINTED = 50_000
 """How many bytes an idle plugin may print per second."""
 _IDLE = 1.5  # seconds
@@ -55,7 +55,7 @@ _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first ones
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
-SLOW = 5.0  # seconds to notice a restart, for a plugin that returns independently of how long the kubelet was away
+SLOW = 5.0  # seconds to notice a restart, for a plugin that returns independently of how long the kubelet was down
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # numbers
@@ -515,7 +515,7 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
         "answers for single devices all have the same CDI devices"
     ),
     clause=(
-        f"{ALLOCATE} The id determines the node of a device. A plugin that returns the first node for the first id "
+        f"{ALLOCATE} The id determines a device's node. A plugin that returns the first node for the first id "
         "of each request gives two containers the same device."
     ),
 )
@@ -615,7 +615,7 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     ids_of: dict[frozenset[str], list[str]] = {}
     for id_, given in nodes.items():
         ids_of.setdefault(given, []).append(id_)
-    # A plugin may list a device, or a group of devices, once for each container that may use it.
+    # A plugin may list a device or group of devices once for each container that may use it.
     are_copies = len({len(ids) for ids in ids_of.values()}) == 1 or _have_names_like_each_other(nodes)
     same = [] if are_copies else [" and ".join(ids) for ids in ids_of.values() if len(ids) > 1]
     require(not same, f"these have the same nodes, while others have their own: {some(same)}")
@@ -670,7 +670,7 @@ def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     return "the same"
 
 
-# For each part of an answer: what the container gets, by names that may belong to a single device.
+# For each part of a response: what the container gets, by names that may belong to a single device.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
     "variable": lambda answer: dict(answer.envs),
@@ -684,7 +684,7 @@ def strange(
     own: deviceplugin.ContainerAllocateResponse,
     others: Sequence[deviceplugin.ContainerAllocateResponse],
 ) -> list[str]:
-    """Return what an answer has from other devices, and what it has twice."""
+    """Return what a response contains from other devices, and what it contains twice."""
     found = [
         f"the {part} {name}"
         for part, of in PARTS.items()
@@ -709,7 +709,7 @@ def strange(
 
 
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
-    """Compare these parts of the answer for all devices with the answers for single devices.
+    """Compare these parts of the response for all devices with the responses for single devices.
 
     Raises Failure if a name that only one device has is missing, or if several devices get the value of one of them.
     Raises Skip if they cannot be compared.
@@ -723,7 +723,10 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     again: dict[str, deviceplugin.ContainerAllocateResponse] = {}
 
     def lasts(part: str, name: str, owner: str) -> bool:
-        """Return whether a second answer for the device also has the name. Another check is about names that change."""
+        """Return whether a second answer for the device also has the name.
+
+        A different check covers names that change.
+        """
         if owner not in again:
             again[owner] = allocate_or_skip(plugin, [owner])[0]
         return name in PARTS[part](again[owner])
@@ -770,9 +773,9 @@ def gives_the_variables_of_each_device(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="each answer has only what belongs to the devices of its call",
+    expected="each response contains only what belongs to the devices in its call",
     clause=(
-        f"{ALLOCATE} If an answer keeps something from an earlier call, the container gets another container's devices."
+        f"{ALLOCATE} If a response keeps data from an earlier call, the container gets another container's devices."
     ),
 )
 def keeps_calls_apart(plugin: PluginUnderTest) -> str:
@@ -792,7 +795,7 @@ def keeps_calls_apart(plugin: PluginUnderTest) -> str:
         strangers = [plugin.lists.alone(second) if own is alone else alone]
         more = strange(answer, own=own, others=strangers)
         require(not more, f"after calls for other devices, the answer for {device} has {some(more)}")
-    return "each answer has only its own devices"
+    return "each response contains only its own devices"
 
 
 @check(
@@ -881,7 +884,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
 
 @contextmanager
 def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) -> Iterator[None]:
-    """Skip the check if even the first call in this block fails, which another check reports."""
+    """Skip the check if even the first call in this block fails; another check reports that."""
     try:
         yield
     except Failure:
@@ -899,7 +902,7 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     skip_if(plugin.seen.growth is None, "too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))
-    return "it holds as much as before"
+    return "it uses as much as before"
 
 
 # --- preferences ------------------------------------------------------------------------------------------------------
@@ -923,7 +926,7 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
         (ids[::-1], [], 1),
         (ids[1:] or ids, [], 1),
         (ids[-1:], [], 1),
-    ]  # a kubelet sends what is free, in any order
+    ]  # a kubelet sends the free devices in any order
     for available, must, size in calls:
         with in_context(f"for {size} of {some(available)}, with {some(must) or 'none'} that must be included"):
             ask_for_preferred(plugin, available, must, size)
@@ -966,7 +969,7 @@ def prefers_only_what_is_available(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="the ids that must be included are included",
+    expected="the required ids are included",
     clause=f"ContainerPreferredAllocationRequest.must_include_deviceIDs: List of deviceIDs that must be included in "
     f"the preferred allocation. {ADVICE}",
 )
@@ -991,7 +994,7 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     "container start. (api.proto)",
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
-    """PreStartContainer, if announced, is called twice for one allocated device, for two, for all, and for another."""
+    """PreStartContainer, if announced, is called twice for one allocated device, then for two, all and others."""
     does_not_apply_if(not plugin.registration.connected().options.pre_start_required, "the plugin does not require it")
     ids = plugin.lists.healthy
     calls = [(ids[:1], "the first time"), (ids[:1], "the second time")]
@@ -1061,7 +1064,7 @@ def registers_once(plugin: PluginUnderTest) -> str:
     skip_if(not answered, "the plugin has just been started again")
     first = answered[0]
     plugin.process.pause(first.at + plugin.settings.alone - time.monotonic())
-    ended = first.connection is not None and first.connection.ended  # it is None after very many registrations
+    ended = first.connection is not None and first.connection.ended  # None after very many registrations
     skip_if(bool(ended), "the stream of lists has ended")
     later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
     text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"
@@ -1099,7 +1102,7 @@ RETURNS = "the plugin registers again, can be reached, and lists its devices"
 
 @check(MUST, expected="the plugin registers again when the kubelet is back", clause=RESTARTS)
 def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
-    """The kubelet stops, so no process listens on kubelet.sock. Seconds later it starts and deletes all sockets."""
+    """The kubelet stops, so no process listens on kubelet.sock. Seconds later, it starts and deletes all sockets."""
     absence = _absence(plugin)
     if absence.problem is not None:
         raise absence.problem
@@ -1108,7 +1111,7 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
-    """Stop the kubelet for some seconds, then start it with an empty directory. Only the first call does this."""
+    """Stop the kubelet for a few seconds, then start it with an empty directory. Only the first call does this."""
     if plugin.seen.absence is None:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
@@ -1137,11 +1140,11 @@ def _processor_use(process: PluginProcess | None) -> ProcessorUse | None:
 @check(
     SHOULD,
     expected=f"less than {MAX_CPU:.0%} of one processor",
-    clause=f"{RESTARTS} A kubelet may be away for a long time, and a plugin that waits for it should not waste the "
+    clause=f"{RESTARTS} A kubelet may be down for a long time, and a plugin that waits for it should not waste the "
     "node's processor time.",
 )
 def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
-    """The processor time of the plugin's processes is measured while the kubelet is away."""
+    """The processor time of the plugin's processes is measured while the kubelet is down."""
     plugin.process.require_process()
     share = _absence(plugin).cpu
     if share is None:
@@ -1168,7 +1171,7 @@ def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
     "tries again, it should not flood a kubelet that refuses it.",
 )
 def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
-    """For some seconds, the restarted kubelet refuses every registration of all resources of the plugin."""
+    """For a few seconds, the restarted kubelet refuses every registration for all of the plugin's resources."""
     plugin.registration.streaming()
     number, exits = len(plugin.kubelet.registrations), len(plugin.process.exits)
     plugin.kubelet.leave()
@@ -1176,7 +1179,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     plugin.kubelet.wipe()
     refused = plugin.kubelet.refused
     refused.clear()
-    plugin.kubelet.refusal = "this kubelet refuses every plugin for some seconds"
+    plugin.kubelet.refusal = "this kubelet refuses every plugin for a few seconds"
     plugin.kubelet.serve()
     try:
         plugin.process.pause(plugin.settings.refusing)
@@ -1212,7 +1215,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     SHOULD,
     expected=f"it ends, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
     clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise its devices are "
-    "missing until somebody restarts it.",
+    "missing until someone restarts it.",
 )
 def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     """After is-patient-with-a-kubelet-that-refuses, the same kubelet accepts registrations for up to 40 seconds."""
@@ -1240,7 +1243,7 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 
 @contextmanager
 def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | None]]:
-    """Put a socket of another plugin and a kubelet's checkpoint into the directory for this block.
+    """Put another plugin's socket and a kubelet's checkpoint into the directory for the duration of this block.
 
     Yield a function that returns whether both still exist, or None if they could not be created.
     """
@@ -1260,8 +1263,8 @@ def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | N
 
 
 def _made(listener: socket.socket, path: Path) -> bool:
-    """Create a socket. Return whether that was possible."""
-    with suppress(OSError):  # its path is too long, or the plugin has removed the directory
+    """Create a socket. Return whether this was possible."""
+    with suppress(OSError):  # the path is too long, or the plugin has removed the directory
         listener.bind(str(path))
         listener.listen()
         return True
@@ -1274,7 +1277,7 @@ def _made(listener: socket.socket, path: Path) -> bool:
     clause=f"{RESTARTS} Plugins and kubelet start in any order, and a kubelet deletes all sockets when it starts.",
 )
 def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
-    """The plugin is started without a kubelet. The kubelet starts some seconds later and deletes all sockets."""
+    """The plugin is started without a kubelet. The kubelet starts a few seconds later and deletes all sockets."""
     plugin.process.require_process()
     plugin.registration.streaming()
     number = len(plugin.kubelet.registrations)
@@ -1334,7 +1337,7 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     ),
 )
 def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
-    """The plugin is left alone for five seconds after its last return. Further registrations are counted."""
+    """The plugin is left alone for five seconds after it last returned. Further registrations are counted."""
     connection = plugin.registration.streaming()
     began = {one.connection: one.at for one in plugin.kubelet.registrations[1:]}.get(connection)
     if began is None:
@@ -1349,7 +1352,7 @@ def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
 
 # --- health -----------------------------------------------------------------------------------------------------------
 
-CHANGED = "a new list in which a device has changed its health or is gone; a new device does not count"
+CHANGED = "a new list in which a device's health has changed or a device is gone; a new device does not count"
 
 
 def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> bool:
@@ -1368,8 +1371,8 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
 def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:  # noqa: C901 - each end has its own sentence
     """Run the command that changes a device's health, and return the changes that the plugin lists.
 
-    Raises Failure if the plugin listed no change in time, or its stream or process ended. Raises Skip if the command
-    failed, or if a listed change could not be undone, which is not the plugin's fault.
+    Raises Failure if the plugin did not list a change in time, or its stream or process ended. Raises Skip if the
+    command failed, or if a listed change could not be undone, which is not the plugin's fault.
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
@@ -1380,7 +1383,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
 
     def newer() -> list[PluginConnection]:
-        """Return the connections since then: some plugins notice a kubelet restart twice, and register twice."""
+        """Return the connections made since then: some plugins notice a kubelet restart twice and register twice."""
         return [one.connection for one in plugin.kubelet.registrations[registered:] if one.answered and one.connection]
 
     def look() -> Mapping[str, str] | None:
@@ -1390,7 +1393,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     plugin.kubelet.expects_changes = True
     try:
         problem = _problem_of(plugin, plugin.settings.provoke_health)
-        if plugin.seen.provocation != "":  # a command that has worked once is not wrong
+        if plugin.seen.provocation != "":  # a command that has worked once is known to be correct
             plugin.seen.provocation = problem
         if not problem:
             plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
@@ -1405,7 +1408,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     if len(plugin.process.exits) > exits:
         actual = f"the plugin ended: {plugin.process.exits[exits]}"
     elif changes and gone and len(changes) == len(before) > len(gone):
-        actual = f"the new list has only the changes, {_changed(changes)}: a kubelet reads it as the full list"
+        actual = f"the new list contains only the changes, {_changed(changes)}: a kubelet reads it as the full list"
     elif changes and connection.list_count > number and connection.ended == ENDED_BY_PLUGIN:
         actual = f"after the new list, the stream ended ({connection.ended})"
     elif changes:
@@ -1423,7 +1426,10 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
 def _allocated_while_sick(
     plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]
 ) -> Failure | Skip | int:
-    """Allocate the devices that are still healthy. Return how many have the same nodes as before, or the problem."""
+    """Allocate the devices that are still healthy.
+
+    Return how many have the same nodes as before, or describe the problem.
+    """
     owner = owners_of(former)
     try:
         left = [device for device in plugin.lists.healthy if device in former]
@@ -1444,7 +1450,7 @@ def _allocated_while_sick(
 
 
 def _problem_of(plugin: PluginUnderTest, command: str) -> str:
-    """Run a command of the user. Return why it failed, or an empty string."""
+    """Run one of the user's commands. Return why it failed, or an empty string."""
     return problem_of_command(command, plugin.kubelet.directory, plugin.settings.timeout)
 
 
@@ -1510,7 +1516,7 @@ def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     ),
 )
 def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
-    """While the kubelet is away, the --provoke-health command is run. Then the kubelet starts."""
+    """While the kubelet is down, the --provoke-health command is run. Then the kubelet starts."""
     _require_provocation(plugin)
     skip_if(not plugin.seen.health_changes, "the plugin has listed no change of health before")
     changed = dict(plugin.seen.health_changes or {})
@@ -1589,8 +1595,9 @@ def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     MUST,
     expected="the devices keep the ids of the first list",
     clause=(
-        "Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). To a kubelet, "
-        "a new id is a new device: it gives this to a second container, and refuses the first container when that "
+        "Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). To a kubelet, a "
+        "new id "
+        "is a new device: the kubelet gives it to a second container, and refuses the first container when that "
         "restarts."
     ),
 )
@@ -1620,7 +1627,7 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="each list has every device of the previous list, with the same health",
+    expected="each list contains every device in the previous list, with the same health",
     clause=(
         f"{CHANGES} Nothing has happened to the devices. While a device is missing or unhealthy, even for a moment, "
         "a kubelet refuses pods that need it."
@@ -1683,9 +1690,9 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the process never exits by itself, except after a kubelet has restarted or refused it",
+    expected="the process never exits on its own, except after a kubelet has restarted or refused it",
     clause="Device plugin is expected to terminate upon registration failure (api.proto), and for no other reason. "
-    "While the plugin is away, a kubelet cannot give its devices to pods.",
+    "While the plugin is gone, a kubelet cannot give its devices to pods.",
 )
 def stays_up(plugin: PluginUnderTest) -> str:
     """The exits of the plugin so far are counted, except those that another check has reported."""
@@ -1696,7 +1703,7 @@ def stays_up(plugin: PluginUnderTest) -> str:
     require(not alone, f"it ended {counted(len(alone), 'time')}; first: {some([str(one) for one in alone[:1]])}")
     if exits:
         return f"it ended {counted(len(exits), 'time')}, after a restart of the kubelet or as reported by another check"
-    return "it never ended by itself"
+    return "it never ended on its own"
 
 
 ENDS = (
@@ -1743,10 +1750,10 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
 
 
 ALONE: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().values() if isinstance(one, Check))
-"""The checks outside the table of situations."""
+"""The checks that are not in the table of situations."""
 
 
-# --- helpers of several checks ----------------------------------------------------------------------------------------
+# --- helpers for several checks -------------------------------------------------------------------------------------
 
 
 def _require_provocation(plugin: PluginUnderTest) -> None:
@@ -1759,7 +1766,7 @@ def _changed(changes: Mapping[str, str]) -> str:
 
 
 def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    """Call GetPreferredAllocation for one container. Return the ids. Raises Failure if the plugin does not answer."""
+    """Call GetPreferredAllocation for one container. Return the ids. Raises Failure if the plugin does not respond."""
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce it")
     container = deviceplugin.ContainerPreferredAllocationRequest(
@@ -1772,7 +1779,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
 
 
 def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Call Allocate. Return no answers if it is refused, as a plugin may do for several devices."""
+    """Call Allocate. Return no responses if the call is refused, as a plugin may do for several devices."""
     try:
         return allocate_or_skip(plugin, devices)
     except DoesNotApply:
@@ -1791,7 +1798,7 @@ def _preference_calls(ids: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
 
 
 def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    """Call GetPreferredAllocation. Raises Skip if the call fails, which another check reports."""
+    """Call GetPreferredAllocation. Raises Skip if the call fails; another check reports that."""
     with skipping(Failure):
         return ask_for_preferred(plugin, available, must, size)
 
@@ -1816,14 +1823,14 @@ def _require_same(
     again: deviceplugin.ContainerAllocateResponse,
     *fields: str,
 ) -> None:
-    """Check that two answers for a device have equal fields."""
+    """Check that two responses for a device have equal fields."""
     for name in fields:
         first, second = _listed(before, name), _listed(again, name)
         require(first == second, f"the {name} of {device} were {first} the first time and {second} the second time")
 
 
 def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Call Allocate. Raises Skip if the call fails or the answer is empty, which another check reports."""
+    """Call Allocate. Raises Skip if the call fails or the response is empty; another check reports that."""
     try:
         answers = plugin.lists.allocate(devices)
     except CallFailedError as error:
@@ -1835,7 +1842,7 @@ def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[de
 
 @contextmanager
 def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
-    """Skip the check if this block fails and one of the devices on its own is refused, too, such as the second time."""
+    """Skip the check if this block fails and one of the devices is also refused alone, for example the second time."""
     try:
         yield
     except Failure:
@@ -1859,7 +1866,7 @@ def hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[
 
 
 def _key(answer: deviceplugin.ContainerAllocateResponse) -> bytes:
-    """Return the same bytes for answers that are equal."""
+    """Return the same bytes for equal responses."""
     return answer.SerializeToString(deterministic=True)
 
 

@@ -1,6 +1,6 @@
-"""The devices that a plugin lists, and calls about them.
+"""The devices that a plugin lists, and the calls made for them.
 
-Law: Allocate is called once for each single device, and its answers are kept in bounded memory.
+Law: Allocate is called once for each single device, and the responses are kept in bounded memory.
 """
 
 import time
@@ -28,7 +28,7 @@ _FEW = 2  # devices
 
 @define(eq=False)
 class ListedDevices:
-    """The devices of the plugin.
+    """The plugin's devices.
 
     Attributes:
         first: the devices before any change of health was provoked, or None if there was no list.
@@ -66,7 +66,7 @@ class ListedDevices:
         Raises Skip if there is no list.
         """
         connection = self.require_list()
-        if not self._waited_for_healthy:  # once, because some plugins never have a healthy device
+        if not self._waited_for_healthy:  # wait only once, because some plugins never have a healthy device
             self._waited_for_healthy = True
             self.process.wait(lambda: self._healthy_ids(connection), self.settings.timeout)
         devices = tuple(connection.last_list.devices)
@@ -76,7 +76,7 @@ class ListedDevices:
 
     @property
     def known(self) -> Sequence[deviceplugin.Device] | None:
-        """The devices before any change of health, or the last ones, or None if there was no list."""
+        """The devices before any change of health, or the latest ones, or None if there was no list."""
         connections = (one.connection for one in reversed(self.registration.kubelet.registrations))
         lists = (one.last_list.devices for one in connections if one and one.list_count)
         return self.first or next(lists, None)
@@ -112,7 +112,7 @@ class ListedDevices:
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
         """Call Allocate for containers with these devices and return the answers.
 
-        Raises CallFailedError if the plugin answered with an error or not in time.
+        Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
         requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         began, limit = time.monotonic(), self.settings.timeout if self.is_silent else _PATIENCE
@@ -127,10 +127,10 @@ class ListedDevices:
         return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
-        """Return the answer for a container with only this device. Allocate is called only once for it.
+        """Return the answer for a container with only this device. Allocate is called only once for each device.
 
         Raises:
-            Skip: the plugin did not allocate it, which another check reports, or the answers are too large to keep.
+            Skip: the plugin did not allocate it (another check reports that), or the responses are too large to keep.
         """
         with skipping(CallFailedError):
             answer = self.first_answer(device)
@@ -143,7 +143,7 @@ class ListedDevices:
     def first_answer(self, device: str) -> deviceplugin.ContainerAllocateResponse | None:
         """Return the first answer for a container with only this device, or None if it was for no container.
 
-        Raises CallFailedError if the plugin answered with an error or not in time.
+        Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
         if device not in self._singles:
             answers = self.allocate([device])
@@ -160,7 +160,7 @@ class ListedDevices:
     ) -> rpc.Response:
         """Call any method, with at least this many seconds for the answer.
 
-        Raises CallFailedError if the plugin answered with an error or not in time.
+        Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
         connection = self.registration.connected()
         self.process.require_time()

@@ -1,4 +1,4 @@
-"""The kubelet's side of the device plugin API without a device manager: it sees exactly what a plugin sends.
+"""The kubelet's side of the device plugin API without a device manager: it sees data exactly as a plugin sends it.
 
 Law: it makes the same calls as a kubelet, in the same order, and records everything.
 """
@@ -46,8 +46,8 @@ class Registration:
 
     Attributes:
         request: the request, or for a plugin watcher the equivalent data.
-        at: when it came, in seconds of `time.monotonic`.
-        stage: where a kubelet found a problem, or an empty string.
+        at: when it arrived, in seconds of `time.monotonic`.
+        stage: the stage at which a kubelet found a problem, or an empty string.
         problem: why a kubelet refuses the plugin, or an empty string.
         is_late: whether the plugin is refused because it took too long.
         reached_after: seconds until the plugin's socket accepted a connection.
@@ -97,7 +97,7 @@ class PluginConnection(SocketConnection):
 
     @property
     def lists_healthy(self) -> bool:
-        """Whether the last list has a healthy device."""
+        """Whether the last list contains a healthy device."""
         return bool(self._lists) and any(device.health == "Healthy" for device in self.last_list.devices)
 
     def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:
@@ -158,7 +158,7 @@ class BareKubelet:
     Attributes:
         directory: the socket directory.
         dial_timeout: seconds for connecting to a plugin and for each of its answers.
-        resource: the resource under test; if empty, the first that registers.
+        resource: the resource under test; if empty, the first resource that registers.
         refusal: if not empty, every registration is refused with this message.
         registrations: all registrations of the resource under test, up to 10,000. If there are very many, only the last
             ones keep their connections, and their strings are truncated.
@@ -183,7 +183,7 @@ class BareKubelet:
     expects_changes: bool = False
     cut_at: float = 0.0
     is_watcher: ClassVar[bool] = False
-    """Whether it watches for the sockets of plugins instead of waiting for calls to Register."""
+    """Whether it watches for plugin sockets instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call of Register"
     """The call or action with which a plugin registers."""
     attempts: ClassVar[str] = "calls of Register"
@@ -221,8 +221,8 @@ class BareKubelet:
         """Serve kubelet.sock. A socket at that path is deleted first."""
         server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
         server.add_generic_rpc_handlers((_Methods(self._register, self._note_unknown),))
-        # A kubelet that dies leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for a
-        # file creation event.
+        # A kubelet that crashes leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for
+        # a file creation event.
         self.socket.unlink(missing_ok=True)
         with OwnedSocket(str(self.socket)).binding() as private:
             server.add_insecure_port(target(private))
@@ -283,13 +283,13 @@ class BareKubelet:
         def has_been_answered() -> None:
             registration.answered = True
 
-        # The next check may stop this server, so the plugin must have its answer before the checks continue.
+        # The next check may stop this server, so the plugin must receive its answer before the checks continue.
         if not context.add_callback(has_been_answered):
             has_been_answered()
         return deviceplugin.Empty()
 
     def _note(self, registration: Registration) -> bool:
-        """Record the registration. Return whether it is for the resource under test."""
+        """Record the registration, and return whether it is for the resource under test."""
         resource = registration.request.resource_name
         with self._lock:
             if not self.refusal:
@@ -306,7 +306,8 @@ class BareKubelet:
             self.registrations.append(registration)
             old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
         if old is not None and old.connection is not None:
-            connection, old.connection = old.connection, None  # so that nobody mistakes its end for the plugin's
+            # so that the server stopping is not mistaken for the plugin stopping
+            connection, old.connection = old.connection, None
             connection.close()
         return True
 

@@ -20,10 +20,10 @@ from devicecore_tools.testing.process import PluginProcess
 
 @frozen
 class Absence:
-    """What the plugin did while the kubelet was away and afterwards.
+    """What the plugin did while the kubelet was down and afterwards.
 
     Attributes:
-        cpu: the share of one processor that it used, or None if unknown.
+        cpu: the share of one CPU that it used, or None if unknown.
         returned_after: seconds until it registered again, or until the check gave up.
         problem: why it did not register again, or None if it did.
     """
@@ -38,7 +38,7 @@ class PluginObservations:
     """What checks have observed, for use by later checks.
 
     Attributes:
-        absence: what the plugin did while the kubelet was away. It is None if this was not tried.
+        absence: what the plugin did while the kubelet was down. It is None if this was not tried.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
         provocation: why the command that changes a device's health failed every time; an empty string if it did not,
             and None if it was not run.
@@ -47,7 +47,7 @@ class PluginObservations:
         refused: how often the process ended because the kubelet had refused it.
         reacts_to_refusal: whether the plugin ended or registered again after it was refused, or None if it was not.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
-        while_sick: how many devices were allocated while another one was unhealthy, or what went wrong. It is None
+        while_sick: how many devices were allocated while a different one was unhealthy, or what went wrong. It is None
             if none was unhealthy.
         situations: what was observed after each event, by its name.
     """

@@ -27,7 +27,7 @@ class ProcessUnderTest(SubjectProcess):
         kubelet: the kubelet's side.
         start: starts the plugin's process, or None if the user starts it.
         settings: how it is tested.
-        end_rest: ends processes of the plugin that have left its session.
+        end_rest: ends any of the plugin's processes that have left its session.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ProcessUnderTest(SubjectProcess):
         self.started_at: float = 0.0
         """When the process was last started, in seconds of `time.monotonic`."""
         self.unprovoked: set[int] = set()
-        """The ids of processes that ended by themselves long after the kubelet had closed a connection."""
+        """The ids of processes that exited on their own long after the kubelet had closed a connection."""
 
     @property
     def is_ours(self) -> bool:
@@ -83,21 +83,21 @@ class ProcessUnderTest(SubjectProcess):
             self.running.stop(grace=0.0)
 
     def _note_exit(self) -> None:
-        """Record how the process ended, if it ended by itself, and whether the kubelet was the reason."""
+        """If the process exited on its own, record how, and whether the kubelet was the reason."""
         number = len(self.exits)
         super()._note_exit()
         if time.monotonic() > self.kubelet.cut_at + _AFTER_A_CUT:
             self.unprovoked.update(one.pid for one in self.exits[number:])
 
     def kill_and_start(self) -> None:
-        """Kill the process, so that its socket stays, and start it again in another second of the clock."""
+        """Kill the process, so that its socket stays, and start it again in a different second of the clock."""
         last = max([self.started_at, *(registration.at for registration in self.kubelet.registrations[-1:])])
         self.pause(last + _NAME_INTERVAL - time.monotonic())
         self.require_process().kill()
         self.start()
 
     def own_sockets(self) -> list[str]:
-        """Return the names of the sockets that the running process has created, without those of earlier processes."""
+        """Return the names of the sockets that the running process created, excluding those of earlier processes."""
         found = {path.name: socket_identity(str(path)) for path in self.kubelet.plugin_sockets()}
         since = self._started_ns - _CLOCK_STEP
         return sorted(name for name, identity in found.items() if identity and identity.created_ns >= since)

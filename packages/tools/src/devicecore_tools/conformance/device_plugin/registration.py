@@ -1,7 +1,7 @@
 """The registrations of a plugin: its connection to the kubelet, and its return after restarts.
 
 Law: a check finds the plugin registered even if the previous check ended it. If the plugin cannot be
-brought back, the check is skipped. The one check that tests exactly this fails, so a lost plugin never passes.
+brought back, the check is skipped. The one check that tests this fails, so a lost plugin never passes.
 """
 
 import time
@@ -23,7 +23,7 @@ _RETURN_FACTOR = 1.3  # a multiple of the plugin's slowest return so far
 
 @define(eq=False)
 class PluginRegistration:
-    """The registrations of the plugin."""
+    """The plugin's registrations."""
 
     kubelet: BareKubelet
     process: ProcessUnderTest
@@ -32,7 +32,7 @@ class PluginRegistration:
     """Why the list stream of a restarted plugin ended, or an empty string if the plugin has come back."""
     missing: frozenset[str] = frozenset()
     """Devices that were listed before, but not again after the plugin came back."""
-    _lost: str = ""  # what such a plugin did
+    _lost: str = ""  # what a lost plugin did
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
     _slowest_return: float = 0.0
@@ -96,8 +96,8 @@ class PluginRegistration:
     def wait_registered(self, number: int, timeout: float, *, with_healthy: bool = False) -> PluginConnection | None:
         """Wait for a successful registration with a list of devices after the first `number` registrations.
 
-        Some plugins register twice in a row and close their first socket, so only an open connection counts. A
-        plugin that has never sent a list needs to send none. If `with_healthy` is true, the list must have a healthy
+        Some plugins register twice in a row and close their first socket, so only an open connection counts. A plugin
+        that has never sent a list does not need to send one. If `with_healthy` is true, the list must contain a healthy
         device, unless the plugin has never listed one.
         """
         former = [one.connection for one in self.kubelet.registrations[:number] if one.connection]
@@ -160,7 +160,9 @@ class PluginRegistration:
         except Skip:
             if not self._lost:
                 raise
-            raise TookTooLong(f"it and the kubelet were restarted, and it did not come back: {self._lost}") from None
+            raise TookTooLong(
+                f"the plugin and the kubelet were restarted, and the plugin did not come back: {self._lost}"
+            ) from None
 
     def streaming(self) -> PluginConnection:
         """Return the connection after its first list. Only then can a plugin notice the end of a stream.
@@ -175,7 +177,7 @@ class PluginRegistration:
 
     @property
     def after_a_start(self) -> float:
-        """Seconds to register after a start of the process, which may be as slow as the first start."""
+        """Seconds to register after the process starts, which may be as slow as the first start."""
         return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:
@@ -190,7 +192,7 @@ class PluginRegistration:
         return number
 
     def see_it_return(self, number: int, *, noticing: bool = False) -> str:
-        """Wait for a registration with a list after the first `number`. Return a sentence about it.
+        """Wait for a registration with a list after the first `number`. Return a sentence about that registration.
 
         Args:
             number: the number of earlier registrations.
@@ -246,7 +248,7 @@ class PluginRegistration:
             self.missing = missing()
 
     def _last_try(self, number: int, since: float) -> str:
-        """Return what the plugin has done since a time, after the first `number` registrations."""
+        """Return what the plugin has done since a given time, after the first `number` registrations."""
         tries = self.kubelet.registrations[number:]
         refused = [registration.problem for registration in tries if registration.problem]
         if ended := self._ended_stream(number):
@@ -263,7 +265,7 @@ class PluginRegistration:
         return f"it made no {self.kubelet.attempt}{only}"
 
     def _others_since(self, since: float) -> list[str]:
-        """Return the other resources that have registered since a time, in seconds of `time.monotonic`."""
+        """Return the other resources that have registered since a given time, in seconds of `time.monotonic`."""
         return sorted(name for name, at in self.kubelet.others.items() if at > since)
 
     def _ended_stream(self, number: int) -> str:
@@ -271,7 +273,7 @@ class PluginRegistration:
         return connections[-1].ended if connections else ""
 
     def wait_for_stream(self, connection: PluginConnection) -> None:
-        """Wait until the stream of lists has been open long enough to assume that it stays open."""
+        """Wait until the stream of lists has been open long enough to assume that it will stay open."""
         left = connection.opened + self.settings.alone - time.monotonic()
         self.process.wait(lambda: connection.ended, max(left, 0.0))
 

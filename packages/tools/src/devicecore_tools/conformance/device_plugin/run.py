@@ -1,7 +1,7 @@
 """Runs the checks against a device plugin.
 
-Law: after a run, no process of the plugin is running, and its directory has no lock and no kubelet.sock of the run.
-    This holds even if the run is interrupted, at any point up to its end.
+Law: after a run, no process of the plugin is running, and its directory contains neither a lock nor a kubelet.sock from
+    the run. This holds even if the run is interrupted, at any point up to its end.
 """
 
 import os
@@ -57,8 +57,8 @@ def run(
         directory: where the plugin looks for kubelet.sock; by default a new directory. It is created if missing.
             All sockets in it are deleted.
         allow_shared_directory: accept a directory of any owner and mode.
-        registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. No
-            socket in the directory is deleted then.
+        registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. In that
+            case, no socket in the directory is deleted.
         checks: the checks to run, in this order.
         on_ready: called with the directory when plugins can register there.
         on_result: called with each result, except those of checks that were not run.
@@ -96,7 +96,7 @@ def run(
 
 
 def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
-    """Run a check. An exit of the plugin is reported by the check that failed during it, and by `stays-up`."""
+    """Run a check. A plugin exit is reported by the check that failed because of it, and by `stays-up`."""
     exits, sentence = len(plugin.process.exits), ""
     problem: Failure | Skip | None = None
     try:
@@ -116,7 +116,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
         raise problem
-    return sentence  # even if it crashed, because a plugin may end in any way when its kubelet does
+    return sentence  # even if it crashed, because a plugin may exit in any way when its kubelet does
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Situations for device plugins: an event that happens to the plugin, and what is observed afterwards.
 
-Law: each check is a cell of a table of events by observations, for calls with one id and with several. All cells of an
-event share one occurrence of it. For every other cell, `OTHER_CELLS` has the check that covers it, or the reason why it
-is empty.
+Law: each check is a cell in a table of events by observations, for calls with one id and with several. All cells of an
+event share one occurrence of it. For every other cell, `OTHER_CELLS` contains the check that covers it, or the reason
+why it is empty.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,8 @@ class Event:
     Attributes:
         name: what happens, in a few words.
         ending: how the names of its checks end.
-        happens: triggers it, and returns when the plugin is registered again. Raises Failure or Skip if it is not.
+        happens: triggers it, and returns when the plugin is registered again. Raises Failure or Skip if the plugin is
+            not registered again.
     """
 
     name: str
@@ -62,20 +63,20 @@ class Event:
 
 @define(eq=False)
 class Situation:
-    """The calls before an event: for each purpose, the ids and the answers to two calls."""
+    """The calls before an event: for each purpose, the ids and the responses to two calls."""
 
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
     stayed_away: Failure | None = None  # the plugin had come back after an earlier event of this kind
     leaves_others: bool | None = None
-    not_started: set[str] = field(factory=set)  # PreStartContainer failed: another check's topic
+    not_started: set[str] = field(factory=set)  # PreStartContainer failed, which a different check covers
     prefers: bool = False
 
     def begin(self, plugin: PluginUnderTest, event: Event) -> None:
         """Allocate, then trigger the event."""
         ids = plugin.lists.healthy
         wanted = {f"{device} alone": [device] for device in ids[:_EACH]}
-        if len(ids) > 1:  # as when an application container reuses the device of an init container and gets more
+        if len(ids) > 1:  # as when an app container reuses an init container's device and gets more devices
             wanted["two devices, one of them as before"] = [ids[-1], ids[0]]
         for form, devices in wanted.items():
             try:
@@ -199,7 +200,7 @@ def _names(answer: Answer) -> frozenset[str]:
 def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce it")
-    # It may fail since an earlier event of the run, which is no excuse.
+    # It may have been failing since an earlier event in the run, but that is no excuse.
     answered = any(path == rpc.GET_PREFERRED_ALLOCATION.path for path, _ in plugin.lists.answered)
     skip_if(not before.prefers and not answered, "GetPreferredAllocation failed before, too")
     _prefer(plugin, plugin.lists.healthy)
@@ -224,15 +225,15 @@ RETURNS_AGAIN = Observation(
     "returns-again-{}",
     "{} again, after the plugin's process had already come back once.",
     "the plugin registers again, can be reached, and lists its devices",
-    f"{RESTARTS} A plugin lives through more than one restart.",
+    f"{RESTARTS} A plugin has to survive more than one restart.",
     _returns_again,
 )
 PRE_STARTS = Observation(
     "pre-starts-{}",
     "Allocate is called, {}, and PreStartContainer, if announced, is called for these devices.",
     "an answer",
-    "PreStartContainer is called before each container start (api.proto), so also when a container of a pod that runs "
-    "is restarted. Allocate is called once for the container, and is not called again then. (kubelet)",
+    "PreStartContainer is called before each container start (api.proto), and therefore also when a running pod's "
+    "container is restarted. Allocate is called once for the container, and is not called again then. (kubelet)",
     _pre_starts,
 )
 ALLOCATES = Observation(
@@ -269,15 +270,15 @@ KEPT_NAMES: Mapping[str, str] = {
     "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
     "leaves-sockets-of-others-alone-after-a-kill": "leaves-sockets-of-others-alone",
 }
-"""The names that cells have kept from the time before the table."""
+"""The names that cells have kept from before there was a table."""
 
-SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is away", "the kubelet starts after the plugin"
+SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is down", "the kubelet starts after the plugin"
 AT_ONCE, MANY = "calls are made at once", "two hundred calls are made"
 TWICE, LOST = "the kubelet restarts twice within a second", "the plugin's state is lost"
 OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
     SICK: (
         "nothing happens to the plugin",
-        "a kubelet starts containers of the devices that are healthy",
+        "a kubelet starts containers that use the healthy devices",
         "`allocates-while-a-device-is-sick`",
         "`prefers-only-what-is-available`",
         "nothing happens to the plugin",
@@ -299,7 +300,7 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
         "nothing happens to the plugin",
     ),
     MANY: ("nothing happens to the plugin", *("`answers-many-calls`, `grows-with-no-call`",) * 3, "as with one"),
-    LOST: (*("no location of a plugin's own state is known to the kubelet or to Kubernetes",) * 5,),
+    LOST: (*("neither the kubelet nor Kubernetes knows where a plugin keeps its own state",) * 5,),
 }
 """For other events: the check for each of `COLUMNS`, or why there is none."""
 

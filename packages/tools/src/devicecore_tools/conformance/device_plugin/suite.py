@@ -1,6 +1,6 @@
 """All checks for device plugins, in the order in which they run.
 
-Law: checks that look back on the run come after all checks that restart something, and the plugin's shutdown comes
+Law: checks that review the whole run come after all checks that restart something, and the plugin's shutdown comes
     last.
 """
 
@@ -25,4 +25,4 @@ LAST: tuple[str, ...] = (
     "ends-on-sigterm",
     "removes-its-socket",
 )
-"""The names of the checks that look back on the run, and of those that end the plugin."""
+"""The names of the checks that review the whole run, and of those that stop the plugin."""

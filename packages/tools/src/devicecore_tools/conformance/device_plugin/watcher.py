@@ -1,4 +1,4 @@
-"""A kubelet's plugin watcher: it finds the sockets of plugins in a directory and asks each for its name.
+"""A kubelet's plugin watcher: it finds plugin sockets in a directory and asks each plugin for its name.
 
 Law: each socket is contacted once, until it is recreated or the kubelet restarts. Sockets are never deleted.
 """
@@ -27,7 +27,7 @@ _MAX_PROBLEMS = 20  # kept
 
 @define
 class WatchingKubelet(BareKubelet):
-    """Looks for sockets in `directory` and below. A plugin that it finds counts as registered."""
+    """Looks for sockets in `directory` and below. A plugin that has been found counts as registered."""
 
     _problems: set[str] = field(factory=set)
     _seen: dict[str, SocketIdentity] = field(factory=dict)

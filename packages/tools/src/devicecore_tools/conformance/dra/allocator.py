@@ -1,7 +1,7 @@
-"""Decides which published devices a check's claim gets, as a scheduler does, but in a different order of devices.
+"""Decides which published devices a check's claim gets, as a scheduler does, but in a different order.
 
-Law: the least recently used device is allocated first, so that a device which a driver has not released
-disturbs few checks. `devicecore.domain.allocation` decides everything else.
+Law: the least recently used device is allocated first, so that a device that a driver has not released affects few
+checks. `devicecore.domain.allocation` decides everything else.
 """
 
 import json
@@ -94,7 +94,7 @@ class Allocator:
         Args:
             spec: the claim's `spec`.
             devices: what may be allocated.
-            slices: the slices with the counters that the devices consume.
+            slices: the slices that contain the counters the devices consume.
             taken: the devices of currently allocated claims.
             is_trial: whether the devices do not count as used.
 
@@ -150,7 +150,7 @@ class Allocator:
         return allocation
 
     def _named(self, device: SliceDevice, name: str) -> PoolDevice:
-        """Return a device under its name in the merged pool. Raises DocumentError if it cannot be read."""
+        """Return a device as it is named in the merged pool. Raises DocumentError if it cannot be read."""
         read = device.value
         counters = tuple((f"{device.pool}/{of}", amounts) for of, amounts in read.counters)
         attributes = {**read.attributes, _NUMBER: Attribute("string", (name,))}
@@ -176,7 +176,7 @@ def _asks_for_all(spec: Mapping[str, Any]) -> bool:
 
 
 def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:
-    """Return a claim that gets each device only once, because checks could not distinguish two shares of one."""
+    """Return a claim that gets each device only once, because checks could not distinguish its shares."""
     claim = claim_of({"metadata": {"name": "claim"}, "spec": spec})
     return evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
 

@@ -41,12 +41,12 @@ class Habits:
 
     Attributes:
         prepares: whether it has prepared a claim.
-        why_not: the error for a plain claim, if it has prepared none.
+        why_not: the error for a plain claim, if it has not prepared any.
         unprepares: whether it has unprepared a claim.
         repeats: whether it prepares an already prepared claim.
         removes_cdi: whether a claim's CDI devices are gone after it is unprepared.
         frees: whether a device was prepared for another claim after its claim was unprepared.
-        silence: after how many seconds an unanswered call was given up, if there was one.
+        silence: the number of seconds after which an unanswered call was abandoned, if there was one.
     """
 
     prepares: bool | None = None
@@ -67,7 +67,7 @@ class Calls:
     """The calls to the driver.
 
     Attributes:
-        habits: what they have revealed.
+        habits: what the calls have revealed.
         used: the claims of the current check that were sent to the driver and deleted.
         are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as known.
         fastest: the duration of the fastest successful NodePrepareResources, in seconds.
@@ -92,7 +92,7 @@ class Calls:
 
     @property
     def are_slow(self) -> bool:
-        """Whether even the fastest claim took long, so that only checks of severity must use claims."""
+        """Whether even the fastest claim took long, so that only 'must' checks use claims."""
         return SLOW_CLAIM < self.fastest < math.inf
 
     def in_time_for(self, number: int) -> int:
@@ -115,7 +115,7 @@ class Calls:
         self._left = [*self._left, *claims]
 
     def catch_up(self) -> None:
-        """Unprepare the claims of `unprepare_later`."""
+        """Unprepare the claims passed to `unprepare_later`."""
         self._unprepare_all(self._left)
 
     def drop(self) -> None:
@@ -133,7 +133,7 @@ class Calls:
         for claim in claims:  # one by one, because a separate check tests calls with several
             try:
                 answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
-            except CallFailedError as error:  # other checks test its answers to such calls
+            except CallFailedError as error:  # other checks test its responses to such calls
                 if error.code == "UNAVAILABLE":
                     self.process.is_leaving = not is_reachable(instance.endpoint)
                     return
@@ -144,10 +144,10 @@ class Calls:
                     self.claims.held.update(device.key for device in claim.devices)
         self._left = []
 
-    # --- what is known about its habits -------------------------------------------------------------------------------
+    # --- what is known about its behavior ---------------------------------------------------------------------------
 
     def require_preparing(self) -> None:
-        """Check that the driver prepares plain claims. Raises Skip if it does not, which another check reports."""
+        """Check that the driver prepares plain claims. Raises Skip if it does not; another check reports that."""
         self._learn_once()
         if self.habits.prepares is False:
             raise self._prepares_none()
@@ -162,7 +162,7 @@ class Calls:
 
     def _learn(self) -> None:
         """Find out whether the driver can prepare and unprepare a plain claim at all."""
-        _ = self.registration.reachable, self.claims.allocatable  # without one, this cannot be found out
+        _ = self.registration.reachable, self.claims.allocatable  # without a claim, this cannot be determined
         habits = self.habits
         with self.claims.owning([]):
             before = self.environment.cdi_names()
@@ -181,9 +181,9 @@ class Calls:
             self.clean_up()
 
     def works(self, claim: Claim | None = None) -> bool:
-        """Return whether the driver now prepares and unprepares a plain claim, or a claim on another claim's devices.
+        """Return whether the driver now prepares and unprepares a plain claim, or a claim for another claim's devices.
 
-        Return True even if that cannot be found out, or if the driver has never done it.
+        Return True even if that cannot be determined, or if the driver has never done it.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True
@@ -215,19 +215,19 @@ class Calls:
     def require_repeating(self) -> None:
         """Check that the driver prepares a claim a second time.
 
-        Raises Skip if it does not, which another check reports.
+        Raises Skip if it does not; another check reports that.
         """
         skip_if(not self.repeats, "the driver prepares no claim twice")
 
     def require_unpreparing(self) -> None:
-        """Check that the driver unprepares claims. Raises Skip if it does not, which another check reports."""
+        """Check that the driver unprepares claims. Raises Skip if it does not; another check reports that."""
         self._learn_once()
         skip_if(self.habits.unprepares is False, "the driver unprepares no claims")
 
     def require_answering(self) -> DriverInstance:
         """Return the instance that a kubelet calls, which answers a call without claims.
 
-        Raises Skip if it does not, which another check reports.
+        Raises Skip if it does not; another check reports that.
         """
         found = self.registration.reachable
         try:
@@ -298,8 +298,8 @@ class Calls:
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare one claim. Return the devices in the answer, as messages.
 
-        Raises Failure if the driver did not prepare it. Raises Skip if the driver prepares no claim at all, which
-        another check reports.
+        Raises Failure if the driver did not prepare it. Raises Skip if the driver prepares no claim at all; another
+        check reports that.
         """
         self._learn_once()
         try:
@@ -312,8 +312,8 @@ class Calls:
     def unprepared(self, claim: Claim) -> None:
         """Unprepare one claim.
 
-        Raises Failure if the driver did not unprepare it. Raises Skip if the driver unprepares no claim at all, which
-        another check reports.
+        Raises Failure if the driver did not unprepare it. Raises Skip if the driver unprepares no claim at all; another
+        check reports that.
         """
         self._learn_once()
         try:
@@ -326,7 +326,7 @@ class Calls:
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
         """Return a new prepared claim, for a check that tests something else.
 
-        Raises Skip if the driver did not prepare it, which other checks report.
+        Raises Skip if the driver did not prepare it; other checks report that.
         """
         claim = self.claims.new(*counts, **arguments)
         self.ready_devices(claim)
@@ -336,7 +336,7 @@ class Calls:
         """Prepare a claim for a check that tests something else, and return the devices in the answer.
 
         If the driver has prepared claims before, it is tried once more with fresh directories, because another check
-        may have left devices in use. Raises Skip if the driver did not prepare it, which other checks report.
+        may have left devices in use. Raises Skip if the driver did not prepare it; other checks report that.
         """
         with needed("a prepared claim"):
             try:
@@ -350,7 +350,7 @@ class Calls:
         """Run all functions concurrently, each with one call. Return the results or the failures.
 
         The driver is frozen until all calls have been made, so that they overlap even on a busy machine. Raises Skip if
-        the driver is unreachable before that. Raises Undecided if the calls did not overlap and none has failed.
+        the driver is unreachable before that. Raises Undecided if the calls did not overlap and none failed.
         """
 
         def result_of(act: Callable[[], T]) -> T | Failure:
@@ -389,7 +389,9 @@ class Calls:
         return self.settings.call_again if self.habits.silence else self.settings.call
 
     def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
-        """Make a call with a time limit, which it gets as an argument. The default is the limit for preparing claims.
+        """Make a call with a time limit, which is passed to it as an argument.
+
+        The default is the limit for preparing claims.
 
         A call takes at most half of the remaining time, so that a driver that hangs can fail other checks, too.
         Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.
@@ -420,9 +422,9 @@ def _done(answer: Mapping[str, Any], claims: Sequence[Claim]) -> list[Claim]:
 
 
 def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
-    """Return the devices that an answer to NodePrepareResources has for a claim.
+    """Return the devices that a NodePrepareResources response lists for a claim.
 
-    Raises Failure if it has an error for the claim, or leaves it out.
+    Raises Failure if the response reports an error for the claim or leaves it out.
     """
     return tuple(_success("NodePrepareResources", answer, claim).devices)
 
@@ -430,7 +432,7 @@ def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
 def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
     """Check that an answer to NodeUnprepareResources reports success for a claim.
 
-    Raises Failure if it has an error for the claim, or leaves it out.
+    Raises Failure if the response reports an error for the claim or leaves it out.
     """
     _success("NodeUnprepareResources", answer, claim)
 

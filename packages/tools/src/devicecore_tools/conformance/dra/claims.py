@@ -1,4 +1,4 @@
-"""The ResourceClaims that checks create for the devices of a driver.
+"""The ResourceClaims that checks create for a driver's devices.
 
 Laws: a claim belongs to the check that created it. If the user's claim requests all devices, every claim does, and one
 device represents them all.
@@ -32,7 +32,7 @@ from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 _PUBLISHING = 10.0  # seconds
-_MANY = 4  # devices: enough for one claim of two and for the claims of other checks
+_MANY = 4  # devices: enough for one claim with two, and for other checks' claims
 
 NAMESPACE = "default"
 """The namespace of claims, unless a check chooses another one."""
@@ -60,13 +60,13 @@ class Claim:
 
     @property
     def ref(self) -> ClaimRef:
-        """The reference to it that a kubelet sends."""
+        """The reference to the claim, as a kubelet sends it."""
         return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
 
 
 @define(eq=False)
 class Claims:
-    """The claims of the checks, and the devices that can be allocated to them.
+    """The checks' claims, and the devices that can be allocated to them.
 
     Attributes:
         held: the keys of devices whose claims the driver did not unprepare; no other claim gets them.
@@ -91,7 +91,7 @@ class Claims:
 
     @property
     def usable(self) -> tuple[SliceDevice, ...]:
-        """The published devices that the scheduler may allocate to the claims of the checks.
+        """The published devices that the scheduler may allocate to the checks' claims.
 
         Raises Skip if there are none.
         """
@@ -100,7 +100,7 @@ class Claims:
         with skipping(UndecidableError):
             devices, unusable = self.slices.devices, self.held | self.broken
             if self._usable is not None and self._usable[0] is devices and self._usable[1:3] == (unusable, expressions):
-                return self._usable[3]  # there may be 5,000 devices, and each claim needs this several times
+                return self._usable[3]  # cached: there may be 5,000 devices, and each claim needs this several times
             found = tuple(
                 device
                 for device in devices
@@ -121,7 +121,7 @@ class Claims:
         return found
 
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
-        """Whether the DeviceClass selects a device. It is evaluated once, because there may be 1,000 devices."""
+        """Return whether the DeviceClass selects a device. It is evaluated once, because there may be 1,000 devices."""
         known = self._selected.get(device.key)
         if known is None or known[:2] != (device, expressions):
             selected = all(matches(text, self.registration.name, device) for text in expressions)
@@ -180,7 +180,10 @@ class Claims:
 
     @property
     def several(self) -> int | None:
-        """How many devices a representative claim gets: two if that leaves two. None means the default of `new`."""
+        """How many devices a representative claim gets: two, if at least two others remain.
+
+        None means the default of `new`.
+        """
         return self.several_of(_MANY)
 
     def several_of(self, number: int) -> int | None:
@@ -195,8 +198,8 @@ class Claims:
     def require_published(self, claims: Sequence[Claim]) -> None:
         """Check that the driver still publishes the devices of these claims.
 
-        Raises Skip if it does not. Such a driver changes the names of its devices at each start, or its devices come
-        and go.
+        Raises Skip if it does not. Such a driver changes the names of its devices at each start, or its devices appear
+        and disappear.
         """
 
         def gone() -> list[str]:
@@ -211,7 +214,7 @@ class Claims:
 
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
-        """Collect the claims that are created in this context in this list, which `clean_up` empties."""
+        """In this context, collect the created claims in this list, which `clean_up` empties."""
         before, self._own = self._own, claims
         try:
             yield
@@ -276,7 +279,7 @@ class Claims:
         return claim
 
     def on(self, device: SliceDevice, *, name: str = "") -> Claim:
-        """Create a ResourceClaim with this device allocated to it, whether the device is free or not.
+        """Create a ResourceClaim with this device allocated to it, whether or not the device is free.
 
         Raises Skip as `new` does.
         """
@@ -292,7 +295,7 @@ class Claims:
         }
 
     def allocation_of(self, device: SliceDevice) -> Json:
-        """Return the status.allocation of a claim whose request r0 gets this device, whether it is free or not.
+        """Return the status.allocation of a claim whose request r0 gets this device, whether or not it is free.
 
         Raises Skip if that needs CEL.
         """
@@ -310,26 +313,26 @@ class Claims:
 
     @property
     def _published(self) -> list[Slice]:
-        """The slices of the catalog."""
+        """The catalog's slices."""
         return [one for pool in self.slices.catalogue for one in pool.slices]
 
     @property
     def prepared(self) -> tuple[Claim, ...]:
-        """The claims of checks that the driver has prepared."""
+        """The checks' claims that the driver has prepared."""
         return tuple(claim for claim in self._all if claim.is_prepared)
 
     @property
     def _taken(self) -> list[SliceDevice]:
-        """The devices that claims of checks currently have."""
+        """The devices that the checks' claims currently hold."""
         return [device for claim in self._all for device in claim.devices]
 
     @property
     def _taken_by_others(self) -> bool:
-        """Whether other checks' claims have devices, in which case a lack of devices is not the driver's limit."""
+        """Whether other checks' claims hold devices, in which case a lack of devices is not the driver's limit."""
         return any(claim.devices for claim in self._all if claim not in self._own)
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
-        """Return a claim with the same name and another UID that is not on the API server."""
+        """Return a claim with the same name but a different UID that is not on the API server."""
         return Claim(claim.name, str(uuid.uuid4()) if uid is None else uid, ())
 
     def forget(self, claim: Claim) -> None:
@@ -346,7 +349,7 @@ class Claims:
                 self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
 
     def class_of(self, name: str) -> Json:
-        """Return a DeviceClass. Raises AllocationError if it does not exist."""
+        """Return a DeviceClass. Raises AllocationError if the class does not exist."""
         try:
             return self.slices.api.get("DeviceClass", name)
         except ApiError:
@@ -354,7 +357,7 @@ class Claims:
 
     @property
     def device_class(self) -> str:
-        """The DeviceClass of the claims that the checks create."""
+        """Return the DeviceClass of the claims that the checks create."""
         self._prepare_allocation()
         return self.settings.device_class or self._own_request().get("deviceClassName") or DEVICE_CLASS
 
@@ -384,7 +387,7 @@ class Claims:
         return self._own_request().get("allocationMode") == "All"
 
     def _share_of_capacity(self) -> Json | None:
-        """An eighth of each capacity, if all devices may be allocated several times and none has a default request."""
+        """Return an eighth of each capacity if all devices can be shared and none has a default request."""
         shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
         return _share_of([device.body.get("capacity") or {} for device in self.usable]) if shared else None
 

@@ -1,7 +1,7 @@
 """A stand-in for the container runtime, because many drivers are also runtime plugins and exit without one.
 
-It speaks the Node Resource Interface (NRI): ttRPC over a connection that multiplexes two others. A driver finds its end
-in the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI plugins reads.
+It speaks the Node Resource Interface (NRI): ttRPC over a connection that multiplexes two connections. A driver finds
+its end in the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI plugins reads.
 
 Law: the runtime has no pods and no containers, so after it has accepted a plugin it makes no more calls.
 """
@@ -73,7 +73,7 @@ class RuntimeConnection:
             size, call, kind, _ = _HEADER.unpack_from(received)
             end = _HEADER.size + size
             if size > _MAX_MESSAGE:
-                raise EOFError  # otherwise the driver could send forever without anybody reading
+                raise EOFError  # otherwise, the driver could keep sending with nobody reading
             if len(received) < end:
                 return
             body = bytes(received[_HEADER.size : end])

@@ -136,7 +136,9 @@ class DriverUnderTest:
         self._renewing = 0.0
 
     def renew(self) -> bool:
-        """Start the driver with fresh directories, because it did not release a device. Return whether it is back.
+        """Start the driver with fresh directories because it did not release a device.
+
+        Return whether the driver is back.
 
         This happens only a few times in a run, because it takes time.
         """
@@ -152,7 +154,10 @@ class DriverUnderTest:
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
-        """Let the API server answer this many of these requests with a fault in this block. None means all of them."""
+        """In this block, make the API server answer this many of these requests with a fault.
+
+        None means all of them.
+        """
         self.api.inject(fault, verb=verb, resource=resource, times=times)
         try:
             yield

@@ -1,7 +1,7 @@
 """The environment of a driver: directories, an API server, a Node, and files that a reboot changes.
 
-Law: at the end nothing is left except the directories that the user named, and files that the run created
-there are deleted.
+Law: at the end, nothing remains except the directories that the user named, and the files that the run created there
+are deleted.
 """
 
 import errno
@@ -30,7 +30,7 @@ MAX_CONTENTS = 64 * 1024 * 1024
 """The limit, in bytes, for a driver's files that are kept in memory to compare or restore them."""
 
 MAX_ENTRIES = 100_000
-"""The limit for a driver's files and directories that are read."""
+"""The maximum number of a driver's files and directories that are read."""
 
 OTHER_NODE = "conformance-node-2"
 """The name of the second node, which has its own directories."""
@@ -57,7 +57,7 @@ class Environment:
         self.marker: str = new_marker()
         """An environment variable of each process of the driver, used to find its processes."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
-        """The children of this process that do not belong to the driver, or None if more of them may follow later."""
+        """The children of this process that do not belong to the driver, or None if more of them may appear later."""
         self._settings = settings
         self._kept: dict[Path, frozenset[str]] = {}
         self._cleanup = ExitStack()
@@ -99,12 +99,12 @@ class Environment:
 
     @property
     def has_places(self) -> bool:
-        """Whether the user has named a directory, so that a driver on a second node might use the same."""
+        """Whether the user has named a directory, in which case a driver on a second node might use the same one."""
         return any((self._settings.registry, self._settings.plugins, self._settings.cdi))
 
     @contextmanager
     def second_node(self) -> Iterator[Mapping[str, str]]:
-        """Provide a second node with empty directories in this block. Yield its placeholders."""
+        """In this block, provide a second node with empty directories. Yield its placeholders."""
         with short_directory() as root, suppress(ApiError):
             self.api.create(_node(OTHER_NODE))
             own = {name: Path(root) / name for name in ("registry", "plugins", "cdi", "run")}
@@ -116,12 +116,12 @@ class Environment:
                 self.api.delete("Node", OTHER_NODE)
 
     def variables(self, texts: Mapping[str, str] = {}) -> dict[str, str]:
-        """Return the environment variables of the driver. `texts` are the placeholders with other values."""
+        """Return the environment variables of the driver. `texts` contains the placeholders with other values."""
         variables = {**DRIVER_VARIABLES, **self._settings.environment}
         return {key: self.expand(text, texts) for key, text in variables.items()} | as_environment(self.marker)
 
     def expand(self, text: str, texts: Mapping[str, str] = {}) -> str:
-        """Replace the placeholders in a string. `texts` are the placeholders with other values."""
+        """Replace the placeholders in a string. `texts` contains the placeholders with other values."""
         return with_texts(text, {**self.placeholders, "{pod_uid}": POD_UID, **texts})
 
     def make_data_directory(self) -> None:
@@ -130,11 +130,11 @@ class Environment:
 
     @property
     def others_cdi(self) -> frozenset[str]:
-        """The names of the CDI files that are not the driver's: those from before the run, and those of checks."""
+        """The names of the CDI files that are not the driver's: those from before the run and from checks."""
         return self._kept.get(self.cdi, frozenset())
 
     def plant_cdi(self, name: str, text: str) -> Path:
-        """Write a CDI file of another vendor, which stays when the directories are emptied. Return its path."""
+        """Write another vendor's CDI file, which remains when the directories are emptied. Return its path."""
         self._kept[self.cdi] = self.others_cdi | {name}
         path = self.cdi / name
         path.parent.mkdir(exist_ok=True)
@@ -159,7 +159,7 @@ class Environment:
             away.rename(self.cdi)
 
     def _add(self, one: Mapping[str, Any]) -> None:
-        """Create an object of the user. If it describes the run's own Node, merge it into that."""
+        """Create one of the user's objects. If it describes the run's own Node, merge it into that."""
         metadata = one.get("metadata") or {}
         if (one["kind"], metadata.get("name")) != ("Node", self.node):
             self.api.create(dict(one))
@@ -222,7 +222,7 @@ class Environment:
         return _contents(self.cdi, sorted(self.cdi.iterdir()), follow_links=True)  # as container runtimes do
 
     def cdi_names(self) -> set[str]:
-        """Return the names of all devices in the files of the CDI directory."""
+        """Return the names of all devices in the CDI directory's files."""
         return set(names_in(self.cdi))
 
     def contains(self, path: str) -> bool:
@@ -231,7 +231,7 @@ class Environment:
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
 
     def files(self) -> set[Path]:
-        """Return the paths of all files in the directories of the run.
+        """Return the paths of all files in the run's directories.
 
         Raises:
             OSError: there are too many.

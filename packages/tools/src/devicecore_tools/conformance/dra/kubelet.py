@@ -1,7 +1,7 @@
-"""The kubelet's side of one DRA driver without a manager: it sees exactly what the driver answers.
+"""The kubelet's side of one DRA driver without a manager: it sees exactly what the driver returns.
 
 Laws: it finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and records each step. It
-    calls the service that a kubelet of 1.34 or later would choose.
+    calls the service that kubelet 1.34 or later would choose.
 """
 
 import os
@@ -46,14 +46,14 @@ def identity_of(path: str) -> SocketIdentity | None:
     """Return the identity of a socket, following symbolic links as a kubelet does (IsUnixDomainSocket)."""
     try:
         return socket_identity(os.path.realpath(path))
-    except ValueError:  # the path has a NUL
+    except ValueError:  # the path contains a NUL
         return None
 
 
 def no_sockets_in(registry: Path) -> str:
-    """Describe the content of a directory that has no registration sockets."""
+    """Describe the contents of a directory that has no registration sockets."""
     if not registry.is_dir():
-        return "it is no longer a directory"
+        return "is no longer a directory"
     named = sorted((path.name, _description(path)) for path in registry.iterdir())
     return some([f"{foreign_text(name)} there {what}" for name, what in named if what])
 
@@ -67,7 +67,7 @@ def _description(path: Path) -> str:
     if stat.S_ISSOCK(mode):
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             return "has too long a path"
-        return "has a name that begins with a dot, which a kubelet ignores" if path.name.startswith(".") else ""
+        return "has a name that starts with a dot, which a kubelet ignores" if path.name.startswith(".") else ""
     return next((f"is {kind}" for is_it, kind in _KINDS.items() if is_it(mode)), "")
 
 
@@ -83,7 +83,7 @@ class DriverInstance:
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
         problem: why it refuses the driver, or an empty string.
-        is_late: whether it refuses it because an answer was late.
+        is_late: whether it refuses the driver because a response was late.
         ready_problem: why the service was unreachable right after GetInfo, or an empty string if it was reachable.
         service: the service that a kubelet calls.
         registered_at: when the driver was notified of its registration, in seconds of `time.monotonic`; 0 before.
@@ -112,7 +112,7 @@ class DriverInstance:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a kubelet would call it."""
+        """Whether a kubelet would call this instance."""
         return bool(self.registered_at) and not self.is_gone
 
     @property
@@ -172,7 +172,7 @@ class DriverKubelet:
         self.instances: list[DriverInstance] = []
         """Every socket that was found since the start, in the order in which they were found."""
         self.history: list[DriverInstance] = []
-        """The same for all runs of this kubelet."""
+        """The identifier shared by all runs of this kubelet."""
         self.others: set[str] = set()
         """The paths of sockets that do not belong to the driver."""
         self._not_reached: deque[DriverInstance] = deque()

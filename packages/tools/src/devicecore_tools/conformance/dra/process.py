@@ -22,7 +22,7 @@ _MOST_FOR_CALLS = 900.0  # seconds by which slow calls may extend the run
 _SOON = 2.0  # seconds that a normal start takes
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
-"""Once the run is out of time: seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL."""
+"""Once the run is out of time, seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL."""
 
 
 class DriverProcess(SubjectProcess):
@@ -49,7 +49,10 @@ class DriverProcess(SubjectProcess):
         self.needs_clean_directories: bool = False
         """Whether the next start is in a new container, without the previous sockets."""
         self.start_seconds: float = 0.0
-        """How many seconds a start of the driver takes, or 0 if it is quick. Each start extends the run by that."""
+        """How many seconds a start of the driver takes, or 0 if it is quick.
+
+        Each start extends the run by this time.
+        """
         self._environment = environment
         self._kubelet = kubelet
         self._command = tuple(command)
@@ -68,7 +71,7 @@ class DriverProcess(SubjectProcess):
         return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
 
     def spawn(self, pod_uid: str = POD_UID, texts: Mapping[str, str] | None = None) -> PluginProcess:
-        """Start a process of the driver with these placeholders. `run` ends it if the caller does not.
+        """Start a process of the driver with these placeholders. `run` stops it if the caller does not.
 
         Raises CannotRunError if the program does not exist or is not executable. Raises Skip if the run is out
         of time.
@@ -138,7 +141,7 @@ class DriverProcess(SubjectProcess):
                 stack.callback(runtime.close)
             if self.running is not None:
                 stack.callback(self.running.stop, grace=0.0)
-            stack.callback(self.kill)  # before `stop`, which waits until no daemon holds its output pipe
+            stack.callback(self.kill)  # read before `stop`, which waits until no daemon holds the output pipe
             if self.running is not None:
                 self.running.terminate()
                 with suppress(StillRunningError):
@@ -182,7 +185,7 @@ class DriverProcess(SubjectProcess):
         return 0.0 if self._is_over else super().time_left
 
     def _cut_in_time(self) -> None:
-        while left := self.time_left:  # which may have been extended in the meantime
+        while left := self.time_left:  # the deadline may have been extended in the meantime
             if self._has_ended.wait(left):
                 return
         self._is_over = True

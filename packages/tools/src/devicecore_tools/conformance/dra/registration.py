@@ -1,6 +1,6 @@
 """The registration of a driver: which instance a kubelet calls, and how it comes back after restarts.
 
-Law: a check finds the driver registered even if the previous check ended it. If the driver cannot be
+Law: a check finds the driver registered even if the previous check stopped it. If the driver cannot be
 brought back, the check is skipped.
 """
 
@@ -82,7 +82,7 @@ class DriverRegistration:
 
     @property
     def first(self) -> DriverInstance:
-        """The first registration socket, registered or refused. Raises Skip if there is none."""
+        """The first registration socket, whether registered or refused. Raises Skip if there is none."""
         first = self.wait_for_first()
         if first is None:
             raise Skip("the driver created no registration socket")
@@ -139,7 +139,7 @@ class DriverRegistration:
         return self.known_name
 
     def why_not(self) -> str:
-        """Return why the driver is not registered. If its process has exited, that is the reason."""
+        """Return why the driver is not registered. If its process has exited, the reason is its exit."""
         present = [one for one in self.kubelet.instances if not one.is_gone]
         exits = self.process.exits_since(0)[-1:]
         if present and not (exits and present[-1].stage == "dial"):
@@ -149,7 +149,7 @@ class DriverRegistration:
         return "; ".join(part for part in (*exits, socket, no_sockets_in(registry)) if part)
 
     def _bring_back(self) -> DriverInstance | None:
-        """Start a lost driver as in a new container: without its previous sockets."""
+        """Start a lost driver as a new container would: without its previous sockets."""
         self._is_lost = True
         if not any(one.registered_at for one in self.kubelet.history):
             return None  # another start would change nothing
@@ -187,7 +187,7 @@ class DriverRegistration:
         return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
-        """Kill the registered driver, do something, and start it.
+        """Kill the registered driver, run an action, and start it.
 
         Record in `returns` how it came back, and return that.
 
@@ -197,7 +197,7 @@ class DriverRegistration:
         return self.start_again(event, meanwhile)
 
     def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
-        """Do the same for a driver that need not be registered.
+        """Do the same for a driver that does not have to be registered.
 
         A driver that published its devices late at its first start gets that time again, because a kubelet also retries
         to prepare a pod's claims until the devices are there.

@@ -1,6 +1,6 @@
 """Runs the checks against a DRA driver.
 
-Law: after a run, no process, socket, mount or file of it is left.
+Law: after a run, none of its processes, sockets, mounts or files remain.
 """
 
 import time
@@ -47,7 +47,7 @@ def run(
     """Run checks against a DRA driver and return the report.
 
     Args:
-        command: starts the driver. Placeholders such as `{kubeconfig}` are replaced, see `Environment.placeholders`.
+        command: starts the driver. Placeholders such as `{kubeconfig}` are replaced; see `Environment.placeholders`.
         settings: how to test it.
         checks: the checks to run. They run in the order of `CHECKS`.
         on_ready: called when the driver's environment is ready, before the driver starts.
@@ -82,7 +82,7 @@ def run(
 
 @frozen(eq=False)
 class _Guarded:
-    """The `look` of a check, together with the events that begin before it and the cleanup of its claims after it.
+    """The `look` of a check, together with the events that start before it and the cleanup of its claims after it.
 
     If the driver then does not prepare another claim for the same devices, it gets fresh directories. If its
     calls are slow, this is tested only after failures.
@@ -93,7 +93,7 @@ class _Guarded:
     steps: Steps
 
     def __call__(self, driver: DriverUnderTest) -> str:
-        driver.process.require_time()  # otherwise events and cleanups of 140 checks would take longer than the run
+        driver.process.require_time()  # otherwise, events and cleanups for 140 checks would take longer than the run
         exits = len(driver.process.exits)
         driver.calls.used.clear()
         problem: Failure | Skip | None = None
@@ -106,7 +106,7 @@ class _Guarded:
             except IMPOSSIBLE as error:
                 problem = impossible(error)
             if problem is not None:
-                driver.process.require_time()  # otherwise it may have failed because the run canceled its calls
+                driver.process.require_time()  # otherwise, it may have failed because the run canceled its calls
                 if driver.process.is_leaving or isinstance(problem, Failure):
                     driver.process.wait_for_exit()
             if isinstance(problem, Failure) or (problem is None and driver.calls.are_quick):
@@ -138,7 +138,7 @@ class _Guarded:
 
 def _why_fewer(driver: DriverUnderTest) -> str:
     took = counted(round(driver.calls.fastest, 1), "second")
-    return f"the driver needs {took} to prepare a claim, so only checks of severity must use claims"
+    return f"the driver needs {took} to prepare a claim, so only 'must' checks use claims"
 
 
 def _restore(driver: DriverUnderTest) -> bool:
@@ -172,18 +172,18 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     notes = []
     if versions and RESOURCE_VERSIONS[0] not in versions:
         notes.append(
-            f"it uses resource.k8s.io/{versions[0]}, which API servers since Kubernetes 1.34 serve only if "
+            f"it uses resource.k8s.io/{versions[0]}, which API servers from Kubernetes 1.34 on serve only if "
             "configured to"
         )
     if name and not devices:
-        notes.append("it has published no devices, so most checks could not be run")
+        notes.append("it has not published any devices, so most checks could not be run")
     if driver.calls.are_slow:
         notes.append(f"{_why_fewer(driver)}; --budget gives them more time")
     problem = driver.seen.change.problem
     if problem:
         notes.append(note_of_wrong_command("--provoke-devices", problem))
     if exits:
-        notes.append(f"the driver ended by itself {counted(len(exits), 'time')}")
+        notes.append(f"the driver ended on its own {counted(len(exits), 'time')}")
     return Report(
         kind="DRA driver",
         subject=f"{name}, {counted(devices, 'device')}" if name else "no driver",

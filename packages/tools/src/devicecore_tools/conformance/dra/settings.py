@@ -45,7 +45,7 @@ class DriverTestSettings:
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         budget: for the whole run. Checks for which no time is left are skipped. A driver that hangs prolongs the run by
             at most a few seconds, because its calls are then canceled and its processes killed.
-        elapsed: how much of the budget was over before the run began.
+        elapsed: how much of the budget was already used when the run started.
     """
 
     node: str = "conformance-node"

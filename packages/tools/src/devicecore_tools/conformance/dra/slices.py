@@ -1,6 +1,6 @@
 """The devices that a driver has published.
 
-Law: the catalog has only complete pools, because a scheduler allocates no device from incomplete ones.
+Law: the catalog contains only complete pools, because a scheduler allocates no device from incomplete ones.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer, 
 from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
 _AFTER_LATE = 10.0  # seconds for complete pools, for a driver that was late before
-_BACK = 2.0  # seconds for the return of devices, once they were waited for in vain
+_BACK = 2.0  # seconds for the return of devices, once a wait for them has failed
 _SETTLED = 0.3  # seconds without a request about slices, after a start
 _SETTLING = 3.0  # seconds for that
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -33,7 +33,7 @@ class PublishedSlices:
     """The ResourceSlices of the driver.
 
     Attributes:
-        planted: the names of slices that checks have made.
+        planted: the names of slices that checks have created.
         was_late: whether the driver did not complete its pools in time at the last wait.
         device_count: the largest number of devices that were published at once.
         lost: the devices that a running process removed from a complete pool.
@@ -65,7 +65,7 @@ class PublishedSlices:
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
 
     def now(self) -> list[Slice]:
-        """Return the driver's current slices, without those that a check has planted."""
+        """Return the driver's current slices, without those that a check has created."""
         mine: list[Slice] = [
             one
             for one in self.api.objects("ResourceSlice")
@@ -76,7 +76,7 @@ class PublishedSlices:
     def writes(self, since: int = 0) -> list[Request]:
         """Return the driver's requests to write slices, after the first `since` requests.
 
-        Writes to slices that a check has planted are left out.
+        Writes to slices that a check has created are left out.
         """
         return [
             one
@@ -88,21 +88,21 @@ class PublishedSlices:
     def last_write(self) -> float:
         """When the running process last wrote a slice, in seconds of `time.monotonic`.
 
-        It is minus infinity if it has written none, or does not watch slices.
+        It is minus infinity if the process has not written any, or does not watch slices.
         """
         mine = self._requests()
         writes = [one.at for one in mine if one.verb in {"create", "update", "patch"}]
         return max(writes) if writes and any(one.verb == "watch" for one in mine) else -math.inf
 
     def _requests(self) -> list[Request]:
-        """Return the requests of the running process about slices."""
+        """Return the running process's requests for slices."""
         since = self.process.asked_before
         return [one for one in self.api.requests[since:] if one.resource == "resourceslices"]
 
     def settle(self, seconds: float, timeout: float) -> None:
         """Wait until a started process has sent a request for slices, and then none for this many seconds.
 
-        The wait ends after `timeout` seconds at the latest.
+        The wait lasts at most `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while (now := time.monotonic()) < deadline:
@@ -134,7 +134,7 @@ class PublishedSlices:
 
     @property
     def catalogue(self) -> tuple[PublishedPool, ...]:
-        """The pools when they were last complete. After a start, the process gets time to publish its own.
+        """The pools when they were last complete. After a start, the process gets time to publish its own pools.
 
         Raises Skip if they were never complete.
         """
@@ -173,7 +173,7 @@ class PublishedSlices:
     def wait_complete(self) -> bool:
         """Wait until all pools are complete. Return whether they are.
 
-        Once a driver was late, which a check reports, it gets less time.
+        Once a driver has been late, which a check reports, it gets less time.
         """
         limit = min(self.settings.republishing, _AFTER_LATE) if self.was_late else self.settings.republishing
         is_complete = bool(self.process.wait(self.is_complete, limit))
@@ -203,7 +203,7 @@ class PublishedSlices:
 
         Record devices that a running process removed from a complete pool, unless the user's command did.
 
-        A pool that lacks a slice, such as one that is being republished, has no devices and has lost none.
+        A pool that lacks a slice, such as one that is being republished, has no devices, but has not lost any.
         """
         try:
             events, version = self.api.store.events_after(self._followed, self.api.kinds.named("ResourceSlice"))

@@ -1,7 +1,7 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
 Law: all chosen checks of an event share one occurrence. Their first parts run, then the event happens once, then each
-    second part runs when it is the check's turn.
+second part runs when the check's turn comes.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -18,7 +18,7 @@ from devicecore_tools.conformance.model import Check, DevicesInUse, Failure, Sev
 from devicecore_tools.testing.api_server import ApiError
 
 IMPOSSIBLE = (AllocationError, ApiError, OSError)
-"""Errors that prevent a check, such as the API server's refusal of one of its objects."""
+"""Errors that prevent a check from running, such as the API server refusing one of its objects."""
 
 
 Parts = Generator[None, None, str]
@@ -52,7 +52,7 @@ class TwoParts:
     parts: Callable[[DriverUnderTest], Parts]
 
     def __call__(self, driver: DriverUnderTest) -> str:
-        """Run this check alone: the event happens now, only for it. `Steps` lets checks share an event."""
+        """Run this check alone: the event happens now, just for it. `Steps` lets checks share an event."""
         return Steps(driver, (self,)).finish(self)
 
     @property
@@ -70,7 +70,7 @@ class _Begun:
 
 @frozen(eq=False)
 class Steps:
-    """The two-part checks of one run, and the events that have happened."""
+    """One run's two-part checks, and the events that have happened."""
 
     driver: DriverUnderTest
     looks: tuple[TwoParts, ...]
@@ -123,7 +123,7 @@ class Steps:
         """
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
-                # The event's other checks left no device, so the event happens once more, only for this check.
+                # The event's other checks left no free device, so the event happens once more, just for this check.
                 return look(self.driver)
             return self._finish(look)
         finally:
@@ -160,7 +160,7 @@ def name_of(look: Callable[..., object]) -> str:
 
 
 class Moment(Enum):
-    """The moment of a check that needs no event."""
+    """The stage at which a check that needs no event runs."""
 
     START = "at the start"
     CALM = "while the driver runs"
@@ -169,7 +169,7 @@ class Moment(Enum):
 
 @frozen
 class DriverCheck(Check[DriverUnderTest]):
-    """A check for drivers. `when` is the moment at which it runs, or the event that it needs."""
+    """A check for drivers. `when` is the stage at which it runs, or the event that it needs."""
 
     when: Moment | Occurrence = Moment.CALM
 

@@ -1,7 +1,7 @@
-"""Plugins and drivers with one fault each, and the checks that must find it, for our tests and for other test kits.
+"""Plugins and drivers, each with one fault, and the checks that must find it, for our tests and for other test kits.
 
-Law: each is a correct program with one fault, and the checks that it names fail on it. If it names no check, it
-has an unusual but correct habit, and no check may fail on it.
+Law: each is a correct program with one fault, and the checks that it names fail on it. If it names no check, it does
+something unusual but correct, and no check may fail on it.
 """
 
 import inspect
@@ -52,11 +52,11 @@ class Planted:
     Attributes:
         name: words joined by hyphens.
         kind: `device plugin` or `DRA driver`.
-        checks: the names of the checks that fail on it, or none if it only has an unusual habit.
+        checks: the names of the checks that fail on it, or none if it only behaves unusually.
         sentence: what it does.
         options: the options of `devicecore conformance plugin` or `driver` that reveal its fault.
         place: identifies it among the programs of its kind.
-        breaks_too: other checks that cannot pass either, because of its fault.
+        breaks_too: other checks that cannot pass either because of its fault.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""A correct device plugin, except for the one fault in its second argument: `plugin.py DIR [FAULT]`.
+"""A device plugin that is correct except for the one fault named in its second argument: `plugin.py DIR [FAULT]`.
 
 It uses protobuf messages and gRPC like third-party plugins, and does not use `serve_plugin`. If `PLUGIN_FAULTS` names
-no check for a value of FAULT, that value is not a fault but a habit of correct plugins.
+no check for a value of FAULT, that value is not a fault but something that correct plugins also do.
 
 Law: without a fault, every check passes on it.
 """
@@ -39,7 +39,7 @@ if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
     MARKS.write_bytes(b"x" * (STARTS + 1))
 POLL_INTERVAL = 0.02  # seconds
 
-Request = Any  # one of the requests of the API
+Request = Any  # one of the API's requests
 LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the first devices
 STREAMS = {"short-stream": 2.0, "ends-its-stream-after-fifteen-seconds": 15.0}  # seconds
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
@@ -96,7 +96,7 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
 
 
 def variables(ids: list[str]) -> dict[str, str]:
-    """Return the variables of a container with these devices."""
+    """Return the variables for a container with these devices."""
     given = {"CHIPS": ids[-1] if FAULT == "sets-the-last" else ",".join(ids)}
     if FAULT == "accumulates":
         kept.update({f"CHIP_{id_}": "1" for id_ in ids})
@@ -390,7 +390,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def waits_before_return() -> bool:
-    """Whether a habit keeps the plugin from registering again now."""
+    """Return whether an injected fault is stopping the plugin from registering again now."""
     return FAULT == "hides-while-sick" and SICK.exists() and not over.wait(POLL_INTERVAL)
 
 
@@ -502,7 +502,7 @@ if __name__ == "__main__":
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)
     if FAULT == "busy":
         threading.Thread(target=burn, daemon=True).start()
-    # In a thread, because the handler of a signal would wait forever for a lock that the main thread holds itself.
+    # Done in a thread, because a signal handler would wait forever for a lock that the main thread itself holds.
     work = threading.Thread(target=wait_to_be_found if FAULT.startswith("watched") else watch, args=(Plugin(),))
     work.start()
     work.join()

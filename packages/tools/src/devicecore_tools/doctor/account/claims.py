@@ -33,7 +33,7 @@ class SameDevice:
 
 
 class ClaimedHardware:
-    """The devices that claims hold in one look, for lookups by plugins' ids."""
+    """The devices that claims hold in one look, indexed by plugins' ids."""
 
     def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
         self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}

@@ -148,7 +148,7 @@ class DraDevices:
         return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
-        """Return what is known about a driver that is gone or silent, as the end of a sentence."""
+        """Return what is known about a driver that is gone or silent, phrased as the end of a sentence."""
         if self.drivers.get(driver) is DriverPresence.SILENT:
             return "does not answer"
         if driver in self.unusable:
@@ -304,7 +304,7 @@ def _driver_states(
 ) -> tuple[Mapping[str, DriverPresence], frozenset[str], Mapping[str, str]]:
     """Return each driver's state, the drivers that exited and left a socket, and why other drivers cannot be called.
 
-    A socket belongs to the driver that its process names. If the process was not asked, the socket belongs to the
+    A socket belongs to the driver that its process names. If the process was not queried, the socket belongs to the
     driver whose name is its prefix, or possibly to any driver, because a kubelet accepts sockets with any name. A
     kubelet forgets the health of a driver's devices when the driver exits.
     """

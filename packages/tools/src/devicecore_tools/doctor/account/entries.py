@@ -1,6 +1,6 @@
 """Lists everything on a node that must be judged, and everything that cannot be judged because a source is missing.
 
-Law: only what is in the list can be called sound, and nothing is left out because a source is missing. The missing
+Law: only items in the list can be called sound, and nothing is left out because a source is missing. The missing
 source becomes an entry itself, with the reason. Images, networks and the runtime are not listed.
 """
 
@@ -64,7 +64,7 @@ class Entry:
     Attributes:
         kind: its kind.
         name: its name.
-        hole: why it is unknown whether this thing is sound, as the end of a sentence, or an empty string if it is
+        hole: why it is unknown whether this object is sound, as the end of a sentence, or an empty string if it is
             known.
         resource: the resource or driver whose findings also apply to it.
     """
@@ -76,7 +76,7 @@ class Entry:
 
 
 def entries(facts: Facts) -> Iterator[Entry]:
-    """Yield everything in a look that must be judged."""
+    """Yield everything in a look that must be checked."""
     yield from _sources(facts)
     yield from _plugins(facts)
     yield from _drivers(facts)
@@ -106,7 +106,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
     """Yield the sources that list what exists, each with the reason if it was not read."""
     look = facts.look
     local = (
-        (Source.CHECKPOINT, "an entry of the checkpoint that is wrong"),
+        (Source.CHECKPOINT, "a checkpoint entry that is wrong"),
         (Source.SOCKETS, "a plugin or driver that hangs or has ended"),
         (Source.POD_RESOURCES, "what the kubelet allocates to which container"),
         (Source.CLAIMS, "a ResourceClaim that is prepared wrongly"),
@@ -167,7 +167,7 @@ def _plugins(facts: Facts) -> Iterator[Entry]:
         elif len(serving) > 1:
             hole = f"which resource the plugin at {name(socket)} serves: its ids are those of {names(serving)}"
         elif _is_young(made, kubelet_made, look.taken):
-            hole = f"whether the plugin at {name(socket)} keeps running: it has just recreated its socket by itself"
+            hole = f"whether the plugin at {name(socket)} keeps running: it has just recreated its socket on its own"
         yield Entry(Kind.PLUGIN, socket, hole, resource)
     living = sum(1 for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one))
     yield Entry(Kind.SOURCE, "registration", _registration(facts, living))
@@ -186,7 +186,7 @@ def _registration(facts: Facts, living: int) -> str:
     if look.plugins.value is None and living > len(known):
         return (
             f"whether each plugin is registered: {counted(living, 'socket')} of plugins are served, and the kubelet "
-            f"knows {counted(len(known), 'resource')}; --plugins asks each for its list"
+            f"knows {counted(len(known), 'resource')}; --plugins asks each plugin for its list"
         )
     return ""
 
@@ -227,7 +227,7 @@ def _drivers(facts: Facts) -> Iterator[Entry]:
         yield Entry(Kind.DRIVER, driver, hole, driver)
     for socket in facts.dra.unasked:
         yield Entry(
-            Kind.DRIVER, socket, f"which driver listens at {name(socket)}, and what it publishes: it was not asked"
+            Kind.DRIVER, socket, f"which driver listens at {name(socket)}, and what it publishes: it was not queried"
         )
     for remark, devices in grouped((one.remark, one.device) for one in published if one.is_own and one.remark).items():
         hole = (
@@ -352,7 +352,7 @@ _TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 
 
 def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
-    """Yield what a pod's status says about its devices, if the kubelet's lists now say otherwise."""
+    """Return the first thing in a pod's status that the kubelet's lists contradict, or an empty string."""
     if facts.kubelet is not KubeletNow.ANSWERS or pod.has_ended:
         return ""
     for (container, resource), devices in pod.statuses.items():

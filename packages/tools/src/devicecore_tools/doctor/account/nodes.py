@@ -1,7 +1,7 @@
 """The devices of nodes: how many are requested, held and free, and who holds them. `devicecore nodes` prints this.
 
 Law: a number that a missing source could change is None, never 0. Devices are counted as a scheduler counts them: a
-pod's requests count from the moment the pod is bound, even if no container has started.
+pod's requests count as soon as the pod is bound, even if no container has started.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -134,7 +134,7 @@ def _of_plugins(facts: Facts) -> Iterator[ResourceOnNode]:
 
 
 def _held_of(one: PodSeen, resource: str, *, is_begun: bool) -> Iterator[DeviceUse]:
-    """Yield the devices of each container: those that the pod's status names, and the number of unnamed ones."""
+    """Yield the devices of each container: those named in the pod's status, and the number of unnamed ones."""
     state = "held" if is_begun else "requested"
     for container in one.pod.in_start_order:
         count = _of_plugin(one.pod, container.name, resource)
@@ -195,7 +195,7 @@ def _of_claim(
     for one, container in users:
         state = "held" if one.pod.uid in begun else "requested"
         yield DeviceUse(device, 1, state, *one.place, container, claim)
-    if not users:  # the pod is on another node or gone, or no pod has used the claim yet
+    if not users:  # the pod is on a different node or gone, or no pod has used the claim yet
         yield DeviceUse(device, 1, "requested", claim=claim)
 
 

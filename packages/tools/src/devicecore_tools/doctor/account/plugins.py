@@ -32,7 +32,7 @@ class PluginSockets:
 
     Attributes:
         is_known: whether the directory belongs to a kubelet and was read.
-        dead: plugin sockets that nobody listens on.
+        dead: plugin sockets that no process listens on.
         unassigned: the sockets that may belong to a plugin that the kubelet does not use, or None if unknown.
     """
 
@@ -42,10 +42,10 @@ class PluginSockets:
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, lists: Lists) -> "PluginSockets":
-        """Return the sockets of a look.
+        """Return a look's sockets.
 
-        Each resource for which the kubelet has devices needs one socket. If there are no more live sockets than such
-        resources, no socket is left for another plugin.
+        Each resource for which the kubelet has devices needs one socket. If there are at most as many live sockets as
+        such resources, no socket is left for another plugin.
         """
         sockets = look.sockets.value
         if sockets is None or not sockets.kubelet:

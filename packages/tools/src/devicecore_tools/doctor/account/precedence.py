@@ -9,8 +9,8 @@ Laws:
 5. Nothing in a file with a wrong checksum is trusted.
 
 The reason for this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and
-never when a pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet no longer lists normally comes
-from a pod that has ended, and if neither has an entry, the record is lost.
+never when a pod ends, a plugin ends or the kubelet starts. An entry that the kubelet no longer lists therefore normally
+belongs to a pod that has ended; if neither has an entry, the record is lost.
 """
 
 from collections import Counter, deque
@@ -41,7 +41,7 @@ from devicecore_tools.doctor.look.values import (
 class KubeletNow(Enum):
     """What is known about the kubelet's process.
 
-    If it is `STOPPED`, nobody listens on its sockets; if `SILENT`, nobody answers.
+    If it is `STOPPED`, no process listens on its sockets; if it is `SILENT`, no process answers.
     """
 
     ANSWERS = "answers"
@@ -89,7 +89,7 @@ class Owner:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the container is known to be an init container that ends."""
+        """Whether the container is known to be an init container that terminates."""
         return self.pod is not None and self.container in self.pod.reusable
 
 
@@ -105,7 +105,7 @@ class AllocationSeen:
     devices: _Devices
 
 
-# --- what is trusted of each source ---------------------------------------------------------------------------------
+# --- what each source is trusted for ---------------------------------------------------------------------------------
 
 
 def believed_file(look: Look) -> CheckpointSeen | None:
@@ -136,7 +136,7 @@ class Pods:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a pod that is not in the list is gone."""
+        """Whether a pod that is missing from the list is gone."""
         return not self.why_incomplete
 
     def told_unhealthy(self, *, of_claims: bool) -> Iterator[tuple[PodSeen, str, str, list[str]]]:
@@ -149,7 +149,7 @@ class Pods:
 
     @classmethod
     def of(cls, look: Look) -> "Pods":
-        """Return the pods of a look."""
+        """Return a look's pods."""
         pods, api = look.pods.value or (), look.pod_resources.value
         by_name = {pod.place: pod for pod in pods}
         listed = api.pods if api else frozenset()
@@ -173,7 +173,7 @@ class Pods:
 
 
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
-    """Return why a list of pods may lack pods of a checkpoint's node, or an empty string if it has all of them.
+    """Return why a list of pods may be missing pods of a checkpoint's node, or an empty string if it is complete.
 
     A list does not say whether it was requested with a namespace or a selector, so that must be inferred from its pods.
     A list of all namespaces has pods from at least two namespaces on some node, because every node of a cluster has
@@ -189,11 +189,11 @@ def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of
     namespaces = grouped((pod.node, pod.pod.namespace) for pod in pods)
     if is_of_file and all(len({*of_node}) == 1 for of_node in namespaces.values()):
         where = " of each node" if len(namespaces) > 1 else ""
-        return f"it has the pods of only one namespace{where}"
+        return f"it contains the pods of only one namespace{where}"
     if is_of_file and (common := set.intersection(*({*pod.labels} for pod in pods))):
         return f"each of its pods has the label {'='.join(min(common))}, as if chosen by a selector"
     named = any(not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders) for pod in pods)
-    return "it has none of the pods that the checkpoint names" if holders and not named else ""
+    return "it contains none of the pods that the checkpoint names" if holders and not named else ""
 
 
 def _why_incomplete(look: Look) -> str:
@@ -294,7 +294,7 @@ class Holders:
 
     @classmethod
     def of(cls, look: Look, pods: Pods, kubelet: KubeletNow) -> "Holders":
-        """Return the holders of a look."""
+        """Return a look's holders."""
         file = believed_file(look)
         written = map(allocation_of, (file.data.entries if file and file.data else None) or ())
         entries = {(one.key, one.resource): one for one in written}
@@ -523,7 +523,8 @@ class Lists:
     Attributes:
         registered: the healthy devices of each resource in the checkpoint, in its order.
         in_file: the same as sets.
-        allocatable: the healthy devices of each resource in the kubelet's answer, or None if it was not asked.
+        allocatable: the healthy devices of each resource in the kubelet's answer, or None if the kubelet was not
+            queried.
         listed: the devices that plugins listed, by resource, if it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
         left_out: the resources without devices in the kubelet's answer although the Node counts those in the file.
@@ -545,7 +546,7 @@ class Lists:
 
     @classmethod
     def of(cls, look: Look, holders: Holders) -> "Lists":
-        """Return the lists of a look."""
+        """Return a look's lists."""
         file, api = believed_file(look), look.pod_resources.value
         data: CheckpointData | None = file.data if file else None
         of_file = (data.registered_devices if data else None) or {}
@@ -741,7 +742,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
     return tuple(sorted(resource for resource, count in shared.items() if count == most))
 
 
-# --- what is free -----------------------------------------------------------------------------------------------------
+# --- free devices -----------------------------------------------------------------------------------------------------
 
 
 def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:

@@ -40,7 +40,7 @@ class Closed:
     Attributes:
         why: the reason, as a sentence without its full stop.
         evidence: what the Node says.
-        cure: when it accepts pods, as the end of a sentence that begins with "it fits if".
+        cure: when it accepts pods, as the end of a sentence that starts with "it fits if".
         do: what to do, with the command.
         taint: the taint that a pod has to tolerate, or None if no toleration helps.
         admits_only_critical: whether the kubelet refuses pods that are not critical, whatever they tolerate.
@@ -71,7 +71,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 f"kubelet admits {which}",
                 f"condition {name}: True",
                 f"the Node no longer has {name}",
-                f"Free up what is short ({name}); kubectl describe node NODE says since when, and the kubelet's "
+                f"Free up whatever is short ({name}); kubectl describe node NODE shows since when, and the kubelet's "
                 "log says what it evicts.",
                 Taint(key, "", "NoSchedule"),
                 admits_only_critical=key != MEMORY_PRESSURE,

@@ -47,7 +47,7 @@ class Keeps(Enum):
 
     NO_OTHERS = "only the pods that it names"
     ALL = "all pods of the node"
-    OF_RESOURCE = "pods that ask for its resource"
+    OF_RESOURCE = "pods that request its resource"
 
 
 @frozen
@@ -64,7 +64,7 @@ class NodeCheck:
         issue: the public issue or page that describes it.
         patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs a few seconds to register again.
-        keeps: which other pods it keeps from running besides the named ones.
+        keeps: which other pods, in addition to the named ones, it keeps from running.
         is_one: whether all findings of this kind count as the same finding regardless of their evidence.
     """
 

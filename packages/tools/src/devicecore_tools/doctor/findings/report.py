@@ -26,7 +26,7 @@ from devicecore_tools.doctor.look.names import names
 from devicecore_tools.doctor.look.values import Source, grouped
 
 FREE = "free"
-"""The owner of a device that, according to every relevant source, is not held and can be given to a pod."""
+"""The owner shown for a device that, according to every relevant source, is not held and can be given to a pod."""
 
 NOBODY = "none"
 """The owner of a device that no container holds and no pod can get: it is unhealthy, or its plugin hangs."""
@@ -152,7 +152,7 @@ class NodeReport:
 
 
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
-    """Return the findings of one look, without numbers. Their commands contain the node's name if a source names it.
+    """Return one look's findings, without numbers. Their commands contain the node's name if a source names it.
 
     When the budget is spent, the remaining checks do not run, and `report` names them.
     """
@@ -205,7 +205,7 @@ def patience(findings: Iterable[NodeFinding]) -> float:
 class Watched:
     """The findings of the latest of several looks, and how long each has been unchanged.
 
-    Law: a finding that changes between two looks is kept, and its time starts again.
+    Law: a finding that changes between two looks is kept, and its time starts over.
 
     Attributes:
         findings: the findings of the latest look.
@@ -225,7 +225,7 @@ class Watched:
         return cls(findings, at, patience, {_lasting(one): at for one in findings})
 
     def then(self, findings: tuple[NodeFinding, ...], at: float) -> "Watched":
-        """Return the findings after a further look."""
+        """Return the findings after one more look."""
         since = {_lasting(one): self.since.get(_lasting(one), at) for one in findings}
         return evolve(self, findings=findings, at=at, since=since)
 
@@ -258,7 +258,7 @@ def report(
     If the budget is spent, the report names the checks that did not run and the findings that no later look confirmed.
     """
     spent = budget.spent() if budget else ""
-    again = f"was not looked for again, because {spent}" if spent else "the evidence changed from look to look"
+    again = f"was not searched for again, because {spent}" if spent else "the evidence changed from look to look"
     sources = tuple(
         SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
         for source, reading in facts.look.readings.items()
@@ -330,7 +330,7 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
 
 
 def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
-    """Yield the first objects of a kind that could not be judged, and the number of remaining ones."""
+    """Yield the first objects of a kind that could not be checked, and the number of remaining ones."""
     yield from dict.fromkeys(islice(holes, _MAX_HOLES))
     if len(holes) > _MAX_HOLES:
         yield f"the same for {len(holes) - _MAX_HOLES:,} more {kind}"

@@ -25,7 +25,7 @@ def names(ids: Collection[str]) -> str:
 
 
 def by_number(things: Collection[object], one: str, several: str) -> str:
-    """Return the singular or plural form of a word that fits the number of things."""
+    """Return the singular or plural form of a word that matches a count."""
     return one if len(things) == 1 else several
 
 

@@ -1,6 +1,6 @@
 """Taints of Nodes that have a special meaning, and the tolerations for them.
 
-Law: the keys are Kubernetes' own, so that these taints equal those that were read from a Node.
+Law: the keys are Kubernetes' own, so that these taints equal those read from a Node.
 """
 
 from devicecore.domain.allocation.model import Taint, Toleration

@@ -32,25 +32,25 @@ NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 
 NOT_RECORDED = "it is not in the record: add --cdi-dir"
-"""Why there are no CDI files if a record has none."""
+"""The reason given for missing CDI files if a record has none."""
 
 NO_NODE = "there is no node "
-"""How the reason begins if the API server has answered that it has no Node of this name."""
+"""How the reason starts if the API server has no Node with this name."""
 
 ON_THE_NODE = "it is on the node: run doctor there"
-"""Why the sources on a node have no value if only the API server was asked."""
+"""Why the sources on a node have no value if only the API server was queried."""
 
 NO_DIRECTORY = "none of these directories exists"
 """The note if there are no CDI files because their directory does not exist."""
 
 NO_FILE = "there is no such file"
-"""How a note or a reason begins if there is no file on the node."""
+"""How a note or a reason starts if there is no file on the node."""
 
 NOBODY_LISTENS = "no process listens at the socket"
 """The problem of a socket whose process is gone."""
 
 LIST_HAS = "its list has"
-"""How the reason begins if a plugin answers, but its list was not read."""
+"""How the reason starts if a plugin answers but its list was not read."""
 
 NO_FILES = "there are no such files"
 """The reason why a kubelet's source has no value if the kubelet does not have such files."""
@@ -98,8 +98,8 @@ class Reading(Generic[Value]):
         value: its content, or None if it could not be read.
         problem: why there is no value, or an empty string if there is one.
         notes: one sentence for each part that could not be read, although the source as a whole was.
-        is_whole: whether it has the objects of all namespaces. For a file, this is not known.
-        is_recorded: whether it comes from a record. Then it is whole unless the record says otherwise.
+        is_whole: whether it contains the objects of all namespaces. For a file, this is not known.
+        is_recorded: whether it comes from a record. In that case, it is whole unless the record says otherwise.
     """
 
     place: str = ""
@@ -163,11 +163,11 @@ class SocketsSeen:
 
     `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read. The keys
     of `served` are paths relative to the kubelet's root, and its values say whether a process listens there. Sockets
-    that could not be tried are missing. `named` has the answer of each process that was asked for its identity: the
-    type of plugin and its name, which is empty for a device plugin in the kubelet's own directory. `silent` says why a
-    process has not answered, and `unusable` why a kubelet cannot call a driver that has. `made` has the time at which
-    each socket was created, in seconds since 1970. `remade` has the sockets that were recreated within a minute during
-    the look, although the kubelet's was not.
+    that could not be tried are missing. `named` contains the answer of each process that was asked for its identity:
+    the type of plugin and its name, which is empty for a device plugin in the kubelet's own directory. `silent` says
+    why a process has not answered, and `unusable` why a kubelet cannot call a driver that has. `made` contains the time
+    at which each socket was created, in seconds since 1970. `remade` contains the sockets that were recreated within a
+    minute during the look, although the kubelet's was not.
     """
 
     kubelet: bool = False
@@ -238,7 +238,7 @@ class ClaimsSeen:
     Attributes:
         devices: the prepared devices.
         drivers: the drivers that release each claim. Claims are named `namespace/name`.
-        pods: the UIDs of the pods of each claim.
+        pods: the UIDs of each claim's pods.
         unanswered: for each claim, its drivers without devices in the file. A kubelet enters a claim before it calls
             the drivers, and a driver may answer without devices.
         uids: the UID of each claim. A claim that was deleted and created again has a different UID.
@@ -257,10 +257,11 @@ class ClaimsSeen:
 class AllocatedClaimSeen:
     """A ResourceClaim on the API server, with the driver, pool and name of each allocated device.
 
-    `pods` has the UIDs of the pods that it is reserved for, or is None if it is reserved for something else. `nodes`
-    names the nodes that it is allocated for, if the allocation names nodes. `only_watched` has the devices with only
-    admin access, and `shared` those of which it has only a share. `remarks` has what drivers say in the claim's status
-    about devices that do not work. `allocated_at` is the time of the allocation, in seconds since 1970.
+    `pods` contains the UIDs of the pods that it is reserved for, or is None if it is reserved for something else.
+    `nodes` names the nodes that it is allocated for, if the allocation names nodes. `only_watched` contains the devices
+    with only admin access, and `shared` those of which the claim has only a share. `remarks` has what drivers say in
+    the claim's status about devices that do not work. `allocated_at` is the time of the allocation, in seconds since
+    1970.
     """
 
     claim: str
@@ -395,7 +396,7 @@ NOT_STARTED = frozenset(
 
 _REFUSED = "Pod was rejected: "
 _REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
-"""How kubelets' messages about refused pods begin. Kubelets before 1.30 write a different message."""
+"""How kubelets' messages about refused pods start. Kubelets before 1.30 write a different message."""
 
 
 @frozen
@@ -416,7 +417,7 @@ class PodSeen:
         tolerations: the taints of a Node that it tolerates.
         labels: its labels with their values, except those that controllers add.
         made_at: its creation time at the API server, in seconds since 1970, or None if that is not known.
-        said: the reason and message of its status, such as a kubelet's refusal.
+        said: the reason and message in its status, such as a kubelet's refusal.
         waiting: by container name, the reason and message of each container that waits or could not be started.
     """
 
@@ -487,7 +488,7 @@ class PodSeen:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no container of the pod runs anymore or ever will (kubelet: `isAdmittedPodTerminal`)."""
+        """Whether none of the pod's containers is running or will ever run again (kubelet: `isAdmittedPodTerminal`)."""
         return self.phase in {"Succeeded", "Failed"}
 
     @cached_property
@@ -519,7 +520,7 @@ class NodeSeen:
             heard from the kubelet for about 40 s or more.
         why_not_ready: the reason and message of that condition.
         machine: the machineID and bootID of the machine, empty if not known.
-        taints: its taints. A cordoned Node also has the taint that the scheduler treats it as having.
+        taints: its taints. A cordoned Node also has the taint that the scheduler assumes for it.
         pressures: the pressure conditions that are true, such as DiskPressure, each with its message.
         max_pods: the maximum number of pods that the kubelet admits, or None if not known.
         unsettled: the other conditions that differ from those of a sound node, each with its message.
@@ -635,12 +636,12 @@ class Look:
 
     @property
     def readings(self) -> "dict[Source, Reading[object]]":
-        """Each source with what it said."""
+        """Each source and what it said."""
         return {source: getattr(self, source.name.lower()) for source in Source}
 
     @property
     def is_of_server(self) -> bool:
-        """Whether only the API server was asked, so that sources on the node do not count."""
+        """Whether only the API server was queried, so that sources on the node do not count."""
         return self.sockets.problem == ON_THE_NODE
 
     @property
@@ -684,7 +685,7 @@ class Look:
 
 
 CLAIM = "claim:"
-"""How a resource name in a pod's status begins if it stands for a ResourceClaim."""
+"""How a resource name in a pod's status starts if it stands for a ResourceClaim."""
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

@@ -1,6 +1,6 @@
 """Finds the reasons why an API server refuses a new pod, and adds to a pod what an API server adds.
 
-Law: the cluster's objects are a reason to refuse only pods that are not stored yet. A stored pod has been accepted.
+Law: the cluster's objects can be a reason to refuse only pods that are not stored yet. A stored pod has been accepted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Proposes small changes after which claims may get devices: edits, releases, dropped parts and tolerations.
+"""Proposes small changes after which claims may get devices: edits, releases, omitted parts and tolerations.
 
-Law: a change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each change, and shows only those that
-help.
+Law: a proposed change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each change, and shows only
+those that help.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +97,7 @@ class Refused:
     """The facts about a node that refuses claims.
 
     Attributes:
-        verdicts: the reason against each device.
+        verdicts: why each device was rejected.
         devices: all devices of its pools.
         held_by: the devices that each claim holds, by the claim's name.
         holders: the pods of each of these claims.
@@ -272,7 +272,7 @@ class Refused:
             yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the attributes that may be meant: the same name in another domain or in Kubernetes' domain."""
+        """Return the attributes that may have been meant: the same name in another domain or in Kubernetes' domain."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"

@@ -1,6 +1,6 @@
 """Reports on claims: the reasons against devices, grouped by kind, and the shortages behind constraints.
 
-Law: a line only states the verdicts of a trial. Devices with the same reason share a line, with their number and an
+Law: each line only states a trial's verdicts. Devices with the same reason share a line, with their number and an
 example. A constraint's shortage is computed for the attribute value that comes closest.
 """
 
@@ -40,7 +40,7 @@ class ReasonLine:
         count: the number of devices.
         text: the reason.
         example: one of the devices.
-        is_of_others: whether the devices are of other drivers or classes.
+        is_of_others: whether the devices belong to other drivers or classes.
     """
 
     count: int
@@ -57,7 +57,7 @@ def reason_lines(
 ) -> list[ReasonLine]:
     """Return the reasons against the devices of one request. Reasons that can change come before device properties.
 
-    Devices that the class does not select come last, with all devices of other drivers in one line.
+    Devices that the class does not select come last, with all other drivers' devices on one line.
 
     Args:
         verdicts: the reasons.
@@ -191,7 +191,7 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Return the shortages of unsatisfiable constraints if each request by itself has devices."""
+    """Return the shortages of unsatisfiable constraints if each request on its own has devices."""
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:

@@ -146,7 +146,7 @@ class AllocatedClaim:
     def others(self, pod: str, uid: str = "") -> list[str]:
         """Return the pods other than this one for which the claim is reserved.
 
-        A former pod of the same name counts as another pod. Without a UID, pods are compared by name.
+        A former pod with the same name counts as a different pod. Without a UID, pods are compared by name.
         """
         uids = self.uids or ("",) * len(self.pods)
         return [name for name, own in zip(self.pods, uids, strict=True) if (own != uid if own and uid else name != pod)]
@@ -278,7 +278,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def fitting(self) -> int:
-        """How many devices fit each request by itself."""
+        """How many devices fit each request on its own."""
         return sum(
             one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in self.verdicts
         )
@@ -384,7 +384,7 @@ class ClaimTrial:
         return [name for name in extended_resources(pod) if self.class_for(name)]
 
     def unjudged(self, resources: Iterable[str]) -> list[str]:
-        """Return what was not read, and sentences about the pod's extended resources that not every scheduler knows."""
+        """Return what was not read, and sentences about the pod's extended resources that a scheduler may not know."""
         other = self._objects.uncertain
         return [
             *self.unread,

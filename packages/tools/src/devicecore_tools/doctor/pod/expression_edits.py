@@ -1,6 +1,6 @@
 """Proposes edits that may make CEL expressions select published devices.
 
-Law: an edit replaces one name, type or value that devices do not have with one that they have. Callers test whether
+Law: an edit replaces one name, type or value that devices do not have with one that they do have. Callers test whether
 the edit helps before they propose it.
 """
 
@@ -21,7 +21,7 @@ from devicecore.domain.text import foreign_text
 
 _MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer expressions are ignored
 _MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
-_MAX_VALUES = 100  # how many values of an attribute are compared with a literal
+_MAX_VALUES = 100  # how many of an attribute's values are compared with a literal
 _LEAST_ALIKE = 0.7  # the minimum similarity of names: `tpye` is `type`
 _MAX_EDITS = 12  # per expression
 _MAX_PLACES = 4  # with more places, values are not replaced in pairs
@@ -196,7 +196,7 @@ def _written(expression: str, start: int, end: int, value: str) -> tuple[str, st
 
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
-    """Return a sentence for each comparison of a device attribute with a literal of another type."""
+    """Return a sentence for each comparison of a device attribute with a literal of a different type."""
     for match in _COMPARED.finditer(expression[:_MAX_EDITED]):
         for name, one in device.attributes.items():
             literal = "string" if match["right"][0] in "\"'" else _kind_of(match["right"])

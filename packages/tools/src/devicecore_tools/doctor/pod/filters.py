@@ -150,7 +150,7 @@ class Filters:
         return is_selected and (not one.honors_taints or self._asks.tolerates(node))
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the reasons why a node with these pods has no room: ports, resources, volumes, then other pods."""
+        """Yield the reasons why a node with these pods has no capacity: ports, resources, volumes, then other pods."""
         asks, volumes, neighbors = self._asks, self._volumes, self._neighbors
         if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken
@@ -169,7 +169,7 @@ class Filters:
             yield from neighbors.obstacles(node, pods)
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the resources of which a node has too little (scheduler: `fitsRequest`)."""
+        """Yield the resources that a node has too little of (scheduler: `fitsRequest`)."""
         if not node.allocatable:  # a node that only slices name has no known resources
             return
         asks = self._asks

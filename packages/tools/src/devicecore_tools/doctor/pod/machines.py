@@ -26,7 +26,7 @@ class BoundPod:
         is_ending: whether it is being deleted.
         started: when its kubelet accepted it, or an empty string if unknown.
         priority_class: its PriorityClass if the pod has no numeric priority yet, as in a manifest, or None.
-        is_nominated: whether the scheduler reserves room on the node for it.
+        is_nominated: whether the scheduler reserves capacity on the node for it.
         volumes: the names of its PersistentVolumeClaims.
     """
 
@@ -49,7 +49,7 @@ class Obstacle:
     """Why a scheduler does not try the devices of a node for a pod.
 
     Attributes:
-        says: the scheduler's words.
+        says: the scheduler's message.
         because: the pod's request, and the state of the node that contradicts it.
         cure: the change after which the node is eligible.
         is_far: whether the node has none of the requested resource, so that other nodes are closer to a fit.

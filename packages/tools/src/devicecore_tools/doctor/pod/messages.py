@@ -170,7 +170,7 @@ def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """Return all rows, in the order in which they are tried."""
+    """Return all rows, in the order they are tried."""
     table = tomllib.loads(files(__package__).joinpath("messages.toml").read_text(encoding="utf-8"))
     return tuple(_rows(table["message"]))
 

@@ -29,7 +29,7 @@ class Neighbors:
         nodes: the nodes by name.
         bound: the pods of each node.
         namespaces: the labels of namespaces.
-        is_counted: whether a node counts for a spread constraint.
+        is_counted: whether a node counts toward a spread constraint.
         ask: raises QuestionGivenUpError if the question has exceeded its budget.
     """
 

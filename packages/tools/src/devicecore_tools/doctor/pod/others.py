@@ -1,6 +1,6 @@
-"""Identifies messages of programs other than a kubelet's admission and the scheduler, and says where to look next.
+"""Identifies messages that come neither from a kubelet's admission nor from the scheduler, and says where to look next.
 
-Law: a third-party message is attributed to its program and explained in one line, without any conclusion about the
+Law: a third-party message is attributed to its source and explained in one line, without any conclusion about the
     node.
 """
 

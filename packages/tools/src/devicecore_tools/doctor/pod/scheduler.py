@@ -95,7 +95,7 @@ def find_unscheduled(
     """Yield each message of the scheduler or of the device taint controller in pasted text.
 
     Args:
-        text: the text that a user pasted.
+        text: the pasted text.
         nodes: the Nodes, if some were read.
         absent: why a resource has no devices, if the sources of its node were read.
     """
@@ -131,7 +131,7 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
 
 
 def _errors(text: str) -> Iterator[Unscheduled]:
-    """Return the meaning of errors of the scheduler's plugins. After an error, the scheduler tries no other node."""
+    """Return the meaning of errors from the scheduler's plugins. After an error, the scheduler tries no other node."""
     for found in _RUNNING.finditer(text):
         plugin, point = found["plugin"] or found["plugin_"], (found["point"] or found["point_"])
         problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)
@@ -144,7 +144,7 @@ def _errors(text: str) -> Iterator[Unscheduled]:
             f"The scheduler's plugin {plugin} failed, {ended}. {because or f'{problem}.'}",
             change or "Read the scheduler's log around this error.",
             id="SC-02",
-            next="The scheduler retries the pod after a few seconds, with the same error until the cause is gone.",
+            next="The scheduler retries the pod after a few seconds, with the same error until its cause is removed.",
         )
 
 
@@ -289,7 +289,7 @@ def _of_taint(key: str) -> tuple[str, str]:
     if not key:
         which = "kubectl describe node NODE lists its taints."
         return "it has a taint that the pod does not tolerate", (
-            f"{which} If a taint begins with node.kubernetes.io/, Kubernetes set it because of a problem on the "
+            f"{which} If a taint starts with node.kubernetes.io/, Kubernetes set it because of a problem on the "
             "node: fix the problem. For any other taint, add a toleration to the pod, or remove the taint."
         )
     if key in (troubles := _table("trouble", "taint")):
@@ -321,8 +321,8 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
     if nodes:
         return _of_nodes(resource, nodes, absent.get(resource, ""), request)
     none = (
-        f"the Node has none of {name} (its plugin was never there, is gone or has no healthy device, or the name is "
-        "misspelled), or other pods there leave fewer than this pod requests"
+        f"the Node has none of {name} (its plugin was never installed, is gone or has no healthy device, or the name "
+        "is misspelled), or other pods there leave fewer than this pod requests"
     )
     change = (
         f"kubectl describe node NODE shows whether {name} is under Allocatable. If it is missing or 0: "

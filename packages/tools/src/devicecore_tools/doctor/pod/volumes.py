@@ -224,7 +224,7 @@ class Volumes:
         made = (self.claims[key] for key in keys if key in self.claims and not self.claims[key].volume)
         classes = (self.classes.get(one.storage_class) for one in made)
         if self.tracked is None and any(of is not None and of.waits and of.provisions for of in classes):
-            yield "drivers have room for new volumes, because no CSIDriver was read"
+            yield "drivers have capacity for new volumes, because no CSIDriver was read"
 
     def restriction(self, namespace: str, names: Iterable[str], users: Mapping[str, str]) -> Obstacle | None:
         """Return an obstacle if a claim is limited to one pod and in use. `users` maps claims in use to a pod."""
@@ -238,9 +238,9 @@ class Volumes:
     def limit(self, node: str, wanted: Iterable[str], used: Iterable[str]) -> Obstacle | None:
         """Return why a node can attach no more volumes.
 
-        The claims of the pod and the node's pods are given as `namespace/name`.
+        The claims of the pod and of the node's pods are given as `namespace/name`.
 
-        A volume counts once, however many pods use it (scheduler: `CSILimits`).
+        A volume counts once, no matter how many pods use it (scheduler: `CSILimits`).
         """
         limits = (self.limits or {}).get(node)
         if not limits:

@@ -1,7 +1,7 @@
 """All nodes of a cluster, from the API server or from files with its objects.
 
-Law: a node's look has only objects that name the node, so all looks together are no larger than the input. Sources on
-the node itself count as not read. Devices that do not name a node are in a separate look.
+Law: a node's look contains only objects that name the node, so all looks together are no larger than the input. Sources
+on the node itself count as not read. Devices that do not name a node are in a separate look.
 """
 
 import time
@@ -22,7 +22,8 @@ from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_o
 PLACE = "API server"
 
 NO_NODE = ""
-"""The key of the look that has the devices of several nodes, with their claims, in place of a node's name."""
+"""The key, in place of a node's name, of the look that contains devices available on several nodes, with their claims.
+"""
 
 OF_DEVICES = ("Node", "Pod", "ResourceSlice", "ResourceClaim")
 """The kinds that show which devices nodes have and who holds them."""
@@ -61,7 +62,7 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
         kind = document["kind"].text("")
         for item in items_of(document, "objects", kind) if kind.endswith("List") else (document,):
             of_kind = found.setdefault(item["kind"].text(kind.removesuffix("List")), [])
-            assert isinstance(of_kind, list)  # noqa: S101 - for mypy: the sentences come below
+            assert isinstance(of_kind, list)  # noqa: S101 - for mypy: the sentences are handled below
             of_kind.append(item.data)
         if kind.endswith("List") and kind != "List":
             found.setdefault(kind.removesuffix("List"), [])
@@ -76,15 +77,15 @@ def looks_of(
 ) -> dict[str, Look]:
     """Return a look at each selected node, sorted by name, and a look at `NO_NODE` if there are such devices.
 
-    `answers` has the objects of each kind of `OF_NODES`, or a sentence that says why they were not read. When the
-    budget is spent, the looks at the remaining nodes have only the reason instead of their Node. `taken` is when the
+    `answers` contains the objects of each kind in `OF_NODES`, or a sentence that says why they were not read. When the
+    budget is spent, the looks at the remaining nodes contain only the reason instead of their Node. `taken` is when the
     objects were read, in seconds since 1970, or None if that is not known.
 
     Raises ValueError, with the reason, if the nodes were not read or cannot be used.
     """
     nodes = _by_node(answers["Node"], lambda node: [(node["metadata"]["name"].text(), node.data)])
     if isinstance(nodes, str):
-        raise ValueError(nodes)  # noqa: TRY004 - the server could not be asked
+        raise ValueError(nodes)  # noqa: TRY004 - the server could not be queried
     pods = _by_node(answers["Pod"], _bound)
     slices = _by_node(answers["ResourceSlice"], _published)
     claims = _read(answers["ResourceClaim"], "ResourceClaimList", allocations_in)

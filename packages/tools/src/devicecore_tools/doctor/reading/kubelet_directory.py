@@ -78,7 +78,7 @@ class KubeletDirectory:
 
     @property
     def has_root(self) -> bool:
-        """Whether the files next to `plugins` belong to a kubelet. A copy of only that directory may be anywhere."""
+        """Whether the files alongside `plugins` belong to a kubelet. A copy of only that directory may be anywhere."""
         return Path(self.plugins).absolute().name == "device-plugins"
 
     @property
@@ -176,11 +176,11 @@ def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
-    """Return the names of sockets, sorted. A name that begins with a dot is not a plugin's (kubelet.md 2.8)."""
+    """Return the names of sockets, sorted. A name that starts with a dot is not a plugin's (kubelet.md 2.8)."""
     found = []
     for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
         if number == MAX_ENTRIES:
-            notes.append(f"{directory}: only {MAX_ENTRIES:,} files are looked at")
+            notes.append(f"{directory}: only {MAX_ENTRIES:,} files are read")
             break
         if stat.S_ISSOCK(mode):
             found.append(name)

@@ -1,7 +1,7 @@
 """Saves a look as a file in a record, so that the record gives the same report on any machine.
 
 Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only if the source's other files in the
-    record are unchanged. If somebody removes a file from a record, its content must be gone from the look, too.
+    record are unchanged. If someone removes a file from a record, its contents must be gone from the look, too.
 """
 
 import json
@@ -62,7 +62,7 @@ _CONVERTER.register_structure_hook(
 
 
 def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes:
-    """Return the content of the file for a look. `files` has the digests of each source's other files."""
+    """Return the contents of the file for a look. `files` has the digests of each source's other files."""
     document = {
         "format": FORMAT,
         "files": {source.value: dict(of) for source, of in files.items()},
@@ -72,7 +72,7 @@ def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes
 
 
 def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
-    """Return a look, and the digests of each source's other files.
+    """Read a look, and return it with the digests of each source's other files.
 
     Raises ValueError if a later release wrote the file, or if it is damaged.
     """
@@ -89,7 +89,7 @@ def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of a file, or an empty string if there is no file."""
+    """Return a digest of a file, or an empty string if the file does not exist."""
     try:
         return sha256(path.read_bytes()).hexdigest()
     except OSError:

@@ -1,6 +1,6 @@
 """Identifies this machine, and checks whether an API server's objects belong to it.
 
-Law: if a user names the wrong Node, two machines are not mistaken for one.
+Law: even if a user names the wrong Node, two machines are not mistaken for one.
 """
 
 import os

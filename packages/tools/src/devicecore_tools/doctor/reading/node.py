@@ -88,7 +88,7 @@ from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
 _SHORT_LIFE = 60.0  # seconds between two sockets of a plugin that crashes repeatedly
 _MAX_WAIT = 5.0  # seconds for a process to identify itself
-_MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, in all looks of a report
+_MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, across all looks of a report
 
 _KINDS = {
     record.NODE: "Node",
@@ -130,7 +130,7 @@ class NodeSources:
     plugins: bool | None = None
     """Whether plugins are asked for their lists.
 
-    If None, they are only asked to identify themselves. If False, they are not asked anything.
+    If None, they are only asked to identify themselves. If False, they are not queried at all.
     """
 
     plugin_timeout: float = 10.0
@@ -187,13 +187,13 @@ class NodeSources:
 
     @property
     def is_live(self) -> bool:
-        """Whether a second look can differ from the first although no file was replaced."""
+        """Whether a second look can differ from the first even if no file was replaced."""
         return self._directory is not None or self.pod_resources is not None or self.uses_api
 
     def begin(self, patience: float | None) -> None:
         """Start a report. Processes are asked for their identity again.
 
-        `patience` limits the total number of seconds for asking them, if that is less than usual. At least one answer
+        `patience` limits the total number of seconds for querying them, if that is less than usual. At least one answer
         is awaited.
         """
         self._listeners = self._lists = None
@@ -407,7 +407,7 @@ class NodeSources:
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
         places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
-        if not self.plugins:  # otherwise each plugin is asked for its list
+        if not self.plugins:  # otherwise, each plugin is asked for its list
             places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
         if not living:
@@ -422,7 +422,7 @@ class NodeSources:
         return evolve(sockets, value=evolve(found, named=named, silent=silent, unusable=unusable), notes=notes)
 
     def _time_for_all(self, answer: float) -> float:
-        """Return how many seconds all processes together may take to answer, in all looks of a report."""
+        """Return how many seconds all processes together may take to answer, across all looks of a report."""
         return max(answer + NOTICED, min(self._patience, _MAX_WAIT_FOR_ALL))
 
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
@@ -530,7 +530,7 @@ class NodeSources:
     def _another_node(
         self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
     ) -> str:
-        """Return why the objects belong to another node, or an empty string if they may belong to this one."""
+        """Return why the objects belong to a different node, or an empty string if they may belong to this one."""
         if self._is_remote:
             return ""
         if self._directory is not None and node is not None and (other := why_another_machine(node, this_machine())):
@@ -550,7 +550,8 @@ class NodeSources:
     ) -> Reading[Seen]:
         """Return the objects of one kind: from the given file, the API server, or the root."""
         beside = self._beside(name)
-        self.documents.pop(name, None)  # otherwise the last look's document would stay in memory until this one is read
+        # otherwise, the last look's document would stay in memory until this one is read
+        self.documents.pop(name, None)
         try:
             if given is not None:
                 document, place = self._document(given)
@@ -621,4 +622,4 @@ def _why_another_node(api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | 
     bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
     if node is None or not node.name or not bound or node.name in bound:
         return ""
-    return f"it is Node {foreign_text(node.name)}, but the pods that the kubelet lists are bound to another one"
+    return f"it is Node {foreign_text(node.name)}, but the pods that the kubelet lists are bound to a different one"

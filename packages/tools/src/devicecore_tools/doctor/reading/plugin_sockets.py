@@ -40,7 +40,7 @@ from devicecore_tools.doctor.look.values import (
 )
 
 MAX_PLUGINS = 256
-"""The maximum number of plugins that are asked."""
+"""The maximum number of plugins that are queried."""
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
 """The size limit of a list, in bytes. It is four times the kubelet's, to learn the size of an oversized list."""
@@ -86,19 +86,20 @@ def _relative(name: str) -> str:
 def unknown(sockets: Iterable[str]) -> str:
     """Return the note about sockets whose processes had too little time to answer."""
     return (
-        f"it is unknown which process listens at {names([*sockets])}: it was not asked, or given less time than others"
+        f"it is unknown which process listens at {names([*sockets])}: it was not queried, or was given less time than"
+        " others"
     )
 
 
 @define
 class Listeners(Generic[Answer]):
-    """Ask the processes on sockets, over several looks, within a total time.
+    """Queries the processes on sockets, over several looks, within a total time.
 
     Laws:
     1. The looks together take at most the total time, plus `_AGAIN` and `NOTICED` for each look.
     2. A process that had less time to answer than others is not called silent: its answer in an earlier look counts, or
     else nothing is known about it.
-    3. As long as its socket is the same file, a silent process is asked again only briefly, and after all others.
+    3. As long as its socket is the same file, a silent process is queried again only briefly, and after all others.
 
     Args:
         answer: seconds for an answer to one call.
@@ -117,7 +118,7 @@ class Listeners(Generic[Answer]):
         """Ask the process on each socket.
 
         Args:
-            sockets: paths, by the names that the results have. A name says in which directory a socket is.
+            sockets: paths, by the names that the results have. A name shows which directory a socket is in.
 
         Returns:
             The answers by process, why other processes did not answer, and which had too little time.
@@ -186,7 +187,7 @@ class _Silent:
 
 @frozen
 class _Went:
-    """The socket was deleted or replaced while its process was being asked."""
+    """The socket was deleted or replaced while its process was being queried."""
 
 
 @frozen

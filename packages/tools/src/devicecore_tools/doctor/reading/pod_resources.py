@@ -1,6 +1,6 @@
 """Reads the answers of a kubelet's pod-resources API about devices, as one value.
 
-Law: whatever the process at the socket answers, the result is a `Reading`.
+Law: no matter what the process at the socket answers, the result is a `Reading`.
 """
 
 from devicecore.adapters.pod_resources.client import PodResourcesClient, PodResourcesError
@@ -14,7 +14,10 @@ _MAX_CAUSE = 300
 
 
 def read_pod_resources(socket: str, timeout: float = 10.0) -> Reading[PodResourcesSeen]:
-    """Ask the kubelet at `socket` with v1, or with v1alpha1 if it has no v1. `timeout` is in seconds per call."""
+    """Query the kubelet at `socket` with v1, or with v1alpha1 if it does not serve v1.
+
+    `timeout` is in seconds per call.
+    """
     if socket_identity(socket) is None:
         return Reading(socket, problem="there is no socket")
     try:

@@ -87,7 +87,7 @@ TAKEN = "taken"
 """The key for the time at which a record was taken."""
 
 NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
-"""Why a record has no checkpoint if the kubelet has another root directory."""
+"""Why a record has no checkpoint if the kubelet has a different root directory."""
 
 PARTIAL = "pods"
 """The key for the note that a record may not have all pods of the node."""
@@ -171,7 +171,7 @@ class SavedPlugins:
 def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
     """Return the look in a record, and its readings of the sources whose other files are unchanged.
 
-    The look is None if the record has no saved look, or one that a later release wrote.
+    The look is None if the record has no saved look, or if a later release wrote it.
     """
     root = Path(path)
     if not os.path.lexists(root / LOOK_NAME):

@@ -1,6 +1,7 @@
 """Checks whether a kubelet can start with its state files: of the CPU manager, the memory manager, and pods' resources.
 
-Law: a file is called damaged only if a kubelet would exit because of it. Unknown parts of the format are not judged.
+Law: a file is reported as damaged only if a kubelet would exit because of it. Unknown parts of the format are not
+judged.
 """
 
 import json

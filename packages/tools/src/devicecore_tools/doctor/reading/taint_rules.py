@@ -1,6 +1,6 @@
 """The taints that DeviceTaintRules add to published devices.
 
-Law: a rule that selects devices in an unknown way, as rules before Kubernetes 1.35 do, is refused.
+Law: a rule that selects devices in an unknown way, as rules from before Kubernetes 1.35 do, is refused.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Draws the picture of a node as SVG, in one file or in parts for a page.
 
-Laws: equal pictures give equal bytes. Everything that a color shows is also shown by text or a shape. Every foreign
+Laws: equal pictures give equal bytes. Everything that a color shows is also shown by text or a shape. Every untrusted
 string is escaped and bounded. The result loads and runs nothing. No label is wider than its cell, in any font that is
 not wider than DejaVu Sans.
 """
@@ -25,7 +25,7 @@ WIDTH = 552
 _PADDING, _GAP, _MARGIN = 20, 8, 24
 _FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and the number of cells per row
 _SMALL = (85, 28, 6)
-_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # y coordinates between lines of text, where the color of the next pod begins
+_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # y coordinates between lines of text, where the color of the next pod starts
 _HATCH = 10  # pixels at the left of an unhealthy cell
 _INSET = 8  # pixels between the edge of a cell and its text
 _MAX_FULL_CELLS = 48  # cells of a group; if there are more, each has only one line of text
@@ -42,11 +42,11 @@ DEFINITIONS = (
     '<defs><pattern id="sick" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path class="lines" d="M0 0V7"/></pattern></defs>'
 )
-"""The definitions to which the style sheet refers by `url(#...)`. The document must contain them once."""
+"""The definitions that the style sheet references with `url(#...)`. The document must contain them once."""
 
 
 def text_of(text: str, limit: int = 1_000) -> str:
-    """Escape a foreign string for HTML and SVG, bound its length, and make it printable."""
+    """Escape an untrusted string for HTML and SVG, limit its length, and make it printable."""
     return escape(foreign_text(text, limit))
 
 
@@ -133,7 +133,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
     if stops is not None:
         stop = 0 if cell.number in stops else -1
         rows = " ".join(f"d{cell.number + place}" for place in range(len(cell.rows)))
-        # The accessible name begins with the visible text, so that users with voice control can say what they see.
+        # The accessible name starts with the visible text, so that users with voice control can say what they see.
         return (
             f'<a class="cell" href="#d{cell.number}" data-rows="{rows}" tabindex="{stop}" '
             f'aria-label="{_visible(inside)}: {label}" transform="translate({at})">{inside}</a>'
@@ -308,7 +308,7 @@ def _n(number: float) -> str:
 
 
 def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[str, float]:
-    """Draw a title with its counts at the right, or below it if there is no room.
+    """Draw a title with its counts at the right, or below it if there is no space.
 
     Also return the last line's position.
     """
@@ -322,7 +322,7 @@ def _heading(title: str, counts: str, style: str, x: float, y: float) -> tuple[s
 
 
 def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = WIDTH) -> tuple[str, float]:
-    """Draw at most three lines of a foreign string. Also return the position of the next line."""
+    """Draw at most three lines of an untrusted string. Also return the position of the next line."""
     kind = f' class="{style}"' if style else ""
     lines = _wrapped(text, room)
     drawn = (
@@ -351,7 +351,7 @@ _NARROW, _SIGNS, _WIDE = " !'(),-./:;I[]fijlrt|", "&#+=<>~^", "%@MWmw"
 
 
 def _fitted(text: str, room: float, size: float = _REGULAR) -> str:
-    """Return a foreign string, escaped and truncated to `room` pixels."""
+    """Return an untrusted string, escaped and truncated to `room` pixels."""
     return escape(shortened(foreign_text(text, 400), room / size, _width_of))
 
 

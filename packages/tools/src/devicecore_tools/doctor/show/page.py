@@ -1,8 +1,8 @@
 """Shows the report on a node as one page: the picture, the findings, and the content of both as text.
 
 Laws: equal reports give equal bytes. The page loads nothing, and its policy lets a browser run and apply only what the
-page itself contains. Every foreign string is escaped and bounded. Every device, finding and source on the page is also
-shown as text, with the values of the JSON document. Anything left out is counted.
+page itself contains. Every untrusted string is escaped and bounded. Every device, finding and source on the page is
+also shown as text, with the values of the JSON document. Anything left out is counted.
 """
 
 from base64 import b64encode

@@ -2,7 +2,7 @@
 
 Laws: equal reports give equal pictures. Each device of the report has a cell or is counted as folded. In each group,
 devices without a finding are folded before those with a finding. A picture has at most `MAX_CELLS` cells and
-`MAX_GROUPS` groups, however many devices there are.
+`MAX_GROUPS` groups, no matter how many devices there are.
 """
 
 from collections import Counter
@@ -82,7 +82,7 @@ class OwnerMark:
 
 
 class CellKind(StrEnum):
-    """The kind of holder of a device. The values are names of classes in the drawing."""
+    """The kind of a device's holder. The values are names of classes in the drawing."""
 
     HELD = "held"
     FREE = FREE
@@ -258,7 +258,7 @@ def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devic
 
 
 def kind_of(row: DeviceRow) -> CellKind:
-    """Return the kind of holder of a row's device."""
+    """Return the kind of a row's holder."""
     return CellKind.HELD if row.is_held else CellKind(row.owner)
 
 
@@ -288,7 +288,7 @@ class _Findings:
         return tuple(self._by_device.get((row.resource, row.device), ()))
 
     def of_group(self, resource: str, devices: _Devices) -> tuple[NodeFinding, ...]:
-        """Return the findings about devices of a group, and those about the resource as a whole."""
+        """Return the findings about a group's devices, and those about the resource as a whole."""
         numbers = {number for _, rows in devices for number in self.of_device(rows[0])}
         return tuple(one for one in self._by_resource.get(resource, ()) if one.number in numbers or not one.devices)
 

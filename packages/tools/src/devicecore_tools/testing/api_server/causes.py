@@ -1,7 +1,6 @@
-"""The fields of a checked object, and the rules that several kinds share.
+"""The fields of an object being checked, and the rules that several kinds share.
 
-Law: a cause has the words of kube-apiserver 1.36. A rule records its causes in the order of the fields, and changes no
-object.
+Law: a cause is worded as in kube-apiserver 1.36. A rule records its causes in field order and changes no object.
 """
 
 import json
@@ -46,14 +45,14 @@ _MAX_NAME, _MAX_LABEL, _MAX_IDENTIFIER = 253, 63, 32
 _MAX_JSON = 10 * 1024  # bytes
 
 MAX_ENTRIES = 32
-"""The maximum number of entries in most lists of the API."""
+"""The maximum number of entries in most API lists."""
 
 
 @define(eq=False)  # not frozen: a slice with many devices has thousands of fields
 class Field:
     """A field of an object: its path and its value, which is None if it is missing.
 
-    All fields that are reached from one field share the list of causes why the object is refused.
+    All fields reached from one field share the list of causes for refusing the object.
     """
 
     path: str
@@ -78,7 +77,7 @@ class Field:
     # --- causes -------------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, detail: str = "") -> None:
-        """Record a cause. Its sentence begins with `kind`."""
+        """Record a cause. The message starts with `kind`."""
         self.causes.append(Cause(self.path, kind, detail))
 
     def required(self, detail: str = "") -> None:
@@ -86,84 +85,84 @@ class Field:
         self.add("Required value", detail)
 
     def require(self) -> bool:
-        """Return whether the field has a non-empty value. If it has none, record that it is missing."""
+        """Return whether the field has a non-empty value. If it does not, record that it is missing."""
         if not self.value:
             self.required()
         return bool(self.value)
 
     def invalid(self, detail: str, *shown: object) -> None:
-        """The field has an invalid value. `shown` replaces it in the sentence."""
+        """Record that the field has an invalid value. `shown` replaces the value in the message."""
         self.add(f"Invalid value: {json.dumps(shown[0] if shown else self.value)}", detail)
 
     def too_long(self, limit: int) -> None:
-        """The string has more than `limit` bytes."""
+        """The string is longer than `limit` bytes."""
         self.add("Too long", f"may not be more than {limit} bytes")
 
     def duplicate(self, *shown: object) -> None:
-        """The value, or the shown one, is there twice."""
+        """The value, or the one shown, is a duplicate."""
         self.add(f"Duplicate value: {json.dumps(shown[0] if shown else self.value)}")
 
     def forbidden(self, detail: str) -> None:
-        """The field may not be set here."""
+        """Record that the field may not be set here."""
         self.add("Forbidden", detail)
 
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def unchanged(self, was: object, *shown: object) -> None:
-        """The value is unchanged for Go clients, which leave out empty fields."""
+        """Require that the value is unchanged as Go clients see it; they leave out empty fields."""
         if not is_same(self.value, was):
             self.invalid("field is immutable", *shown)
 
     def one_of(self, known: Iterable[str]) -> None:
-        """The value is one of the known values."""
+        """Require that the value is one of the known values."""
         if self.value not in [*known]:
             shown = ", ".join(map(json.dumps, known))
             self.add(f"Unsupported value: {json.dumps(self.value)}", f"supported values: {shown}")
 
     def at_least(self, least: int, sentence: str) -> None:
-        """The value, 0 by default, is an integer of at least `least`."""
+        """Require that the value, 0 by default, is an integer of at least `least`."""
         value = 0 if self.value is None else self.value
         if not is_whole(value) or value < least:
             self.invalid(sentence, value)
 
     def label(self) -> None:
-        """The value is an RFC 1123 label."""
+        """Require that the value is an RFC 1123 label."""
         if self.require() and len(self.value) > _MAX_LABEL:
             self.invalid(f"must be no more than {_MAX_LABEL} bytes")
         elif self.value and not is_dns_label(self.value):
             self.invalid(_LABEL_SENTENCE)
 
     def label_key(self) -> None:
-        """The value is a valid key of a label or a taint."""
+        """Require that the value is a valid label or taint key."""
         if not is_qualified_name(str(self.value or "")):
             self.invalid(_KEY_SENTENCE)
 
     def label_value(self) -> None:
-        """The value is a valid value of a label or a taint."""
+        """Require that the value is a valid label or taint value."""
         text = str(self.value or "")
         if not is_label_value(text):
             self.invalid(_VALUE_SENTENCE if len(text) <= _MAX_LABEL else f"must be no more than {_MAX_LABEL} bytes")
 
     def subdomain(self, limit: int = _MAX_NAME) -> None:
-        """The value is an RFC 1123 subdomain of at most `limit` characters."""
+        """Require that the value is an RFC 1123 subdomain of at most `limit` characters."""
         if self.require() and len(self.value) > limit:
             self.too_long(limit)
         elif self.value and not is_dns_subdomain(self.value):
             self.invalid(_SUBDOMAIN_SENTENCE)
 
     def driver_name(self) -> None:
-        """The value is the name of a driver."""
+        """Require that the value is a valid driver name."""
         Field(self.path, (self.value or "").lower(), self.causes).subdomain(_MAX_LABEL)
 
     def pool_name(self) -> None:
-        """The value is the name of a pool."""
+        """Require that the value is a valid pool name."""
         if self.require() and len(self.value) > _MAX_NAME:
             self.too_long(_MAX_NAME)
         elif self.value and not all(map(is_dns_subdomain, self.value.split("/"))):
             self.invalid(_SUBDOMAIN_SENTENCE)
 
     def qualified(self, text: str) -> None:
-        """The field may have an attribute with this name, which has the form `name` or `domain/name`."""
+        """Require a valid attribute name, in the form `name` or `domain/name`."""
         domain, slash, name = text.rpartition("/")
         if slash and (len(domain) > _MAX_LABEL or not is_dns_subdomain(domain)):
             self.invalid(_SUBDOMAIN_SENTENCE, domain)
@@ -175,20 +174,20 @@ class Field:
             self.invalid(_IDENTIFIER_SENTENCE, name)
 
     def quantity(self) -> None:
-        """The value is a quantity."""
+        """Require that the value is a quantity."""
         try:
             Quantity.parse(str(self.value))
         except InvalidQuantityError:
             self.invalid(_QUANTITY_SENTENCE)
 
     def limit(self, most: int = MAX_ENTRIES) -> None:
-        """The list or map has at most this many entries."""
+        """Require that the list or map has at most this many entries."""
         number = len(list_of(self.value) or mapping_of(self.value))
         if number > most:
             self.add(f"Too many: {number}", f"must have at most {most} {'item' if most == 1 else 'items'}")
 
     def unique(self, name: str = "") -> None:
-        """No value is in the list twice, or no two items have the same value in the field `name`."""
+        """Require that no value is in the list twice, or that no two items have the same value in the field `name`."""
         seen: list[object] = []
         for number, one in enumerate(list_of(self.value)):
             value = mapping_of(one).get(name) if name else one
@@ -197,7 +196,7 @@ class Field:
             seen.append(value)
 
     def exactly_one(self, present: Collection[str], allowed: Collection[str]) -> None:
-        """Exactly one of the `allowed` fields is present."""
+        """Require that exactly one of the `allowed` fields is present."""
         if len(present) != 1:
             detail = f"exactly one of {', '.join(f'`{name}`' for name in allowed)} is required"
             if not present:
@@ -206,7 +205,7 @@ class Field:
                 self.invalid(f"{detail}, but multiple fields are set", "{" + ", ".join(present) + "}")
 
     def json_object(self) -> None:
-        """The value is a JSON object of at most 10 KiB, which only a driver interprets."""
+        """Require a JSON object of at most 10 KiB, which only a driver interprets."""
         if not isinstance(self.value, dict):
             self.invalid("parameters must be a valid JSON object", "<value omitted>")
         elif len(json.dumps(self.value)) > _MAX_JSON:
@@ -214,7 +213,7 @@ class Field:
 
 
 def label_causes(new: Json) -> list[Cause]:
-    """Return what is wrong with the labels of an object of any kind."""
+    """Return what is wrong with an object's labels, whatever its kind."""
     labels = Field("", new)["metadata"]["labels"]
     for name, value in mapping_of(labels.value).items():
         Field(labels.path, name, labels.causes).label_key()
@@ -223,7 +222,7 @@ def label_causes(new: Json) -> list[Cause]:
 
 
 def is_same(value: object, was: object) -> bool:
-    """Whether two values are the same for Go clients, which leave out empty fields."""
+    """Return whether two values are the same for Go clients, which leave out empty fields."""
     return _without_empty(value) == _without_empty(was)
 
 
@@ -252,5 +251,5 @@ def objects_in(value: object) -> list[Json]:
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is an integer."""
+    """Return whether a value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
-"""What a client may change in the status of a ResourceClaim since Kubernetes 1.36.
+"""What a client may change in a ResourceClaim's status in Kubernetes 1.36 and later.
 
-Law: a change of `status.allocation` or `status.reservedFor` needs permission for `resourceclaims/binding`, and a change
-of a driver's entries in `status.devices` needs permission for `resourceclaims/driver` with the driver's name.
+Law: changing `status.allocation` or `status.reservedFor` requires permission for `resourceclaims/binding`, and changing
+a driver's entries in `status.devices` requires permission for `resourceclaims/driver` with the driver's name.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
 """What an API server accepts as the status of a ResourceClaim, which drivers write.
 
-Law: a function returns every cause for which kube-apiserver 1.36 refuses a status, in the order of the fields. It
-changes nothing. Only the types of a spec and its immutability are checked, because no driver writes one.
+Law: a function returns every reason for which kube-apiserver 1.36 refuses a status, in field order. It
+changes nothing. A spec is checked only for its types and its immutability, because no driver writes one.
 """
 
 import re
@@ -82,7 +82,7 @@ def _result(result: Field, requests: Collection[str]) -> None:
 
 
 def device_key(value: Json) -> tuple[object, ...]:
-    """Return what distinguishes one allocated device from another: driver, pool, device and share."""
+    """Return the key that identifies an allocated device: driver, pool, device and share."""
     return tuple(value.get(name) for name in ("driver", "pool", "device", "shareID"))
 
 

@@ -1,6 +1,6 @@
-"""What an API server accepts as a CustomResourceDefinition, limited to what this server relies on.
+"""What an API server accepts as a CustomResourceDefinition, as far as this server relies on it.
 
-Law: a definition without a cause can be served.
+Law: a definition with no recorded cause can be served.
 """
 
 from devicecore_tools.testing.api_server.causes import Field

@@ -1,4 +1,4 @@
-"""Discovery: the requests with which a client finds out what an API server serves.
+"""Discovery: the requests a client makes to find out what an API server serves.
 
 Law: the documents name exactly the kinds and versions that the server serves.
 """
@@ -11,7 +11,7 @@ PROBES = ("healthz", "livez", "readyz")
 
 
 def is_discovery(path: str) -> bool:
-    """Whether a path is for discovery or health, not for objects: the versions, the groups, the content of a group."""
+    """Return whether a path is for discovery (versions, groups, a group's contents) or health rather than objects."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] in (["api"], ["apis"]):
         return len(parts) <= (2 if parts[0] == "api" else 3)

@@ -1,4 +1,4 @@
-"""Faults of the API server that a test chooses for some requests.
+"""API server faults that a test chooses for some requests.
 
 Law: a fault changes only the requests that the test names.
 """
@@ -14,8 +14,8 @@ from attrs import define, field, frozen
 class Request:
     """A client's request.
 
-    `verb` and `resource` are in RBAC's terms, such as `patch` and `nodes/status`. `at` is when the request was read, in
-    seconds of `time.monotonic`.
+    `verb` and `resource` use RBAC's terms, such as `patch` and `nodes/status`. `at` is the time the request was read,
+    in seconds of `time.monotonic`.
     """
 
     method: str
@@ -30,7 +30,7 @@ class Request:
 
 @frozen
 class Answer:
-    """Answer the request with this. A string is sent unchanged as the body, anything else as JSON."""
+    """Answer the request with this value. A string is sent unchanged as the body, anything else as JSON."""
 
     status: int
     body: Any = None
@@ -75,9 +75,9 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault for the next `times` requests with this verb and resource. An empty string means all of them.
+    """A fault that affects the next `times` requests with this verb and resource. An empty string matches any.
 
-    If `every` is 2, only every second one of these requests has the fault, and so on.
+    If `every` is 2, only every second matching request gets the fault, and so on.
     """
 
     fault: Fault
@@ -89,7 +89,7 @@ class PlannedFault:
     _fitted: int = field(default=0, init=False)
 
     def fits(self, request: Request) -> bool:
-        """Whether the fault is for this request."""
+        """Return whether the fault applies to this request."""
         return (
             self.verb in ("", request.verb)
             and self.resource in ("", request.resource)
@@ -97,7 +97,7 @@ class PlannedFault:
         )
 
     def is_due(self) -> bool:
-        """Count a matching request. Return whether it has the fault."""
+        """Count a matching request. Count the request, and return whether it gets the fault."""
         self._fitted += 1
         if self._fitted % self.every:
             return False

@@ -1,9 +1,9 @@
-"""Merging objects field by field, and who owns which field, as structured-merge-diff of Kubernetes does.
+"""Merging objects field by field, and who owns which field, as Kubernetes' structured-merge-diff does.
 
-Some lists of the API have items with keys, so they are actually maps. `keyed` converts them to maps and `unkeyed`
+Some API lists have items with keys, so they are really maps. `keyed` converts them to maps and `unkeyed`
 converts them back, so that merging, applying and ownership only handle maps.
 
-Law: a field belongs to the managers that wrote it last. Nothing here changes its arguments.
+Law: a field belongs to the managers that last wrote it. Nothing here changes its arguments.
 """
 
 import json
@@ -39,7 +39,7 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "volumeDevices": ("devicePath",),
     "volumeMounts": ("mountPath",),
 }
-"""The keys of each list's items.
+"""The key fields of each list's items.
 
 A list is identified by its name, or also by its parent field if the name alone is ambiguous.
 """
@@ -49,7 +49,7 @@ _WHOLE: Iterable[str] = (
     *("labelSelector", "nodeSelector", "related", "requiredDuringSchedulingIgnoredDuringExecution"),
     *("devices[].data", "imagePullSecrets[]", "ownerReferences[]", "secrets[]"),
 )
-"""The maps that count as one field each."""
+"""The maps that each count as a single field."""
 
 _ALWAYS: Iterable[str] = (
     *("metadata", "spec", "status", "devices", "pool", "resources"),
@@ -57,42 +57,42 @@ _ALWAYS: Iterable[str] = (
 )
 """The maps that always exist, even if empty.
 
-Whoever fills them does not own them. `Items` of these names are not maps.
+A manager that fills them does not own them. `Items` of these names are not maps.
 """
 
 _OF_A_DEVICE = "conditions"
-"""The field of a device in a claim's status that Go writes even if it is empty."""
+"""The device field in a claim's status that Go writes even if it is empty."""
 
 MAX_FIELDS = 10_000
-"""How many fields `metadata.managedFields` of a request may contain."""
+"""How many fields a request's `metadata.managedFields` may contain."""
 
 
 class ItemKey(str):
     """The key of an item in a path: `k:` and a map, or `v:` and the item itself.
 
-    Anything else in a path names a field.
+    Anything else in a path is a field name.
     """
 
     __slots__ = ()
 
 
 class Items(dict[str, Any]):
-    """A list whose items have keys, as a map from key to item."""
+    """A list of keyed items, stored as a map from key to item."""
 
 
 class Emptied(dict[str, Any]):
-    """The rest of a map or of `Items` without its fields: a field for its owners, and nothing in the object."""
+    """A map or `Items` apart from its fields: its owners own it as a field, but it adds nothing to the object."""
 
 
 @frozen
 class Whole:
-    """A map that is one field."""
+    """A map that counts as a single field."""
 
     value: Json
 
 
 def keyed(value: Keyed, name: str = "") -> Keyed:
-    """Return a copy of `value` whose keyed lists are `Items`. Nulls are left out, because null is not a field."""
+    """Return a copy of `value` whose keyed lists are `Items`. Nulls are left out because null is not a field."""
     short = name.rpartition(".")[2]
     if isinstance(value, dict):
         if name in _WHOLE or short in _WHOLE:
@@ -138,12 +138,12 @@ def fields_of(value: Keyed, above: FieldPath = ()) -> Iterator[FieldPath]:
 def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> Iterator[tuple[FieldPath, bool]]:
     """Yield each field in which two `keyed` objects differ, and whether it is gone. None is not a field.
 
-    `inside` says whether both have the map that contains the field.
+    `inside` is whether both objects have the map that contains the field.
     """
     deep = isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
     is_map = type(old if new is None else new) is dict
-    # Go writes some fields even as null, because they have no `omitempty`. So such a field exists before it has items,
-    # and its first item changes the field instead of adding it.
+    # Go writes some fields even when they are null, because they have no `omitempty`. Such a field therefore exists
+    # before it has items, and its first item changes the field instead of adding it.
     is_written = path[-1:] == ("containers",) or (path[-3:-2] == ("devices",) and path[-1] == _OF_A_DEVICE)
     is_always = inside and (not path or is_written or (is_map and path[-1] in _ALWAYS))
     both = is_always or (old is not None and new is not None)
@@ -166,15 +166,16 @@ def applied(
 ) -> tuple[Json, Owners]:
     """Server-side apply on `keyed` objects: return the resulting object and owners.
 
-    What `me` applied before and no longer sends is deleted, unless another manager also owns it. Raises ApiError if
-    another manager owns a field with another value, the field is not `free`, and `force` is not set.
+    Anything `me` applied before and no longer sends is deleted, unless another manager also owns it. Raises ApiError if
+    another manager owns a field with a different value, the field is not `free`, and `force` is not set.
     """
     new = {**owners, me: frozenset(fields_of(sent))}
     after, removed = _merged(before, sent), frozenset[FieldPath]()
     if last := _named(owners.get(me, ())):
         # `Updater.prune` of structured-merge-diff, in its three steps: `RemoveItems` removes everything that `me`
-        # applied last, with all that is below it. `addBackOwnedItems` restores what another manager or this request
-        # owns, and `addBackDanglingItems` what was below a removed item although `me` had not applied it.
+        # applied last, along with everything below it. `addBackOwnedItems` restores what another manager or this
+        # request owns, and `addBackDanglingItems` restores what was below a removed item although `me` had not applied
+        # it.
         whole = after
         every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
         after = _without(whole, last)
@@ -185,7 +186,7 @@ def applied(
     conflicts = [(owner, path) for owner in new if owner != me for path in new[owner] & changed if path not in free]
     if conflicts and not force:
         raise _apply_conflict(conflicts, api_version)
-    # Go has not written the object yet, so even a field that it always writes, such as `status`, can be gone.
+    # Go has not written the object yet, so even a field that it always writes, such as `status`, can be missing.
     return after, _kept(new, me, changed, gone | removed)
 
 
@@ -208,9 +209,9 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """Return a merged list's order: the new list's order, with each other item after the item that it followed."""
-    # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler way of sorting the items
-    # gives a different order when the two lists disagree about the order of their common items.
+    """Return the order of a merged list: the new list's, with every other item after the one it used to follow."""
+    # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler sort gives a different
+    # order when the two lists disagree about the order of their common items.
     rest, new, result = deque(left), deque(right), dict[str, None]()
     shared = deque(key for key in right if key in left)
     while rest or new:
@@ -230,7 +231,7 @@ def _order(left: Json, right: Json) -> Iterable[str]:
 
 
 def _named(paths: Iterable[FieldPath]) -> Fields:
-    """Return the fields, and the named fields above them (`Set.EnsureNamedFieldsAreMembers`)."""
+    """Return the fields, and their named ancestors (`Set.EnsureNamedFieldsAreMembers`)."""
     own = frozenset(paths)
     return frozenset(path for path in _with_above(own) if path in own or not isinstance(path[-1], ItemKey))
 
@@ -247,7 +248,7 @@ def _with_above(paths: Iterable[FieldPath]) -> set[FieldPath]:
 
 
 def _without(value: Json, gone: Fields) -> Json:
-    """Return a `keyed` object without some fields. Maps that lose all of their fields are also removed."""
+    """Return a `keyed` object without some fields. Maps left without any fields are also removed."""
     above = _with_above(gone)
 
     def left(value: Json, path: FieldPath) -> Json:
@@ -277,7 +278,7 @@ def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) 
 
 
 def _place(path: FieldPath) -> list[tuple[bool, str]]:
-    """Return the sort key of a field in a list: it comes before fields in maps next to it."""
+    """Return the sort key of a field in a list: it sorts before fields of sibling maps."""
     return [(number < len(path), part) for number, part in enumerate(path, 1)]
 
 
@@ -293,9 +294,9 @@ def _shown(part: str) -> str:
 def managed_fields(
     owners: Owners, api_version: str, before: Owners, earlier: Sequence[Json], *, now: str, writer: Owner | None
 ) -> list[Json]:
-    """Return `metadata.managedFields`, which was `earlier` for the owners `before`.
+    """Return `metadata.managedFields` for the owners; it was `earlier` when they were `before`.
 
-    The entry of the `writer`, and every new entry, gets the time `now`. Every other entry keeps its time, or has none.
+    The `writer`'s entry and every new entry get the time `now`. Every other entry keeps its time, if it had one.
     Without a `writer`, as after an apply that changed nothing, this applies to all entries.
     """
     entries = {_owner(entry): entry for entry in earlier}
@@ -324,7 +325,7 @@ def _owner(entry: Json) -> Owner:
 
 
 def owners_of(entries: object) -> Owners:
-    """Return the owners that `metadata.managedFields` names. Raises ValueError if it is invalid."""
+    """Return the owners listed in `metadata.managedFields`. Raises ValueError if it is invalid."""
     named, left = dict[Owner, Fields](), MAX_FIELDS
     for entry in objects_in(entries):
         named[_owner(entry)] = frozenset(islice(_paths(mapping_of(entry.get("fieldsV1")), ()), left + 1))

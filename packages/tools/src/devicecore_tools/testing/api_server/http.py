@@ -1,7 +1,7 @@
-"""Objects over HTTP: connections, requests and answers.
+"""Objects over HTTP: connections, requests and responses.
 
 Law: every request is answered with an object, a list, a stream of events or a Status. A request that is not part of the
-    API is refused in the words of kube-apiserver.
+API is refused with kube-apiserver's wording.
 """
 
 import io
@@ -34,15 +34,15 @@ MAX_BODY = 3 * 1024 * 1024
 """The maximum size of a request in bytes, the same as kube-apiserver's."""
 
 MAX_CONNECTIONS = 500
-"""The maximum number of connections. One more closes the one that has waited longest for a request."""
+"""The maximum number of connections. Opening one more closes the connection that has waited longest for a request."""
 
 IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests, or in the middle of one."""
 
 MAX_LARGE = 16
-"""How many lists and requests with a large body are served at the same time. Each may take some hundred megabytes.
+"""How many lists and requests with large bodies are served at the same time. Each may take a few hundred megabytes.
 
-The same number of additional large bodies may be received in the meantime, so that slow senders keep no list waiting.
+The same number of additional large bodies may be received in the meantime, so slow senders do not keep a list waiting.
 """
 
 BODY_SECONDS = 5.0
@@ -52,7 +52,7 @@ SENDING_SECONDS = 30.0
 """How long a client may stop reading a list before its connection is closed."""
 
 END_SECONDS = 1.0
-"""How long a stop waits for requests in progress."""
+"""How long `stop` waits for requests in progress."""
 
 _LARGE = 64 * 1024  # bytes of a body
 _MAX_CHUNK_LINE = 100  # bytes
@@ -71,7 +71,7 @@ class HttpServer(ThreadingHTTPServer):
     def __init__(self, api: ServedApi, port: int, context: ssl.SSLContext | None) -> None:
         self.api = api
         self._connections: set[socket.socket] = set()
-        self._idle: dict[socket.socket, None] = {}  # those without a complete request, longest first
+        self._idle: dict[socket.socket, None] = {}  # connections without a complete request, longest-waiting first
         self._lock = threading.Condition()  # held while these two change
         self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
         self.bodies: threading.BoundedSemaphore = threading.BoundedSemaphore(2 * MAX_LARGE)
@@ -85,7 +85,10 @@ class HttpServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Its own thread does the TLS handshake, which may fail or take long."""
+        """Accept a connection.
+
+        The TLS handshake runs in the connection's own thread, because it may fail or take a long time.
+        """
         connection, address = super().get_request()
         connection.settimeout(IDLE_SECONDS)
         if self._context is not None:
@@ -108,11 +111,11 @@ class HttpServer(ThreadingHTTPServer):
 
     def _end(self, connection: socket.socket) -> None:
         self._idle.pop(connection, None)
-        with suppress(OSError):  # it may have closed by itself
+        with suppress(OSError):  # it may have closed on its own
             connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
-        """Refuse connections beyond the limit."""
+        """Close connections beyond the limit."""
         return len(self._connections) <= MAX_CONNECTIONS
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
@@ -125,7 +128,7 @@ class HttpServer(ThreadingHTTPServer):
                 self._lock.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
-        """Record a bug of the server. An OSError is not a bug: the connection was closed."""
+        """Record a bug in the server. An OSError is not a bug: the connection was closed."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self.api.bugs.append(error)
@@ -146,17 +149,17 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer in one packet, ...
+    wbufsize = -1  # one packet per response, ...
     disable_nagle_algorithm = True  # ... at once: otherwise each takes 44 ms
     server: HttpServer
     close_connection: bool
     rfile: io.BufferedReader
 
     def do_GET(self) -> None:
-        """Serve reads and watches of objects."""
+        """Serves reads and watches of objects."""
         self._serve()
 
-    do_POST = do_GET  # noqa: N815 - http.server names them so
+    do_POST = do_GET  # noqa: N815 - the names that http.server uses
     do_PUT = do_GET  # noqa: N815 - as above
     do_PATCH = do_GET  # noqa: N815 - as above
     do_DELETE = do_GET  # noqa: N815 - as above
@@ -165,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing, because `LocalApiServer.requests` has everything."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002 - as in the standard library
-        """Answer a request that is not HTTP with a Status. The standard library would send an HTML page."""
+        """Answer a non-HTTP request with a Status. The standard library would send an HTML page."""
         self.close_connection = True
         reason = HTTPStatus(code)
         problem = foreign_text(message or reason.phrase)
@@ -183,13 +186,14 @@ class Handler(BaseHTTPRequestHandler):
     def _is_large(self) -> bool:
         try:
             return self._is_chunked() or self._length() > _LARGE
-        except ApiError:  # its body is not read
+        except ApiError:  # the body is not read
             return False
 
     def _answer(self) -> None:
         try:
             body = self._body()
-            # Only received data takes a place. Otherwise, sixteen clients that stopped sending would block all lists.
+            # Only a body that has been received takes a slot. Otherwise, sixteen clients that stopped sending would
+            # block all lists.
             with self.server.large if self._is_large() else nullcontext():
                 self._answer_to(body)
         except ApiError as error:
@@ -226,7 +230,8 @@ class Handler(BaseHTTPRequestHandler):
         elif target is None:
             self._send(200, discovery(request.path, api.kinds), {})
         elif request.verb == "list":
-            # A list with a large body already has a place. It must not wait for another one while holding that.
+            # A list request with a large body already holds a slot. It must not wait for a second slot while holding
+            # the first.
             with nullcontext() if self._is_large() else self.server.large:
                 answer = carry_out(api.store, request, target)
                 self.connection.settimeout(SENDING_SECONDS)
@@ -241,7 +246,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(*answer, {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
-        """Return whether `fault` replaces the answer. If so, send it."""
+        """Return whether `fault` replaces the response. If so, send it."""
         match fault:
             case Answer(code, body, extra):
                 self._send(code, body, extra)
@@ -262,7 +267,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(IDLE_SECONDS)
 
     def _part(self, most: int) -> bytes:
-        """Return the next bytes of a body, or none at its end. Raises TimeoutError if none arrive in time."""
+        """Return the next bytes of a body, or empty bytes at its end. Raises TimeoutError if none arrive in time."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -270,7 +275,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.rfile.read1(most)
 
     def _line(self) -> bytes:
-        """Return a line within a body. It is read byte by byte, because each may arrive late."""
+        """Return a line within a body. It is read byte by byte, because each byte may arrive late."""
         line = b""
         while len(line) < _MAX_CHUNK_LINE and not line.endswith(b"\n") and (part := self._part(1)):
             line += part
@@ -281,7 +286,7 @@ class Handler(BaseHTTPRequestHandler):
             url = urlsplit(self.path)
         except ValueError as error:
             raise status.bad_request(f"expected the path of a resource: {error}") from error
-        if self.requestline.partition(" ")[2].startswith("//"):  # http.server leaves one of them
+        if self.requestline.partition(" ")[2].startswith("//"):  # http.server leaves one of the slashes
             raise status.unknown_path()
         query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
         headers = {key.title(): value for key, value in self.headers.items()}
@@ -305,7 +310,7 @@ class Handler(BaseHTTPRequestHandler):
         body = bytearray()
         while len(body) < length and (part := self._part(length - len(body))):
             body += part
-        if len(body) < length:  # half of a YAML document is often YAML, too
+        if len(body) < length:  # half of a YAML document is often valid YAML, too
             self.close_connection = True
             raise status.bad_request(f"unexpected EOF: expected a body of {length} bytes, got {len(body)}")
         return bytes(body)
@@ -315,7 +320,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _chunks(self) -> bytes:
         """Return a body sent in chunks, as by `kubectl create --raw`. Trailers are refused."""
-        is_last, self.close_connection = self.close_connection, True  # if it is refused, its end is unknown
+        is_last, self.close_connection = self.close_connection, True  # if the body is refused, its end is unknown
         body, size = bytearray(), -1
         while size:  # the last chunk is empty
             line = self._line().partition(b";")[0].strip()
@@ -361,7 +366,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _stream(self, parts: Iterable[bytes]) -> None:
-        """Send each part, such as the line of one event, as a chunk."""
+        """Send each part, such as one event's line, as a chunk."""
         self.send_response(200)
         self.send_header("Content-Type", JSON)
         self.send_header("Transfer-Encoding", "chunked")
@@ -372,7 +377,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._chunk(part)
             self._chunk(b"")
         except OSError:
-            self.close_connection = True  # the client is gone, or the watch is cut
+            self.close_connection = True  # the client is gone, or the watch was cut off
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -385,4 +390,4 @@ def _lines(watch: Watch) -> Iterator[bytes]:
     if watch.is_cut:
         if watch.last_words:
             yield watch.last_words
-        raise ConnectionAbortedError("a cut watch ends without its last chunk")
+        raise ConnectionAbortedError("an interrupted watch ends without its final chunk")

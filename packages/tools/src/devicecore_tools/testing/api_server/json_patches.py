@@ -1,8 +1,8 @@
 """JSON patches (RFC 6902) as kube-apiserver applies them.
 
-Law: where kube-apiserver is less strict than the RFC, so is this module. A missing field is null for
-`copy`, `replace` and `test`, an operation without a value has null, and a negative index counts from the end of a list.
-Nothing here changes its arguments.
+Law: this module is less strict than the RFC wherever kube-apiserver is. A missing field is null for
+`copy`, `replace` and `test`, an operation without a value uses null, and a negative index counts from the end of a
+list. Nothing here changes its arguments.
 """
 
 import json
@@ -55,14 +55,14 @@ def _refuse_unless_patch(operations: JsonValue) -> None:
 
 
 class _Document:
-    """A document that the operations of a patch change."""
+    """A document that a patch's operations modify."""
 
     def __init__(self, value: JsonValue) -> None:
         self.value = value
         self._copied = 0  # bytes
 
     def carry_out(self, operation: Json) -> None:
-        """Apply one operation. Raises ValueError if it does not fit."""
+        """Apply one operation. Raises ValueError if an operation does not fit."""
         operate, path = _OPERATIONS.get(operation.get("op", "")), operation.get("path")
         if operate is None:
             raise ValueError(f"expected one of {', '.join(_OPERATIONS)} as op, got {operation.get('op')!r}")
@@ -128,7 +128,7 @@ class _Document:
             if not isinstance(above, dict | list):
                 raise ValueError(f"{path} leads to nothing")  # noqa: TRY004 - a value in the patch, not an argument
         if not parts:
-            raise ValueError("expected a path that begins with /")
+            raise ValueError("expected a path that starts with /")
         return above, _key(above, parts[-1], is_new=is_new)
 
 
@@ -145,7 +145,7 @@ _OPERATIONS: Mapping[str, Callable[[_Document, str, Json], None]] = {
 def _key(above: JsonValue, part: str, *, is_new: bool = False) -> str | int:
     """Return the key or index that a path segment names.
 
-    With `is_new`, there is one more index, which is also called `-`.
+    With `is_new`, there is one more index, also written `-`.
     """
     if isinstance(above, dict):
         return part
@@ -159,7 +159,7 @@ def _key(above: JsonValue, part: str, *, is_new: bool = False) -> str | int:
 
 
 def _below(above: JsonValue, key: str | int) -> JsonValue:
-    """Return the value at a key or index. A missing key of an object is null."""
+    """Return the value at a key or index. A missing object key is null."""
     return above.get(key) if isinstance(above, dict) else above[key]
 
 

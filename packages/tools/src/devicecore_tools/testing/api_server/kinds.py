@@ -1,6 +1,6 @@
 """The kinds of objects that the API server serves, as a table.
 
-Law: a path or a field selector that this table does not name is refused.
+Law: a path or field selector that is not in this table is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +15,19 @@ from devicecore_tools.testing.api_server.definition_rules import definition_caus
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, UnknownKindError, bad_request
 
 Rules = Callable[[Json, Json | None], Sequence[Cause]]
-"""Returns what is wrong with a new object, given the old one, or None when it is created."""
+"""Returns what is wrong with a new object, given the old object, or None if it is being created."""
 
 RESOURCE_GROUP = "resource.k8s.io"
 
 
 @frozen
 class Kind:
-    """One kind. `more_selectable` has the paths that field selectors support in addition to names.
+    """One kind. `more_selectable` contains the paths that field selectors support in addition to names.
 
     Objects are stored in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields of a new
-    object. `ending` starts a graceful deletion: it gets the object, the seconds that the client requests or None, and
-    the time. `needs_version` says whether an update must name the version that it changes. With `creates_on_update`, an
-    update creates an object that does not exist.
+    object. `ending` starts a graceful deletion: it is passed the object, the number of seconds the client requested (or
+    None), and the time. `needs_version` is whether an update must name the version it changes. With
+    `creates_on_update`, an update creates an object that does not exist.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """The plural with its group, as in messages."""
+        """The plural and its group, as shown in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -65,17 +65,17 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """The kind with its group, as in messages about invalid objects."""
+        """The kind and its group, as shown in messages about invalid objects."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def name_causes(self, name: str) -> list[Cause]:
-        """Return what is wrong with the name of an object."""
+        """Return what is wrong with an object's name."""
         field = Field("metadata.name", name)
         (field.label if self.plural == "namespaces" else field.subdomain)()
         return field.causes
 
     def unknown_selector(self, path: str, api_version: str) -> ApiError:
-        """Return the refusal of a field selector that the kind does not support."""
+        """Return the error for a field selector that the kind does not support."""
         if self.plural == "resourceslices":
             return bad_request(f"field label not supported for {api_version}, Kind={self.kind}: {path}")
         if self.plural in ("events", "namespaces", "nodes", "pods", "secrets"):
@@ -176,7 +176,7 @@ KINDS = (
 
 
 class Kinds:
-    """The kinds of one server: those of the table, and those that CustomResourceDefinitions have defined.
+    """The kinds that one server serves: those in the table, and those defined by CustomResourceDefinitions.
 
     Args:
         resource_versions: the served versions of `resource.k8s.io`, preferred version first.
@@ -189,7 +189,7 @@ class Kinds:
 
     @property
     def versions(self) -> Mapping[str, tuple[str, ...]]:
-        """The versions in which each group is served, preferred version first. Each group has at least one."""
+        """The versions in which each group is served, preferred version first. Each group has at least one version."""
         found: dict[str, tuple[str, ...]] = {}
         for kind in self._kinds.values():
             found[kind.group] = tuple(dict.fromkeys((*found.get(kind.group, ()), *self.versions_of(kind))))
@@ -210,7 +210,7 @@ class Kinds:
         return next((kind for kind in self.in_version(group, version) if kind.plural == plural), None)
 
     def named(self, name: str, api_version: str = "") -> Kind:
-        """Return the kind with this name or plural. If there are several, return the one in the group of `api_version`.
+        """Return the kind with this name or plural. If there are several, return the one in `api_version`'s group.
 
         Raises UnknownKindError if there is none.
         """
@@ -241,7 +241,7 @@ class Kinds:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Undo at the end what this block defines or forgets."""
+        """At the end of the block, undo what it defined or forgot."""
         before = self._served, self._kinds
         try:
             yield

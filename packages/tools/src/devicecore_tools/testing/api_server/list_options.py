@@ -1,7 +1,7 @@
 """The options of lists and watches: the starting version, and the initial events.
 
-Law: an option that kube-apiserver obeys is obeyed, and one that it refuses is refused with its sentence. `limit` may be
-ignored, so a list has all objects, and no client has a token to continue with.
+Law: an option that kube-apiserver honors is honored, and one that it refuses is refused with the same message. `limit`
+may be ignored, so a list contains all objects, and no client gets a continue token.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,12 +31,12 @@ def number(query: Mapping[str, str], name: str) -> int:
 
 
 def is_set(query: Mapping[str, str], name: str) -> bool:
-    """Whether a parameter is present and true."""
+    """Return whether a parameter is present and true."""
     return query.get(name) in _TRUE
 
 
 def check_list(query: Mapping[str, str], current: int) -> None:
-    """Refuse a list that cannot be served at the requested version. `current` is the objects' version.
+    """Refuse a list that cannot be served at the requested version. `current` is the current version of the objects.
 
     Raises ApiError if it is refused.
     """
@@ -53,9 +53,9 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 
 
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
-    """Return whether a watch begins with the existing objects, or None if the client does not say.
+    """Return whether a watch starts with the existing objects, or None if the client does not say.
 
-    Raises ApiError if it is refused. `is_served` says whether the server supports such watches.
+    Raises ApiError if it is refused. `is_served` is whether the server supports such watches.
     """
     match = query.get(_MATCH, "")
     if _INITIAL not in query:

@@ -1,7 +1,7 @@
-"""What an API server accepts as Nodes, Leases and Events, and what it permits a node's identity.
+"""What an API server accepts as Nodes, Leases and Events, and what it lets a node's identity do.
 
-Law: an identity `system:node:NAME` has access to its own Node, its Lease, its ResourceSlices, and the pods that are
-    bound to NAME with their claims. Everything else is refused in the words of kube-apiserver 1.36.
+Law: an identity `system:node:NAME` has access to its own Node, its Lease, its ResourceSlices, and the pods bound to
+NAME, with their claims. Everything else is refused with kube-apiserver 1.36's wording.
 """
 
 import json
@@ -14,7 +14,7 @@ from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_o
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 NODE_USER = "system:node:"
-"""The prefix of the name of a node's user."""
+"""The prefix of a node's user name."""
 
 _LEASES = "kube-node-lease"
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -102,7 +102,7 @@ class NodeRequest:
     """A request by a node's identity.
 
     `resource` includes the group and the subresource, as in `pods/status`. Namespace and name are empty if the path has
-    none. `find` finds an object by its kind's plural, its namespace and its name.
+    none. `find` looks up an object by its kind's plural, namespace and name.
     """
 
     user: str
@@ -121,7 +121,7 @@ class NodeRequest:
 
     @property
     def plural(self) -> str:
-        """The plural of the kind with its group."""
+        """The kind's plural with its group."""
         return self.resource.partition("/")[0]
 
     @property
@@ -130,7 +130,7 @@ class NodeRequest:
         return self.name or str(mapping_of(self.body.get("metadata")).get("name"))
 
     def selects(self, path: str) -> bool:
-        """Whether the field selector selects only what belongs to the node."""
+        """Return whether the field selector selects only objects that belong to the node."""
         return f"{path}={self.node}" in self.query.get("fieldSelector", "").replace("==", "=").split(",")
 
     def refusal(self) -> str:

@@ -1,6 +1,6 @@
-"""Requests that are answered at once: what a path names, and what each verb does with it.
+"""Requests that are answered at once: what a path refers to, and what each verb does with it.
 
-Law: a body that is not an object of the kind that the path names changes nothing.
+Law: a body that is not an object of the path's kind changes nothing.
 """
 
 import json
@@ -29,18 +29,18 @@ JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 MAX_DEPTH = 100
-"""The maximum nesting of a body. A large object has some 15 levels."""
+"""The maximum nesting of a body. A large object has about 15 levels."""
 _APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 _ANSWERED_BY_STATUS = frozenset({"configmaps", "customresourcedefinitions", "events", "leases", "nodes", "secrets"})
-"""The kinds for which a deletion returns no object once it is gone."""
+"""The kinds whose deletion returns no object once the object is gone."""
 
 
 @frozen
 class Target:
-    """The target of a path: a kind, all of its objects or one, and perhaps a subresource."""
+    """The target of a path: a kind, one or all of its objects, and perhaps a subresource."""
 
     kind: Kind
     version: str
@@ -55,7 +55,7 @@ class Target:
 
     @property
     def place(self) -> ObjectPlace:
-        """The place of the object that the path names. Missing parts are empty."""
+        """The storage key of the object that the path names. Missing parts are empty."""
         return ObjectPlace(self.kind, self.namespace or "", self.name or "")
 
     @property
@@ -70,7 +70,7 @@ class Target:
 
 
 def target_of(path: str, kinds: Kinds) -> Target:
-    """Parse a path. `kinds` are the served kinds. Raises ApiError if there is nothing at this path."""
+    """Parse a path. `kinds` are the served kinds. Raises ApiError if nothing is served at this path."""
     match [unquote(part) for part in path.strip("/").split("/")]:
         case ["api", version, *rest]:
             group = ""
@@ -134,7 +134,7 @@ def _create(store: ObjectStore, request: Request, target: Target) -> Json:
 
 def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
     with store.transaction():
-        version = store.version  # of the list of objects to delete
+        version = store.version  # of the objects to delete
         deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
         return _listed(deleted, version, target)
 
@@ -205,7 +205,7 @@ def _patch(store: ObjectStore, request: Request, target: Target) -> Json:
         raise status.generic(415, "UnsupportedMediaType", message)
 
     def change(before: Json) -> Json:
-        """Apply the change in the version of the path."""
+        """Apply the change in the path's version."""
         changed = changes[content](as_served(before, kind.plural, target.version))
         return as_kept(changed, kind.plural, target.version)
 
@@ -232,7 +232,7 @@ def _manager(request: Request) -> str:
 def parsed(body: bytes, content: str) -> JsonValue:
     """Return the parsed body of a request, or None if it has none.
 
-    Raises ApiError unless it is JSON, an object in protobuf, or YAML where YAML is accepted.
+    Raises ApiError unless it is JSON, a protobuf object, or YAML where YAML is accepted.
     """
     if not body:
         return None
@@ -245,7 +245,7 @@ def parsed(body: bytes, content: str) -> JsonValue:
     try:
         text = body.decode()
         read = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        if _SURROGATE.search(text):  # Go replaces half a pair with U+FFFD, which clients can read
+        if _SURROGATE.search(text):  # Go replaces half a surrogate pair with U+FFFD, which clients can read
             whole = json.dumps(read, ensure_ascii=False).encode("utf-16", "surrogatepass")
             read = json.loads(whole.decode("utf-16", "replace"))
     except (ValueError, RecursionError) as error:
@@ -258,7 +258,7 @@ def parsed(body: bytes, content: str) -> JsonValue:
 
 
 def _finite(text: str) -> float:
-    """Return a number that JSON can represent.
+    """Parse a number that JSON can represent.
 
     NaN, Infinity and 1e999 are refused, because clients could not read them.
     """
@@ -283,7 +283,7 @@ def _from_protobuf(body: bytes) -> Json:
 
 
 def _shallow(value: JsonValue) -> JsonValue:
-    """Return the value if recursive functions can visit it. Raises ApiError if it is nested too deeply."""
+    """Return the value if recursive functions can process it. Raises ApiError if it is nested too deeply."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -299,7 +299,7 @@ def _shallow(value: JsonValue) -> JsonValue:
 
 def _yaml(body: bytes) -> JsonValue:
     from devicecore.domain.errors import DocumentError
-    from devicecore.system.documents import read_documents  # not earlier, because few clients send YAML
+    from devicecore.system.documents import read_documents  # imported here, because few clients send YAML
 
     try:
         documents = read_documents(body.decode(), "the body")
@@ -337,7 +337,7 @@ def typed(value: Json, target: Target) -> Json:
 
 
 def _item(value: Json, target: Target) -> Json:
-    """Return an object as a list item. Lists have the kind of their items only once, except for custom resources."""
+    """Return an object as a list item. Lists state their items' kind only once, except for custom resources."""
     item = typed(value, target)
     if not target.kind.is_custom:
         del item["apiVersion"], item["kind"]

@@ -1,7 +1,7 @@
 """Merge patches and strategic merge patches.
 
-Law: a strategic merge patch merges a list of keyed items by that key, in the order that it requests, or in its
-own. Every other list is replaced. Nothing here changes its arguments.
+Law: a strategic merge patch merges a list of keyed items by that key, in the order the patch requests, or in the
+patch's own order. Every other list is replaced. Nothing here changes its arguments.
 """
 
 import json
@@ -25,7 +25,7 @@ MERGE_KEYS: Mapping[str, str] = {
 """The lists of the kinds in `kinds` that have a `patchMergeKey`, with that key. Container statuses have none."""
 
 SETS = frozenset({"finalizers"})
-"""The lists of strings that are merged."""
+"""The string lists that are merged."""
 
 _DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
 
@@ -73,7 +73,7 @@ def strategically_merged(document: Json, change: Json) -> Json:
 
 
 def _is_instruction(name: str) -> bool:
-    """Whether a name in a patch is a directive rather than a field."""
+    """Return whether a name in a patch is a directive rather than a field."""
     return name.startswith("$")
 
 
@@ -106,7 +106,7 @@ def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
 
 
 def _has_directive(value: JsonValue) -> bool:
-    """Return whether part of a patch has a directive about the existing value.
+    """Return whether part of a patch contains a directive about the existing value.
 
     Without a value, there is no directive.
     """
@@ -114,7 +114,7 @@ def _has_directive(value: JsonValue) -> bool:
 
 
 def _replaced(change: Json) -> Json:
-    """Return the map with which a patch with a directive replaces another."""
+    """Return the map that replaces an existing one when a patch contains a directive."""
     _refuse_unknown(change)
     if change[_DIRECTIVE] == "delete":
         return {}
@@ -128,7 +128,10 @@ def _refuse_unknown(change: Json) -> None:
 
 
 def _unfit(message: str) -> ApiError:
-    """The error for a patch that does not fit the object. In kube-apiserver, it is an internal error without reason."""
+    """Return the error for a patch that does not fit the object.
+
+    In kube-apiserver, it is an internal error without a reason.
+    """
     return ApiError(500, "", foreign_text(message, 1000))
 
 
@@ -143,7 +146,10 @@ def _added(value: JsonValue) -> JsonValue:
 
 
 def _identity(name: str, item: JsonValue) -> str:
-    """Return the key of an item of the list `name` as JSON. In a list without a merge key, items are their own keys."""
+    """Return the key of an item in the list `name`, as JSON.
+
+    In a list without a merge key, items are their own keys.
+    """
     key = MERGE_KEYS.get(name)
     if key is None:
         return json.dumps(item, sort_keys=True)
@@ -181,7 +187,7 @@ def _named(name: str, items: list[JsonValue]) -> list[str]:
 def _ordered(name: str, merged: list[JsonValue], wanted: list[str], before: list[JsonValue]) -> list[JsonValue]:
     """Return the merged list in the order of the patch.
 
-    Items that the patch does not name come last, unless they preceded a named one.
+    Items that the patch does not name come last, unless they preceded one that it names.
     """
     key = partial(_identity, name)
     ranks = {one: number for number, one in reversed([*enumerate(wanted)])}

@@ -1,7 +1,7 @@
-"""What an API server does only with Pods.
+"""What an API server does only for Pods.
 
-Law: functions have the rules and words of kube-apiserver 1.36, and change only a pod that they are called to
-complete.
+Law: the functions use kube-apiserver 1.36's rules and wording, and change a pod only when they are called to complete
+it.
 """
 
 from datetime import datetime, timedelta
@@ -109,7 +109,7 @@ def _check_resources(resources: Field, claims: list[object]) -> None:
 def _is_equal(one: object, other: object) -> bool:
     try:
         return Quantity.parse(str(one)).nanos == Quantity.parse(str(other)).nanos
-    except InvalidQuantityError:  # the field has its own cause
+    except InvalidQuantityError:  # a separate cause is recorded for this field
         return True
 
 
@@ -181,7 +181,7 @@ def bound(pod: Json, binding: Json, now: datetime) -> Json:
 
 
 def ending(pod: Json, wanted: int | None, now: datetime) -> Json | None:
-    """Return the pod after a deletion has started or was shortened, or None if nothing changes.
+    """Return the pod after its deletion was started or shortened, or None if nothing changes.
 
     `wanted` is the grace period that the client requests, in seconds.
     """

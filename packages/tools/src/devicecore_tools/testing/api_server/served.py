@@ -1,6 +1,6 @@
-"""What connections and watches need of the API server that they serve.
+"""What connections and watches need from the API server that they serve.
 
-Law: they change nothing of it but `bugs`, to which they add.
+Law: they change nothing in it except `bugs`, which they append to.
 """
 
 from typing import Protocol
@@ -25,19 +25,19 @@ class ServedApi(Protocol):
     is_stopping: bool
 
     def note(self, request: Request) -> None:
-        """Note a request that is refused."""
+        """Record a request that is refused."""
 
     def next_fault(self, request: Request) -> Fault | None:
-        """Note a request. Return what to do with it, or None for the usual."""
+        """Note a request. Record a request, and return what to do with it, or None to handle it as usual."""
 
     def authorize(self, request: Request, target: Target | None) -> None:
-        """Raise ApiError if the client may not do this."""
+        """Raise ApiError if the client is not allowed to do this."""
 
     def authorize_change(self, request: Request, target: Target) -> None:
-        """Raise ApiError if the client may not make this change in the status of a claim."""
+        """Raise ApiError if the client is not allowed to make this change to a claim's status."""
 
     def hang(self) -> None:
         """Wait to be released."""
 
     def wait(self, seconds: float) -> None:
-        """Wait this long, or to be released."""
+        """Wait this long, or until released."""

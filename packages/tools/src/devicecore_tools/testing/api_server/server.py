@@ -1,6 +1,6 @@
 """A small, strict API server, which lets drivers and adapters run without a cluster.
 
-Law: what a test does to objects obeys the same rules, and is seen by the same watches, as what a client does.
+Law: a test's changes to objects obey the same rules, and are seen by the same watches, as a client's changes.
 """
 
 import json
@@ -29,23 +29,23 @@ from devicecore_tools.testing.api_server.store import ObjectPlace, ObjectStore, 
 MAX_NOTED = 128 * 1024 * 1024
 """The approximate memory limit, in bytes, for the details of requests in `LocalApiServer.requests`."""
 
-_MAX_PATH = 200  # maximum length of the path of a request without details
+_MAX_PATH = 200  # maximum path length of a request without details
 
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-node-lease")
 
 
 class LocalApiServer(Runs):
-    """Serves the kinds of `resource.k8s.io`, and what else drivers need, on a free port of this machine.
+    """Serves the kinds of `resource.k8s.io`, and whatever else drivers need, on a free port of this machine.
 
-    These other kinds are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
+    The other kinds are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
     CustomResourceDefinitions define, which are created like other objects.
 
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
     port. It supports the verbs get, list, watch (with bookmarks and initial events), create, update, patch (all four
     kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the rules of each
-    kind; for pods also binding, eviction and the grace period. It supports neither CEL nor garbage collection, and the
-    only admission plugins are NodeRestriction and the taint of a new Node. No controller runs: a test itself must mark
-    a Node whose Lease is late. It answers in JSON, but also reads objects of these kinds as protobuf, except
+    kind; and for pods, also binding, eviction and the grace period. It supports neither CEL nor garbage collection, and
+    the only admission plugins are NodeRestriction and the taint of a new Node. No controller runs: the test itself must
+    mark a Node whose Lease is late. It answers in JSON, but also reads objects of these kinds as protobuf, except
     `skipNodeOperations`.
 
     Args:
@@ -56,10 +56,11 @@ class LocalApiServer(Runs):
         clock: the time, for timestamps.
         watch_seconds: how long a watch lasts if the client does not say.
         bookmark_seconds: how often a watch sends a bookmark.
-        serves_watch_list: whether a watch may request initial events, as client-go does since 1.35.
+        serves_watch_list: whether a watch may request initial events, as client-go does from 1.35 on.
         seed: determines the UIDs and the random part of generated names.
-        users: the user of each token that clients may present instead of `bearer`. `system:node:NAME` may do what the
-            node authorizer and the admission plugin NodeRestriction leave to a node; other users may do everything.
+        users: maps each token that clients may present instead of `bearer` to its user. `system:node:NAME` may do what
+            the node authorizer and the NodeRestriction admission plugin allow a node to do; other users may do
+            everything.
     """
 
     def __init__(
@@ -83,17 +84,17 @@ class LocalApiServer(Runs):
         self.forbidden: set[str] = set()
         """Refused verbs with their resource, such as `patch nodes/status`.
 
-        Also the permissions that a change of a claim's status needs: `update resourceclaims/binding`, and
+        Also the permissions needed to change a claim's status: `update resourceclaims/binding`, and
         `associated-node:update resourceclaims/driver`, the latter for a single driver with its name:
         `associated-node:update resourceclaims/driver gpu.example.com`.
         """
         self.requests: list[Request] = []
         """The requests of clients so far, in the order in which they were read.
 
-        Very many are stored without details.
+        If there are very many, they are stored without details.
         """
         self.bugs: list[BaseException] = []
-        """Exceptions of this server's own. `stop` raises the first."""
+        """Exceptions caused by bugs in this server. `stop` raises the first."""
         self.watch_seconds = watch_seconds
         self.bookmark_seconds = bookmark_seconds
         self.serves_watch_list = serves_watch_list
@@ -127,7 +128,7 @@ class LocalApiServer(Runs):
         """Close all connections and stop listening. The objects stay. A second stop does nothing.
 
         Raises:
-            Exception: the first bug of the server that a request has triggered.
+            Exception: the first server bug that a request triggered.
         """
         self._lifecycle.stop(self._end)
         if self.bugs:
@@ -165,9 +166,9 @@ class LocalApiServer(Runs):
     def kubeconfig(
         self, path: Path, user: Mapping[str, Any] = {}, *, authority: Path | None = None, namespace: str = "default"
     ) -> Path:
-        """Write a kubeconfig for this server to `path`. Its only user has these credentials. Return `path`.
+        """Write a kubeconfig for this server to `path`. The only user in it has these credentials. Return `path`.
 
-        `authority` is the file of the certificate authority that clients should trust.
+        `authority` is the certificate file of the authority that clients should trust.
         """
         credentials = dict(user) or ({"token": self.bearer} if self.bearer else {})
         cluster: Json = {"server": self.url}
@@ -258,7 +259,7 @@ class LocalApiServer(Runs):
         return self.store.delete(self._place(kind, name, namespace), grace=grace)
 
     def _check_process(self) -> None:
-        """Raise ForkedError in a fork: its copy of the objects is not what the server serves."""
+        """Raise ForkedError in a forked process: its copy of the objects is not what the server serves."""
         self._lifecycle.check_process()
 
     def _place(self, kind: str, name: str, namespace: str, api_version: str = "") -> ObjectPlace:
@@ -277,23 +278,23 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Apply these faults one after another, each to the next `times` matching requests. None means all."""
+        """Inject these faults one after another, each to the next `times` matching requests. None means all."""
         with self._lock:
             self._planned += [PlannedFault(fault, verb, resource, method, times, every) for fault in faults]
 
     def clear_faults(self) -> None:
-        """Forget the faults that have not been applied yet."""
+        """Discard the faults that have not been injected yet."""
         with self._lock:
             self._planned.clear()
 
     def cut_watches(self, *, within_line: bool = False) -> None:
-        """End every open watch. With `within_line`, end it after half of an event."""
+        """End every open watch. With `within_line`, cut it off in the middle of an event."""
         self.cuts_lines = within_line
         self.watch_generation += 1
         self.store.wake()
 
     def release(self) -> None:
-        """End all hanging or delayed requests."""
+        """Release all hanging or delayed requests."""
         self._released.set()
 
     def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
@@ -309,7 +310,7 @@ class LocalApiServer(Runs):
     # --- called while a request is served -----------------------------------------------------------------------------
 
     def next_fault(self, request: Request) -> Fault | None:
-        """Record a request. Return its fault, or None."""
+        """Record a request. Record a request, and return its fault, or None."""
         self.note(request)
         with self._lock:
             planned = next((one for one in self._planned if one.fits(request)), None)
@@ -319,7 +320,7 @@ class LocalApiServer(Runs):
         return fault
 
     def note(self, request: Request) -> None:
-        """Record a request. If the others already take much memory, record only its verb and path."""
+        """Record a request. If earlier requests already use a lot of memory, record only its verb and path."""
         added = weight([request.path, request.query, request.headers, request.body])
         with self._lock:
             self._noted += added
@@ -364,7 +365,7 @@ class LocalApiServer(Runs):
         """Refuse a client that may not make this change to a claim's status.
 
         Raises:
-            ApiError: the change is refused, or the request would be.
+            ApiError: the change is refused, or the request itself would be.
         """
         if request.resource != STATUS or request.verb == "get" or not self.forbidden:
             return

@@ -1,6 +1,6 @@
-"""The types of objects' fields, as in the messages of their kinds.
+"""The types of object fields, as in their kinds' messages.
 
-Law: the rules and the defaults can handle every object that passes these checks.
+Law: every object that passes these checks can be handled by the rules and the defaults.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from devicecore_tools.testing.api_server.status import Json, JsonValue, copied
 
 Shape = type | Mapping[str, Any] | list[Any] | None
-"""A scalar type, an object's fields (`*` means all others), a list with the shape of its items, or None for any."""
+"""A scalar type, an object's fields (`*` stands for all others), a list with its items' shape, or None for any."""
 
 _NAMES: Mapping[type, str] = {
     bool: "bool",  # before int, because it is a subclass of int
@@ -22,10 +22,10 @@ _NAMES: Mapping[type, str] = {
 
 
 def tidy(kind: str, value: Json, api_version: str = "") -> Json:
-    """Return a copy of an object in the form of the API's messages.
+    """Return a copy of an object in the form used by the API's messages.
 
-    They leave out empty lists, empty maps and nulls. A null in a map of strings is an empty string, and one
-    in a map of quantities is 0.
+    They leave out empty lists, empty maps and nulls. A null becomes an empty string in a map of strings, and 0 in a map
+    of quantities.
     """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 
@@ -41,7 +41,7 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
     shapes = {name: shape.get(name, shape.get("*")) for name in value}
     others = shape.get("*", dict)
     # Decoding null into an element of a map leaves the element's zero value (encoding/json, `literalStore`), and the
-    # zero `resource.Quantity` is written as 0. Quantities are the values whose shape is None: they may be text or
+    # zero `resource.Quantity` is written as 0. Quantities are the values whose shape is None: they may be strings or
     # numbers.
     null = "" if others is str else "0" if others is None else None
     given = {name: null if below is None else below for name, below in value.items()}
@@ -49,13 +49,15 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
         name: _tidied(below, shapes[name])
         for name, below in given.items()
         if below is not None
-        # `omitempty` drops empty lists and maps on the way through Go's structs. A struct that is empty stays.
+        # `omitempty` drops empty lists and maps when Go encodes its structs. An empty struct stays.
         if not (below == [] and isinstance(shapes[name], list)) and not (below == {} and "*" in (shapes[name] or ()))
     }
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
-    """Return the expected type of each field of an object that has a value of a wrong type. Null is not a value.
+    """Return the expected type of each field in an object whose value has the wrong type.
+
+    Null does not count as a value.
 
     `api_version` distinguishes the messages of kinds with the same name.
     """

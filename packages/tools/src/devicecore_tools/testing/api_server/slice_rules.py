@@ -1,6 +1,6 @@
 """What an API server accepts as a ResourceSlice.
 
-Law: `slice_causes` returns every cause for which kube-apiserver 1.36 refuses a slice, in the order of the fields. It
+Law: `slice_causes` returns every reason for which kube-apiserver 1.36 refuses a slice, in field order. It
 changes nothing.
 """
 
@@ -12,7 +12,7 @@ MAX_DEVICES = 128
 """The maximum number of devices in a slice."""
 
 MAX_DEVICES_WITH_DETAILS = 64
-"""The maximum number of devices in a slice where one has taints, consumes counters or has list attributes."""
+"""The maximum number of devices in a slice if any of them has taints, consumes counters or has list attributes."""
 
 _SCALARS = ("int", "bool", "string", "version")
 _LISTS = ("ints", "bools", "strings", "versions")

@@ -1,7 +1,7 @@
-"""What an API server answers when it refuses a request.
+"""What an API server returns when it refuses a request.
 
 Law: every refusal is a `Status` object with the code, the reason and the sentence that kube-apiserver 1.36 uses. Only a
-path in a group or version that is not served is answered with plain text, as kube-apiserver does.
+path in an unserved group or version is answered with plain text, as kube-apiserver does.
 """
 
 from typing import Any, TypeVar
@@ -14,10 +14,10 @@ from devicecore.domain.text import foreign_text
 T = TypeVar("T")
 
 Json = dict[str, Any]
-"""One object of the API."""
+"""One API object."""
 
 JsonValue = Any
-"""An object of JSON, a list, a string, a number, a boolean or null."""
+"""A JSON object, list, string, number, boolean or null."""
 
 
 def copied(value: T) -> T:
@@ -32,7 +32,7 @@ def copied(value: T) -> T:
 
 @frozen
 class Cause:
-    """One problem of an object. `kind` is the prefix of the sentence, such as `Invalid value: -1`."""
+    """One problem with an object. `kind` is the prefix of the message, such as `Invalid value: -1`."""
 
     field: str
     kind: str
@@ -40,7 +40,7 @@ class Cause:
 
     @property
     def reason(self) -> str:
-        """The reason for programs, such as `FieldValueInvalid`."""
+        """The machine-readable reason, such as `FieldValueInvalid`."""
         if self.kind.startswith("conflict with"):
             return "FieldManagerConflict"
         what = self.kind.partition(":")[0].removesuffix(" value").title().replace(" ", "")
@@ -55,8 +55,8 @@ class Cause:
 class ApiError(DeviceCoreError):
     """A request that is answered with a Status, or with plain text.
 
-    `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request was about.
-    If both are empty, the details of the Status contain neither. Without `about` and causes, there are no details.
+    `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request concerned.
+    If both are empty, the Status details contain neither. Without `about` and causes, there are no details.
     """
 
     code: int
@@ -107,7 +107,7 @@ class UnknownKindError(DeviceCoreError, ValueError):
 
 
 def generic(code: int, reason: str, message: str) -> ApiError:
-    """The request is refused without saying what it was about: the details are present but empty."""
+    """The refusal does not say what the request was about: the details are present but empty."""
     return ApiError(code, reason, message, about=("", ""))
 
 
@@ -117,7 +117,7 @@ def not_found(resource: str, name: str) -> ApiError:
 
 
 def unknown_group() -> ApiError:
-    """The server has no such group or version, so the answer is not a Status."""
+    """The server has no such group or version, so the response is not a Status."""
     return ApiError(404, "NotFound", "404 page not found", is_text=True)
 
 
@@ -127,7 +127,7 @@ def unknown_path() -> ApiError:
 
 
 def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:
-    """An object with that name exists. With `is_ending`, it is being deleted."""
+    """An object with that name already exists. With `is_ending`, it is being deleted."""
     message = f'{"object is being deleted: " if is_ending else ""}{resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, about=(resource, name))
 
@@ -145,7 +145,7 @@ def modified(resource: str, name: str) -> ApiError:
 
 
 def invalid(kind: str, name: str, causes: list[Cause]) -> ApiError:
-    """The object breaks rules of its kind. `kind` is qualified, such as `ResourceSlice.resource.k8s.io`."""
+    """The object breaks its kind's rules. `kind` is qualified, such as `ResourceSlice.resource.k8s.io`."""
     texts = [str(cause) for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', tuple(causes), about=(kind, name))
@@ -162,7 +162,7 @@ def expired(version: int, oldest: int) -> ApiError:
 
 
 def too_large_version(version: int, current: int) -> ApiError:
-    """No object has this version yet. Because of the cause, a Go client retries without a version."""
+    """No object has this version yet. Given this cause, a Go client retries without a version."""
     problem = "Too large resource version"
     causes = (Cause("", "ResourceVersionTooLarge", problem),)
     return ApiError(504, "Timeout", f"{problem}: {version}, current: {current}", causes, retry_after=1)

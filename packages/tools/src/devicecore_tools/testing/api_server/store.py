@@ -1,8 +1,8 @@
-"""The objects of the API server, their versions and their history.
+"""The API server's objects, their versions and their history.
 
-Laws: one counter numbers all writes, so versions order them. A write that changes nothing creates no version and no
-event. A watcher that starts at a version sees every later event once and in order, or an error that its version has
-expired.
+Laws: a single counter numbers all writes, so versions put them in order. A write that changes nothing creates no
+version and no event. A watcher that starts at a version sees every later event once and in order, or an error that its
+version has expired.
 """
 
 import copy
@@ -35,7 +35,7 @@ from devicecore_tools.testing.api_server.versions import LISTS
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
-"""How much of `generateName` is used in a name, which then has 63 characters."""
+"""How much of `generateName` is used in a name, so that the name is at most 63 characters long."""
 _EXPONENT = re.compile(r"[eE][+-]?\d")  # the type of a quantity in its object
 _SECTIONS = ("capacity", "allocatable")  # of a Node's status, with quantities
 _TYPE = ("apiVersion", "kind")
@@ -45,10 +45,10 @@ MAX_EVENTS = 10_000
 """How many events are kept for watchers. A watcher that is further behind must list again."""
 
 MAX_WEIGHT = 256 * 1024 * 1024
-"""The approximate memory limit, in bytes, for all objects. A write beyond it is refused, as by a full etcd."""
+"""The approximate memory limit, in bytes, for all objects. A write beyond it is refused, as a full etcd does."""
 
 MAX_HISTORY = 64 * 1024 * 1024
-"""The approximate memory limit, in bytes, for the events that are kept for watchers."""
+"""The approximate memory limit, in bytes, for the events kept for watchers."""
 
 _VALUE_BYTES = 500  # bytes of memory for each value in an object, with its path and owners
 
@@ -94,7 +94,7 @@ class Stored:
 
 @frozen
 class Event:
-    """One write: the object before and after it (None if it does not exist then), and the object's weight."""
+    """One write: the object before and after it (None if it does not exist at that point), and the object's weight."""
 
     version: int
     kind: Kind
@@ -108,9 +108,9 @@ class Event:
         return str(((self.after or self.before) or {})["metadata"].get("namespace", ""))
 
     def seen_by(self, selector: Selector) -> tuple[str, Json] | None:
-        """Return the type and object that a watcher with this selector gets, or None if the event is not for it.
+        """Return the type and object that a watcher with this selector receives, or None if there is none.
 
-        For the watcher, an object that no longer matches is deleted, and one that newly matches is added.
+        To the watcher, an object that no longer matches looks deleted, and one that now matches looks added.
         """
         matched = self.before is not None and selector(self.before)
         matches = self.after is not None and selector(self.after)
@@ -124,10 +124,10 @@ class Event:
 
 
 class ObjectStore:
-    """All objects, thread-safe. Objects are copied on the way in and out.
+    """All objects, thread-safe. Objects are copied when they are stored and when they are returned.
 
     Args:
-        kinds: the server's kinds, which stored definitions change.
+        kinds: the server's kinds, which change when definitions are stored.
         clock: the time, in UTC.
         seed: determines the uids and the random part of generated names.
 
@@ -156,14 +156,14 @@ class ObjectStore:
             return copied(self._stored(place).value)
 
     def has(self, place: ObjectPlace) -> bool:
-        """Whether the object exists."""
+        """Return whether the object exists."""
         with self._changed:
             return place.key in self._objects[place.kind.resource]
 
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
         """Return the objects of one namespace or all, sorted by name, and the version of the list.
 
-        These are the stored objects, which nobody changes: each write creates a new one.
+        These are the stored objects themselves; they are never modified, because each write creates a new one.
         """
         with self._changed:
             stored = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
@@ -171,7 +171,7 @@ class ObjectStore:
             return list(filter(selector, values)), self._version
 
     def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:
-        """Return the events of a kind after `version`, and the version up to which they are complete.
+        """Return the events of a kind after `version`, and the version through which they are complete.
 
         Raises ApiError if the history does not reach back that far.
         """
@@ -182,7 +182,10 @@ class ObjectStore:
             return [event for event in later if event.kind.resource == kind.resource][::-1], self._version
 
     def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Wait for at most `timeout` seconds until `condition` is true. It is evaluated after each write."""
+        """Wait at most `timeout` seconds for `condition` to become true.
+
+        The condition is evaluated after each write.
+        """
         with self._changed:
             return bool(self._changed.wait_for(condition, timeout))
 
@@ -197,7 +200,7 @@ class ObjectStore:
             self._changed.notify_all()
 
     def forget_events(self) -> None:
-        """Inject a fault: forget the history, so that watches from an older version get the error `Expired`."""
+        """Inject a fault: forget the history, so that watches from an older version get an `Expired` error."""
         with self._changed:
             self._events.clear()
             self._history = 0
@@ -255,9 +258,9 @@ class ObjectStore:
             return self._write(place, value, owners, writer=me)
 
     def create_by_update(self, place: ObjectPlace, body: Json, *, manager: str) -> Json:
-        """Create the object that an update names and that does not exist.
+        """Create an object that an update names but that does not exist.
 
-        Raises ApiError if the update is for an object that has existed, and like `create`.
+        Raises ApiError if the update is for an object that once existed, and whenever `create` does.
         """
         metadata = body.get("metadata") or {}
         _check_name(place, metadata)
@@ -297,7 +300,7 @@ class ObjectStore:
     def patch(self, place: ObjectPlace, change: Callable[[Json], Json], *, in_status: bool, manager: str) -> Json:
         """Replace an object, or its status, with the result of `change`.
 
-        Raises ApiError like `update` and `change`.
+        Raises ApiError as `update` and `change` do.
         """
         with self._changed:
             before = self._stored(place).value
@@ -314,7 +317,7 @@ class ObjectStore:
     def apply(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
         """Server-side apply. An object that does not exist is created, except through its status.
 
-        Raises ApiError if another manager owns a field, and like `update`.
+        Raises ApiError if another manager owns a field, and whenever `update` does.
         """
         (kind, namespace, name), metadata = place, body.get("metadata") or {}
         if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
@@ -385,7 +388,7 @@ class ObjectStore:
             return self._remove(place)
 
     def delete_collection(self, kind: Kind, namespace: str | None, selector: Selector) -> list[Json]:
-        """Delete every matching object. Return the old objects. It is not an error if none match."""
+        """Delete every matching object. Return the old objects. It is not an error if no object matches."""
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
             for one in [value["metadata"] for value in found]:
@@ -396,13 +399,13 @@ class ObjectStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Block all other writes, so that several reads and writes are atomic."""
+        """Block all other writes, so that a series of reads and writes is atomic."""
         with self._changed:
             yield
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Undo all writes of this block at its end, as for a dry run. No watch sees them."""
+        """At the end of the block, undo all writes made in it, as for a dry run. No watch sees them."""
         with self._changed:
             before = {name: copy.copy(getattr(self, name)) for name in _STATE}
             self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})
@@ -449,7 +452,7 @@ class ObjectStore:
         pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in after["metadata"] and not pending:
             last = self._with_managed_fields(place, after, owners, writer)
-            self._remove(place)  # watches are shown the old object, and the client the new one
+            self._remove(place)  # watches see the old object, and the client sees the new one
             return last
         return self._write(place, after, owners, writer=writer)
 
@@ -510,7 +513,7 @@ class ObjectStore:
         self._changed.notify_all()
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
-        """Set the defaults of kube-apiserver."""
+        """Set the defaults that kube-apiserver sets."""
         if kind.resource == "pods":
             pod_rules.set_defaults(value)
         if kind.resource == "secrets":
@@ -529,7 +532,7 @@ class ObjectStore:
                     taint.setdefault("timeAdded", self._timestamp())
 
     def _admin_access_causes(self, kind: Kind, namespace: str, value: Json) -> Iterator[Cause]:
-        """Return the causes of missing permission for admin access, which needs a label on the namespace."""
+        """Return the causes for missing permission for admin access, which needs a label on the namespace."""
         if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
             return
         labels = self._stored(ObjectPlace(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}
@@ -549,7 +552,7 @@ def _quantities(after: Json, before: Json) -> Iterator[tuple[Json, str, str]]:
 
 
 def _write_quantities(after: Json, before: Json) -> None:
-    """Normalize the quantities of a Node's status in place, as Kubernetes does."""
+    """Normalize the quantities in a Node's status in place, as Kubernetes does."""
     for section, name, text in _quantities(after, before):
         if not _EXPONENT.search(text):
             section[name] = str(Quantity.parse(text))
@@ -614,7 +617,7 @@ def _named(place: ObjectPlace) -> Json:
 
 
 def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
-    """Refuse a write that was meant for another object, or for another version of it."""
+    """Refuse a write that was meant for a different object or a different version of it."""
     metadata = before["metadata"]
     name, place = metadata["name"], metadata.get("namespace")
     if sent.get("uid") not in (None, "", metadata["uid"]):
@@ -629,7 +632,7 @@ def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
 
 
 def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
-    """Return the result of a write of a whole object, which changes everything but the status, or only the status."""
+    """Return the result of writing a whole object, which changes everything but the status, or only the status."""
     if in_status:
         return {**before, "status": copied(sent.get("status") or {}), "metadata": dict(before["metadata"])}
     after = copied(sent)
@@ -664,7 +667,7 @@ def _owned(value: Json) -> Json:
 
 
 def _last_applied(before: Json, old: Json) -> fields.Fields:
-    """Return the fields that kubectl applied on the client side and that are unchanged: it may apply them here."""
+    """Return the unchanged fields that kubectl applied on the client side: it may apply them here."""
     with suppress(ValueError, KeyError, TypeError, RecursionError):  # users may have changed what kubectl wrote
         text = before["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
         last = fields.keyed(_owned(mapping_of(json.loads(text))))
@@ -692,14 +695,14 @@ def _without_times(entries: list[Json]) -> list[Json]:
 
 
 def _requests(kind: Kind, value: Json) -> list[Json]:
-    """Return the exact requests and the alternatives of a claim or a template."""
+    """Return a claim's or a template's exact requests and alternatives."""
     requests = _entries(value, LISTS[kind.plural]) if kind.plural.startswith("resourceclaim") else []
     exact = [request["exactly"] for request in requests if isinstance(request.get("exactly"), dict)]
     return exact + [one for request in requests for one in objects_in(request.get("firstAvailable"))]
 
 
 def _entries(value: Json, path: tuple[str, ...]) -> list[Json]:
-    """Return the objects in the list at a path of an object."""
+    """Return the objects in the list at a path in an object."""
     *above, last = path
     for name in above:
         value = mapping_of(value.get(name))

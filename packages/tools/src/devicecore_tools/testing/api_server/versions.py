@@ -1,8 +1,8 @@
-"""Objects of `resource.k8s.io` in the versions of that group. They are stored as `v1`.
+"""`resource.k8s.io` objects in the versions of that group. They are stored as `v1`.
 
-Law: an object is unchanged after a round trip through a version, except for fields that the version does not have.
-    `v1beta2` has the shape of `v1`. In `v1beta1`, a device's fields are in `basic`, and a request's fields are not in
-    `exactly`.
+Law: an object is unchanged by a round trip through a version, except for fields that the version lacks.
+    `v1beta2` has the same shape as `v1`. In `v1beta1`, a device's fields are in `basic`, and a request's fields are not
+    in `exactly`.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "resourceclaims": ("spec", "devices", "requests"),
     "resourceclaimtemplates": ("spec", "spec", "devices", "requests"),
 }
-"""Where an object has the devices of a slice or the requests of a claim or template, by plural."""
+"""Where an object holds a slice's devices or the requests of a claim or template, by plural."""
 
 _OLD = "v1beta1"
 _EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
-"""The fields of a request that are in `exactly` since v1beta2."""
+"""The request fields that moved into `exactly` in v1beta2."""
 
 
 def as_kept(value: Json, plural: str, version: str) -> Json:
-    """Return an object that a client sent in a version, as the server stores it.
+    """Convert an object that a client sent in a version to the form the server stores.
 
     Raises ApiError if a field has a wrong type.
     """
@@ -48,7 +48,10 @@ def _converted(
 
 
 def _changed(value: Json, path: tuple[str, ...], change: Callable[[Json], Json]) -> Json:
-    """Return a copy in which each object of the list at a path is changed. Values of other types stay unchanged."""
+    """Return a copy in which each object in the list at a path has been changed.
+
+    Values of other types are left unchanged.
+    """
     first, *rest = path
     below = value.get(first)
     if rest and isinstance(below, dict):

@@ -17,7 +17,7 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Watch:
-    """One watch, from its request to its end. `generation` is the generation of watches at the time of the request.
+    """A single watch, from request to end. `generation` is the generation of watches at the time of the request.
 
     Raises:
         ApiError: the request is refused.
@@ -32,25 +32,25 @@ class Watch:
         self._version = number(query, "resourceVersion")
         self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
         self._generation = generation
-        self._is_late = api.is_stopping  # read after the generation, because a stop changes them in the opposite order
+        self._is_late = api.is_stopping  # read after the generation, because `stop` changes them in the opposite order
         self._present: list[Json] = []
-        if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
+        if self._initial or not self._version:  # sent now, because a client may write as soon as it has the headers
             present, self._version = api.store.select(target.kind, target.namespace, self._selector)
             self._present = [] if self._initial is False else present
 
     @property
     def is_cut(self) -> bool:
-        """Whether `cut_watches` was called after the watch was requested, or the server was stopping when it began."""
+        """Whether `cut_watches` was called after the watch was requested, or the server was already stopping."""
         return self._is_late or self._api.watch_generation != self._generation
 
     @property
     def last_words(self) -> bytes:
-        """What a cut watch sends last: nothing, or half of an event."""
+        """What an interrupted watch sends last: nothing, or half of an event."""
         line = json.dumps(self._bookmark()).encode()
         return line[: len(line) // 2] if self._api.cuts_lines else b""
 
     def events(self) -> Iterator[Json]:
-        """Yield the events as they happen, until the timeout or until the watch is cut."""
+        """Yield the events as they happen, until the timeout or until the watch is interrupted."""
         yield from (self._event("ADDED", value) for value in self._present)
         if self._initial and self._bookmarks:
             yield self._bookmark({_INITIAL_EVENTS_END: "true"})

@@ -1,6 +1,6 @@
-"""A device plugin with a common fault: it assigns device nodes by position in the request, not by id.
+"""A device plugin with a common bug: it assigns device nodes by position in the request instead of by id.
 
-`python -m devicecore_tools.testing.examples.faulty_plugin DIR` has the fault; with `--fixed` after DIR, it does not.
+`python -m devicecore_tools.testing.examples.faulty_plugin DIR` has the bug; with `--fixed` after DIR, it does not.
 """
 
 import sys
@@ -24,7 +24,7 @@ class ChipPlugin(DevicePlugin):
         return [Device(DeviceId(f"c{number}")) for number in range(3)]
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Return the nodes of the requested chips, or, with the fault, those of the first chips."""
+        """Return the device nodes of the requested chips or, with the bug, those of the first chips."""
         known = [device.id for device in self.devices()]
         numbers = [known.index(device) for device in devices]  # raises for an unknown chip
         if not self._fixed:

@@ -1,7 +1,7 @@
-"""The JSON form of an object that a client of the Kubernetes API sends as protobuf.
+"""The JSON form of an object that a Kubernetes API client sends as protobuf.
 
-Law: the result is what the same client would send as JSON. So a field is left out if it is empty and Go omits it when
-    empty.
+Law: the result is what the same client would send as JSON. A field that is empty is therefore left out if Go omits it
+when empty.
 """
 
 import json
@@ -19,10 +19,10 @@ from devicecore_tools.testing.wire import api_objects as api
 _BYTES = {"data", "binaryData"}  # the data of a Secret or ConfigMap, unlike the data in a claim's status
 
 MAGIC = b"k8s\0"
-"""The prefix of a body. The envelope follows."""
+"""The prefix of a protobuf body. The envelope follows."""
 
 _EMBEDDED = ("deviceConfiguration", "ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource")
-"""The fields whose members are one level higher in JSON, because Go embeds them."""
+"""The fields whose members appear one level higher in JSON, because Go embeds them."""
 
 _FREE = ("IntOrString", "MicroTime", "Quantity", "RawExtension", "Time")  # messages that are not objects in JSON
 
@@ -39,18 +39,19 @@ _OTHERS: Mapping[tuple[str, str], type[Message]] = {
     ("resource.k8s.io/v1beta1", "ResourceClaim"): api.ResourceClaimV1beta1,
     ("resource.k8s.io/v1beta1", "ResourceSlice"): api.ResourceSliceV1beta1,
 }
-"""The messages of API versions whose fields have different numbers."""
+"""The messages for API versions whose fields are numbered differently."""
 
 
 def field_types(api_version: str, kind: str) -> Mapping[str, Any]:
-    """Return the JSON types of the fields of a kind's objects.
+    """Return the JSON types of a kind's fields.
 
-    For unknown kinds, these are only the fields of metadata.
+    For unknown kinds, these are only the metadata fields.
 
     A type is a scalar type, the types of an object's fields (`*` means all others), a list with the type of its
     items, or None for any.
     """
-    if kind == api.CustomResourceDefinition.DESCRIPTOR.name:  # not read, because its message has no schemas here
+    # not read, because there is no schema for its message here
+    if kind == api.CustomResourceDefinition.DESCRIPTOR.name:
         return _types(api.CustomResourceDefinition.DESCRIPTOR)
     return _types(_OTHERS.get((api_version, kind), _KINDS.get(kind, api.OtherObject)).DESCRIPTOR)
 
@@ -75,15 +76,15 @@ def _types(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a descriptor, whos
 
 
 class UnreadableKindError(ValueError):
-    """A kind whose protobuf form is unknown here."""
+    """The protobuf form of a kind is unknown here."""
 
 
 def object_from_protobuf(body: bytes) -> dict[str, Any]:
-    """Return the object as in JSON.
+    """Return the object in its JSON form.
 
     Raises:
         UnreadableKindError: the object's kind is unknown.
-        ValueError: the body is not an object in protobuf.
+        ValueError: the body is not a protobuf object.
     """
     if not body.startswith(MAGIC):
         raise ValueError(f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}")
@@ -132,7 +133,7 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - JSON, from any field
 
 def _timestamp(time: api.Time | api.MicroTime) -> str | None:
     if not time.ListFields():
-        return None  # Go sends its zero time as an empty message
+        return None  # Go encodes its zero time as an empty message
     whole = Timestamp(seconds=time.seconds).ToJsonString()
     return f"{whole[:-1]}.{time.nanos // 1000:06}Z" if isinstance(time, api.MicroTime) else whole
 

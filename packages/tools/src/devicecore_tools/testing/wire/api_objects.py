@@ -1,4 +1,4 @@
-"""Messages of the Kubernetes API's objects. The stub next to this file lists them."""
+"""Messages for Kubernetes API objects. The stub next to this file lists them."""
 
 from devicecore.wire.pool import contents
 

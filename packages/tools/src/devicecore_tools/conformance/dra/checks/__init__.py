@@ -1,6 +1,6 @@
 """The checks for DRA drivers: one module for each group, and the watches that only one group needs.
 
-Law: the checks run in the order below. An event listed in it begins there, so that its wait overlaps with the
+Law: the checks run in the order below. An event listed there starts at that point, so that its wait overlaps with the
 following checks; other events happen at the first of their checks.
 """
 
@@ -35,13 +35,13 @@ from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurren
 
 
 def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
-    """Yield the checks of the modules that run at one of these moments, in the order of modules and lines."""
+    """Yield the checks of the modules that run at one of these stages, in the order of modules and lines."""
     for one in (one for module in modules for one in vars(module).get("CHECKS", vars(module).values())):
         if isinstance(one, DriverCheck) and one.when in when:
             yield one
 
 
-# The order is: the checks of what the driver reports at its start, the checks with restarts, and a quiet time. The
+# The order is: the checks of what the driver reports on startup, the checks with restarts, and a quiet time. The
 # kubelet's restart comes after it, because a publisher may not notice the loss of slices that it has just written. The
 # checks without restarts then fill the time until the slices are back.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (

@@ -1,6 +1,6 @@
 """Checks of CDI: what a container runtime finds for the devices in the driver's answers.
 
-Law: a driver may answer without CDI devices, write its files to any directory that runtimes read, and keep files that
+Law: a driver may respond without CDI devices, write its files to any directory that runtimes read, and keep files that
     do not depend on claims.
 """
 
@@ -58,7 +58,7 @@ RUNTIME = "A container runtime refuses a container with a CDI device that it can
 _STANDARD = tuple(map(Path, CDI_DIRECTORIES))
 _OTHERS = "conformance.example.org-others.json"
 _OF_TWO = {"a claim for two devices": (2,), "a claim with two requests": (1, 1)}
-"""Forms of claims, and how many devices each of their requests has."""
+"""Forms of claims, and how many devices each request asks for."""
 _SEVERAL = 4
 _WRITABLE = 0o022
 _NAMED = 8  # devices whose edits are searched for names
@@ -88,7 +88,7 @@ def prepare(
 ) -> Prepared:
     """Prepare a new claim, with these arguments of `Claims.new`.
 
-    Raises Skip if the driver did not prepare it, which other checks report, or if its answer has no CDI names.
+    Raises Skip if the driver did not prepare it (other checks report that) or if its response contains no CDI names.
     """
     claim = driver.claims.new(devices=devices, spec=spec)
     with needed("a prepared claim"):
@@ -106,7 +106,7 @@ def _prepared(claim: Claim, devices: Iterable[Any]) -> Prepared:
 def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
     """Return all edits to a container with these devices.
 
-    Raises Skip if a runtime could not resolve them, which other checks report.
+    Raises Skip if a runtime could not resolve them; other checks report that.
     """
     with skipping(UnresolvableError):
         return _edits(driver, names)
@@ -138,13 +138,13 @@ def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
 
 
 def own_files(driver: DriverUnderTest) -> list[Path]:
-    """Return the CDI files of the driver."""
+    """Return the driver's CDI files."""
     others = driver.environment.others_cdi
     return [path for path in cdi_files(driver.environment.cdi) if path.name not in others]
 
 
 def require_own_files(driver: DriverUnderTest) -> list[Path]:
-    """Return the CDI files of the driver.
+    """Return the driver's CDI files.
 
     Raises DoesNotApply if it has none in the directories that the checks read.
     """
@@ -154,13 +154,13 @@ def require_own_files(driver: DriverUnderTest) -> list[Path]:
 
 
 def require_undone(driver: DriverUnderTest, cdi: Iterable[str]) -> None:
-    """Check that none of a claim's CDI devices is left, unless the driver never removes them."""
+    """Check that none of a claim's CDI devices remain, unless the driver never removes them."""
     left = sorted(set(cdi) & driver.environment.cdi_names())
     require(not left or not driver.calls.removes_cdi_devices, f"the CDI device {some(left)} still exists")
 
 
 def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names: Iterable[str]) -> None:
-    """Check that no CDI device of these claims is left, and no CDI file with one of their UIDs.
+    """Check that no CDI device for these claims remains, and no CDI file with one of their UIDs.
 
     If the driver never removes the CDI devices of claims, another check reports that.
     """
@@ -175,7 +175,7 @@ def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
-    """Unprepare a claim and delete it. Raises Skip if the driver did not unprepare it, which other checks report."""
+    """Unprepare a claim and delete it. Raises Skip if the driver did not unprepare it; other checks report that."""
     with skipping(Failure):
         driver.calls.unprepared(prepared.claim)
     driver.claims.forget(prepared.claim)
@@ -186,10 +186,10 @@ def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
 
 @define
 class SeenForms:
-    """What the checks of several forms have found, while each form was prepared once for all of them.
+    """What the checks on several forms found; each form was prepared once for all of them.
 
     Attributes:
-        numbers: how many things each of them has looked at, by its name.
+        numbers: how many items each check examined, by check name.
         problems: what was wrong, by the name of the check.
     """
 
@@ -197,7 +197,10 @@ class SeenForms:
     problems: dict[str, Failure | Skip] = field(factory=dict)
 
     def number(self, name: str, nothing: str) -> int:
-        """Return the number of a check. Raises what it has found, or DoesNotApply with `nothing` if that is 0."""
+        """Return how many items a check examined.
+
+        Raises the problem it found, or DoesNotApply with `nothing` if the number is 0.
+        """
         if problem := self.problems.get(name):
             raise problem
         does_not_apply_if(not self.numbers[name], nothing)
@@ -205,7 +208,7 @@ class SeenForms:
 
 
 def seen_forms(driver: DriverUnderTest) -> SeenForms:
-    """Prepare claims of several forms and look at them for all checks in `_OF_FORMS`. Only the first call does this.
+    """Prepare claims of several forms and examine them for all checks in `_OF_FORMS`. Only the first call does this.
 
     Raises Skip if the first form was not prepared.
     """
@@ -226,7 +229,9 @@ def seen_forms(driver: DriverUnderTest) -> SeenForms:
         specs = (name for name in written if name.endswith((".json", ".yaml")))
         own = sorted(name for name in specs if not _is_of_the_helper(driver, name))
         if own:
-            found.problems["written"] = Failure(f"the content of {some(own)} was written after the file had its name")
+            found.problems["written"] = Failure(
+                f"the content of {some(own)} was written after the file already had its name"
+            )
         driver.seen.forms = found
     return driver.seen.forms  # type: ignore[no-any-return]  # the observations know no checks
 
@@ -234,8 +239,8 @@ def seen_forms(driver: DriverUnderTest) -> SeenForms:
 def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]]]:
     """Prepare claims of the forms that pods use. Yield each form and its claims while they are prepared.
 
-    Raises Skip if the first form was not prepared. Other forms that were not prepared are left out, because other
-    checks report them.
+    Raises Skip if the first form was not prepared. Forms that could not be prepared are left out, because other checks
+    report them.
     """
     yield "a claim", [prepare(driver)]
     driver.calls.clean_up()
@@ -313,7 +318,7 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
     seen = seen_forms(driver)
     if problem := seen.problems.get("files"):
         raise problem
-    for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs begin with a letter or a digit, which may make a difference
+    for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs start with a letter or a digit, which may make a difference
         prepare(driver)
     files = require_own_files(driver)
     _valid_files(driver, "several claims", ())
@@ -343,8 +348,8 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
     MUST,
     expected="one value for each variable, and one source for each path",
     clause=(
-        f"{ANSWER} A runtime applies the edits of one device after those of the other. If a variable has two "
-        "values, or a path two sources, the container gets the last one, and so only one of two devices. (CDI "
+        f"{ANSWER} A runtime applies the edits of one device after those of the other. If a variable has two values, "
+        "or a path two sources, the container gets the last one, and therefore only one of two devices. (CDI "
         "library in Go)"
     ),
 )
@@ -368,7 +373,7 @@ def _own_targets(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared
 
 @check(
     MUST,
-    expected="every file and directory exists that a container mounts from the driver's directories",
+    expected="every file and directory that a container mounts from the driver's directories exists",
     clause=f"{RUNTIME} The same applies if the source of a mount does not exist. (CDI specification; KEP-5304: "
     "metadata of devices is in files that containers mount)",
 )
@@ -401,7 +406,7 @@ def own_mounts(driver: DriverUnderTest, names: Iterable[str]) -> list[str]:
 @check(
     MUST,
     expected="absolute paths of hooks, and absolute paths in the container of mounts and device nodes",
-    clause=f"{RUNTIME} Neither does it if such a path is not absolute. (OCI runtime specification, hooks and mounts)",
+    clause=f"{RUNTIME} The same applies if such a path is not absolute. (OCI runtime specification, hooks and mounts)",
 )
 def names_absolute_paths_in_cdi_files(driver: DriverUnderTest) -> str:
     """Claims of several forms are prepared, and the paths in their CDI devices are read."""
@@ -423,7 +428,7 @@ def _absolute_paths(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
 
 @check(
     MUST,
-    expected="the devices of each request, and no attribute with the value of another device in the claim",
+    expected="the devices of each request, and no attribute with a different claim device's value",
     clause=(
         "Device metadata is in files that containers mount: the devices of each request with pool, name and "
         "attributes. (KEP-5304) An application that opens devices by wrong metadata opens the wrong one."
@@ -513,7 +518,7 @@ def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
 @check(
     SHOULD,
     core=True,
-    expected="each file gets its name only when it is complete, for example by a rename",
+    expected="each file gets its final name only once it is complete, for example by a rename",
     clause=(
         "A runtime watches the directory and reads a file as soon as it appears. The CDI library writes files this "
         "way. (CDI library in Go, pkg/cdi)"
@@ -524,7 +529,7 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     seen = seen_forms(driver)
     if problem := seen.problems.get("written"):
         raise problem
-    return "no file was written in place while claims of several forms were prepared"
+    return "no file was written in place while claims of several forms were being prepared"
 
 
 _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int]] = {
@@ -536,7 +541,7 @@ _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int
     "paths": _absolute_paths,
     "metadata": _right_metadata,
 }
-"""What is looked at while each form of claims is prepared."""
+"""What is examined while each form of claim is prepared."""
 
 
 @check(
@@ -606,12 +611,14 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     more = _names(driver) - names
     require(not more or not before, f"each claim leaves more devices, such as {some(sorted(more))}")
     return (
-        f"{counted(len(before), 'file')} of the driver stayed, without the claim's UID" if before else "no file stayed"
+        f"{counted(len(before), 'file')} of the driver's remained, without the claim's UID"
+        if before
+        else "no file stayed"
     )
 
 
 def _mounted_files(driver: DriverUnderTest, prepared: Prepared) -> list[Path]:
-    """Return the paths in the plugins directory that the claim's containers mount and that name the claim."""
+    """Return the paths in the plugins directory that the claim's containers mount and that contain the claim's name."""
     found: list[Path] = []
     for name in prepared.names:
         with suppress(UnresolvableError):  # reported by another check
@@ -665,11 +672,11 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     deleted = driver.claims.new(1)
     driver.claims.delete_object(deleted)
     refused = [(deleted, "that was deleted")]
-    with suppress(DoesNotApply):  # the claims of the checks request capacity that only a known device has
+    with suppress(DoesNotApply):  # the checks' claims request capacity that only a known device has
         unknown = driver.claims.on(SliceDevice(first.claim.devices[0].pool, "no-such-device", {}))
         refused.append((unknown, "of an unknown device"))
     for bad, what in refused:
-        with suppress(CallFailedError):  # another check tests how it fails
+        with suppress(CallFailedError):  # another check tests how this fails
             driver.calls.prepare(bad)
         _require_kept(driver, first.names, before, f"a claim {what} was sent")
         answer: Mapping[str, Any] = {}
@@ -840,7 +847,7 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
             if device in owners.values()
         }
         only = {device: next(iter(others)) for device, others in named.items() if len(others) == 1}
-        if len(set(only.values())) < 2 and not are_same:  # it is a word that happens to be in all edits
+        if len(set(only.values())) < 2 and not are_same:  # it is a word that happens to occur in all edits
             continue
         number += len(only)
         wrong = [
@@ -850,11 +857,11 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
         ]
         require(not wrong, f"among the edits of single devices, {some(wrong)}")
     does_not_apply_if(not number, "the edits have no names and no unique attributes of devices")
-    return f"{counted(number, 'name')} in edits, each of the right device"
+    return f"{counted(number, 'name')} in edits, each for the right device"
 
 
 def _identities(devices: Sequence[SliceDevice]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return what distinguishes the devices: the kind of each such text, and the key of the device that has it."""
+    """Return the strings that distinguish the devices, each with its kind and its device's key."""
     kinds: dict[str, list[tuple[str, tuple[str, str]]]] = {
         "name": [(_word(device.name), device.key) for device in devices]
     }
@@ -915,23 +922,24 @@ def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozens
     for own, other in ((0, 1), (1, 0)):
         foreign = sorted(together[own] & (alone[other] - alone[own]))
         require(
-            not foreign, f"the {('first', 'second')[own]} {what} has the edits of the other's device: {some(foreign)}"
+            not foreign,
+            f"the {('first', 'second')[own]} {what} contains the edits of the other's device: {some(foreign)}",
         )
 
 
 def neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
-    """The edits without what only identifies the claim."""
+    """Return the edits without anything that only identifies the claim."""
     return frozenset(part.replace(claim.uid, "UID").replace(claim.name, "NAME") for part in parts)
 
 
 @across(
     KILL,
     MUST,
-    expected="a CDI file of another vendor is unchanged",
+    expected="another vendor's CDI file is unchanged",
     clause="The directory belongs to all drivers of a node.",
 )
 def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
-    """A CDI file of another vendor is put next to the driver's. The driver is restarted and prepares a claim."""
+    """Another vendor's CDI file is put next to the driver's. The driver is restarted and prepares a claim."""
     text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/other", "devices": [{"name": "x", '
     text += '"containerEdits": {"env": ["X=1"]}}]}\n'
     path = driver.environment.plant_cdi(_OTHERS, text)

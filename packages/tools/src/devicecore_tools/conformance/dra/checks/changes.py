@@ -1,4 +1,4 @@
-"""Devices that come and go. These checks need the user's command that changes them.
+"""Devices that appear and disappear. These checks need the user's command that changes them.
 
 Law: the command runs once, and the command that undoes it runs after the last of these checks.
 """
@@ -55,7 +55,10 @@ def _provoke(driver: DriverUnderTest) -> None:
 
 
 def _undo(driver: DriverUnderTest) -> str:
-    """Run the command that undoes the change, unless it was already run. Return why it failed, or an empty string."""
+    """Run the command that undoes the change, unless it was already run.
+
+    Return why the command failed, or an empty string.
+    """
     if driver.seen.change.is_undone or not driver.settings.undo_devices:
         return ""
     driver.seen.change.is_undone = True
@@ -79,7 +82,7 @@ def _pools(driver: DriverUnderTest) -> tuple[PublishedPool, ...]:
 
 
 def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
-    """Return the devices that are no longer published, or have a taint now."""
+    """Return the devices that are no longer published, or that now have a taint."""
     change = _change(driver)
     now = {device.key: device for pool in _pools(driver) for device in pool.devices}
     return {key for key in change.before if key not in now or now[key].is_tainted}

@@ -72,7 +72,7 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
         settle(driver)
     left = driver.settings.race - (time.monotonic() - driver.slices.last_write)
     if left > 0:
-        driver.process.deadline += left  # few drivers need this, and for them it could not be decided otherwise
+        driver.process.deadline += left  # few drivers need this, but for those the check could not be decided otherwise
         driver.process.wait(lambda: _is_calm(driver), _STEADY * driver.settings.race)
     driver.slices.refresh()
     driver.kubelet.stop()
@@ -87,7 +87,7 @@ def _register_again(driver: DriverUnderTest) -> None:
 
 
 def _is_calm(driver: DriverUnderTest) -> bool:
-    """Return whether the driver would now notice the deletion of its slices."""
+    """Return whether the driver would now notice that its slices were deleted."""
     return time.monotonic() - driver.slices.last_write > driver.settings.race
 
 
@@ -99,15 +99,14 @@ def wipe(driver: DriverUnderTest) -> None:
 
 
 def settle(driver: DriverUnderTest) -> None:
-    """Let a driver that has just been started publish, so that this is not mistaken for republishing."""
+    """Give a driver that has just been started time to publish, so that this is not mistaken for republishing."""
     driver.slices.settle(_SETTLED, _SETTLING)
 
 
 def wait_republished(driver: DriverUnderTest, limit: float) -> None:
-    """Wait for at most `limit` seconds after a wipe until the pools are complete again.
+    """Wait at most `limit` seconds after a wipe for the pools to become complete again.
 
-    If another check has restarted the driver in the meantime, it has published at its start, so the slices are wiped
-    again.
+    If another check has restarted the driver in the meantime, it published on startup, so the slices are wiped again.
     """
     running = driver.process.running
     if driver.seen.wipe.republished_after is None and running is not None and running.pid != driver.seen.wipe.process:

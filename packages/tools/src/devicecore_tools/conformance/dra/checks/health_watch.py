@@ -16,19 +16,19 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 
 MAX_REPORTS = 10_000
-"""How many reports of one watch are kept."""
+"""How many reports are kept per watch."""
 
 
 @frozen
 class HealthReport:
-    """A message of the stream. `at` is in seconds of `time.monotonic`; `devices` are the messages in it."""
+    """A message from the stream. `at` is in seconds of `time.monotonic`; `devices` are the messages in it."""
 
     at: float
     devices: tuple[Any, ...]
 
     @property
     def keys(self) -> frozenset[tuple[str, str]]:
-        """Pool and name of each device."""
+        """Each device's pool and name."""
         return frozenset((one.device.pool_name, one.device.device_name) for one in self.devices)
 
 

@@ -85,7 +85,7 @@ CLAIM_IS_READ = (
 
 
 class Row(NamedTuple):
-    """Return a device in an answer."""
+    """Return the identity of a device in a response."""
 
     pool: str
     device: str
@@ -95,11 +95,11 @@ class Row(NamedTuple):
 
 
 Rows = Counter[Row]
-"""The devices of an answer. The order of the devices makes no difference."""
+"""A response's devices. The order of the devices makes no difference."""
 
 
 def rows(devices: Sequence[Any]) -> Rows:
-    """Return the devices of an answer."""
+    """Return a response's devices."""
     return Counter(
         Row(
             one.pool_name,
@@ -113,19 +113,19 @@ def rows(devices: Sequence[Any]) -> Rows:
 
 
 def share(device: Any) -> str:  # noqa: ANN401 - a message of one of two versions
-    """Return the share of a device in an answer. It is empty in v1beta1, which has no shares."""
+    """Return the share of a device in a response. It is empty in v1beta1, which has no shares."""
     return str(getattr(device, "share_id", ""))
 
 
 def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return pool and name of each device of an answer, without repetitions."""
+    """Return the pool and name of each device in a response, without duplicates."""
     return sorted({(one.pool_name, one.device_name) for one in devices})
 
 
 def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
-    """Prepare a claim, and return the devices of the answer.
+    """Prepare a claim, and return the devices in the response.
 
-    Raises Skip if the driver did not prepare it, which other checks report, or if the answer has no devices.
+    Raises Skip if the driver did not prepare it (other checks report that) or if the response contains no devices.
     """
     devices = driver.calls.ready_devices(claim)
     does_not_apply_if(not devices, "the answer has no devices, so the driver does not use CDI devices")
@@ -133,9 +133,11 @@ def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
 
 
 def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
-    """Prepare a claim that the driver may refuse. Return whether it did, and a sentence with its error or devices.
+    """Prepare a claim that the driver may refuse.
 
-    Raises CallFailedError if it did not answer.
+    Return whether it did, and a sentence that gives its error or devices.
+
+    Raises CallFailedError if it did not respond.
     """
     try:
         answer = driver.calls.prepare(claim)
@@ -153,14 +155,14 @@ def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
 
 
 def require_refusal(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that the driver refuses a claim. Return a sentence with its error."""
+    """Check that the driver refuses a claim. Return a sentence that gives its error."""
     is_refused, sentence = try_to_prepare(driver, claim)
     require(is_refused, sentence)
     return sentence
 
 
 def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that the driver refuses a claim and keeps working. Return a sentence with its error."""
+    """Check that the driver refuses a claim and keeps working. Return a sentence that gives its error."""
     exits = len(driver.process.exits)
     sentence = require_refusal(driver, claim)
     require_alive(driver, exits)
@@ -168,7 +170,7 @@ def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
 
 
 def require_alive(driver: DriverUnderTest, exits: int) -> None:
-    """Check that the driver's process has not exited since there were `exits` exits."""
+    """Check that the driver's process has not exited again since `exits` exits were counted."""
     driver.process.wait(lambda: driver.process.has_exited, 0.2)
     driver.process.wait(lambda: not driver.process.has_exited, 1.0)  # it is started again
     ended = driver.process.exits_since(exits)
@@ -176,7 +178,7 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
 
 
 def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> AbstractContextManager[None]:
-    """Let the API server delay reads of claims."""
+    """Make the API server delay reads of claims."""
     return driver.faults(Delay(seconds), verb="get", resource="resourceclaims", times=times)
 
 
@@ -219,7 +221,7 @@ def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
 def answers_for_each(
     driver: DriverUnderTest, numbers: Iterable[int], *methods: Callable[..., Mapping[str, Any]]
 ) -> str:
-    """Call these methods with each of these numbers of claims, and check the keys of the last answer."""
+    """Call these methods with each of these numbers of claims, and check the keys in the last response."""
     number, made = len(driver.claims.allocatable), 0
     for most in numbers:
         count = min(most if most <= 2 else driver.calls.in_time_for(most), number)  # when some were prepared
@@ -235,7 +237,7 @@ def answers_for_each(
 
 
 def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
-    """Check that the keys of an answer are the UIDs of the claims."""
+    """Check that a response's keys are the claims' UIDs."""
     uids = {claim.uid for claim in claims}
     missing, extra = sorted(uids - set(answer)), sorted(set(answer) - uids)
     parts = [f"no entry for {some(missing)}"] if missing else []
@@ -285,7 +287,7 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "success for both, each with its own devices, and the same answers in the other order and in separate calls"
+        "success for both, each with its own devices, and the same answers in reverse order and in separate calls"
     ),
     clause=f"{CONTRACT} A kubelet prepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
@@ -308,9 +310,9 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
 
 
 def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str, Rows]:
-    """Prepare claims with one request, and return the answered devices by claim UID.
+    """Prepare claims with one request, and return the devices in the response by claim UID.
 
-    Raises Failure if one was not prepared. Raises Skip if one is not in the answer, which another check reports.
+    Raises Failure if one was not prepared. Raises Skip if one is missing from the response; another check reports that.
     """
     answer = driver.calls.prepare(*claims)
     skip_if({claim.uid for claim in claims} - set(answer), "the answer has no entry for a claim")
@@ -318,7 +320,7 @@ def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str,
 
 
 def devices_of(claim: Claim, answer: Rows) -> list[str]:
-    """Return the devices of a claim that are in an answer."""
+    """Return a claim's devices as listed in a response."""
     keys = {device.key for device in claim.devices}
     return [f"{row.pool}/{row.device}" for row in answer if (row.pool, row.device) in keys]
 
@@ -380,7 +382,8 @@ def answers_with_each_device_once(driver: DriverUnderTest) -> str:
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
     answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))
-    known = {key: number for key, number in answered.items() if key in allocated}  # another check reports other devices
+    # another check reports unexpected devices
+    known = {key: number for key, number in answered.items() if key in allocated}
     often = [
         f"{pool}/{name} appears {number} times"
         for (pool, name), number in known.items()
@@ -471,7 +474,7 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 
 
 def claim_with(driver: DriverUnderTest, device: SliceDevice, second: Json) -> Claim:
-    """Create a claim with a device allocated for the request r0, and what `second` says for r1.
+    """Create a claim with a device allocated for request r0, and with whatever `second` says for r1.
 
     Fields that `second` leaves out are the same as for r0, unless `second` names another driver.
     """
@@ -500,7 +503,7 @@ def prepare_is_idempotent(driver: DriverUnderTest) -> str:
 
 
 def difference(before: Rows, after: Rows) -> str:
-    """Describe the devices that only one of two answers has."""
+    """Describe the devices that are in only one of two responses."""
 
     def listed(answer: Rows) -> str:
         return some([f"{row.pool}/{row.device} with {', '.join(row.cdi) or 'no CDI device'}" for row in answer])
@@ -553,7 +556,7 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     driver.calls.clean_up()
     claim, began = driver.claims.new(devices=driver.claims.allocatable[:_SAMPLE]), time.monotonic()
     if driver.calls.are_slow:
-        driver.process.deadline += driver.settings.call  # otherwise the call would get half of the remaining time
+        driver.process.deadline += driver.settings.call  # otherwise, the call would get half of the remaining time
     answer = driver.calls.prepared(claim)
     found = set(names(answer))
     missing = [str(device) for device in claim.devices if has_all and device.key not in found]
@@ -617,7 +620,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     before = {name for one in driver.calls.ready_devices(claim) for name in one.cdi_device_ids}
     known = before & driver.environment.cdi_names()
     if not known:
-        reason = "its CDI devices are not in the run's CDI directory" if before else "it returns no CDI devices"
+        reason = "its CDI devices are not in the run's CDI directory" if before else "the driver returns no CDI devices"
         raise DoesNotApply(reason)
     real = _BOOT_ID.read_bytes().strip()
     if any(real in data for data in driver.environment.state_files().values()):
@@ -839,7 +842,7 @@ def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
 
 
 def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> None:
-    """Allocate another device to a claim, which keeps its UID, as after its deallocation."""
+    """Allocate a different device to a claim, keeping its UID, as happens after a deallocation."""
     before = driver.api.get("ResourceClaim", claim.name)["status"]
     after = {"allocation": driver.claims.allocation_of(device), "reservedFor": before["reservedFor"]}
     for status in ({}, after):
@@ -849,7 +852,9 @@ def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> N
 
 @check(
     MUST,
-    expected="success for both claims, whichever comes first; the other claim stays prepared when the admin claim goes",
+    expected=(
+        "success for both claims, whichever comes first; the other claim stays prepared when the admin claim is removed"
+    ),
     clause="adminAccess: the claim is for monitoring and management; other claims of the device stay as they are. "
     "(ResourceClaim, API reference)",
 )
@@ -911,7 +916,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     for devices in answers:
         require_resolvable(driver, rows(devices))
     added = driver.environment.cdi_names() - before
-    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have a device that always exists
+    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may use a device that always exists
     _unprepare_beside(driver, claims[0], second)
     driver.calls.unprepared(claims[1])
     require_undone(driver, added)
@@ -1071,7 +1076,7 @@ def _prepare_and_unprepare(driver: DriverUnderTest, name: str) -> None:
         driver.calls.unprepared(claim)
     except Failure as failure:
         if METADATA_DIRECTORY in str(failure):
-            driver.claims.forget(claim)  # the driver has released its devices before
+            driver.claims.forget(claim)  # the driver has already released its devices
         raise
 
 
@@ -1133,7 +1138,7 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
         # The driver may have saved only one of the concurrent calls, which becomes visible when the claims are
         # unprepared.
         require_undone(driver, {name for answer in answers for row in answer for name in row.cdi} - before)
-    with suppress(DoesNotApply):  # it returns no CDI devices
+    with suppress(DoesNotApply):  # the driver returns no CDI devices
         alone = [edits_of(driver, claim.devices[0]) for claim in claims]
         if alone[0] != alone[1]:
             require_separate(found, alone, "call")
@@ -1141,12 +1146,12 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
 
 
 def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
-    """Prepare a claim, and return the devices of the answer. Raises Failure if the driver did not prepare it."""
+    """Prepare a claim, and return the devices in the response. Raises Failure if the driver did not prepare it."""
     return rows(devices_in(driver.calls.prepare(claim), claim))
 
 
 def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
-    """Return the edits of the CDI devices in an answer. Check that a runtime finds them, unless it never finds any."""
+    """Return the edits of the CDI devices in a response. Check that a runtime finds them, unless it never finds any."""
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     does_not_apply_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
     return require_edits(driver, names, "")
@@ -1325,14 +1330,14 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     clause="A kubelet waits 45 seconds for NodePrepareResources, and tries again after a failure. (kubelet)",
 )
 def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
-    """A claim is prepared while the API server is away, and again when it is back."""
+    """A claim is prepared while the API server is down, and again when it is back."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     with driver.without_api_server():
         try:
             driver.calls.prepare(claim)
         except CallFailedError as error:
-            require(not error.is_late, f"while the API server was away, {error}", late=True)
+            require(not error.is_late, f"while the API server was down, {error}", late=True)
     driver.calls.prepared(claim)
     return "it was prepared when the API server was back"
 

@@ -25,11 +25,11 @@ from devicecore_tools.testing.process import PluginProcess
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 MAX_CPU = 0.1
-"""The share of one processor that an idle driver may use."""
+"""The share of one CPU that an idle driver may use."""
 MAX_PRINTED = 50_000
 """How many bytes an idle driver may print per second."""
 MAX_ATTEMPTS = 20
-"""How many connections per second a driver may try to an absent API server."""
+"""How many connections per second a driver may attempt while the API server is down."""
 
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0  # those before the first measurement, and seconds for all
 _FEWEST_CLAIMS, _MOST_SECONDS = 24, 30.0  # a slow driver or a busy machine gets more time for these
@@ -43,7 +43,7 @@ _SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # cycles before the fil
 _EACH, _LATEST = 5, 10  # later, they are counted after every fifth cycle; the last ten counts matter
 _MORE = 5  # how many more open files are allowed
 _PAUSE = 3.0  # seconds for which the driver is stopped
-_AWAY = 4.0  # seconds for which the API server is away
+_AWAY = 4.0  # seconds for which the API server is down
 _SLOW = 20.0  # seconds for which a slow API server does not answer
 _GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -62,7 +62,7 @@ def own_process(driver: DriverUnderTest) -> PluginProcess:
 
 
 def require_answer(driver: DriverUnderTest, after: str) -> None:
-    """Call the driver without claims. If it does not answer, raise a Failure that begins with `after`."""
+    """Call the driver without claims. If it does not respond, raise a Failure that starts with `after`."""
     try:
         driver.registration.reachable.prepare((), _ANSWER)
     except (CallFailedError, Skip) as error:
@@ -175,10 +175,10 @@ def grows_with_no_claim(driver: DriverUnderTest) -> str:
     if driver.seen.growth is None:
         raise Skip("too few claims were prepared")
     require(not driver.seen.growth, driver.seen.growth)
-    return "it holds as much as before"
+    return "it uses as much as before"
 
 
-# --- what it survives -------------------------------------------------------------------------------------------------
+# --- what the driver survives ---------------------------------------------------------------------------------------
 
 
 @check(
@@ -258,7 +258,7 @@ def closes_its_files(driver: DriverUnderTest) -> str:
     clause="A node can be suspended, and a process can be starved for seconds.",
 )
 def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
-    """The driver is stopped with SIGSTOP for some seconds, continued with SIGCONT, and called to prepare a claim."""
+    """The driver is stopped with SIGSTOP for a few seconds, continued with SIGCONT, and called to prepare a claim."""
     process, claim = own_process(driver), driver.claims.new()
     driver.calls.require_answering()
     with stopped(driver.environment.marker):
@@ -275,18 +275,18 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     SHOULD,
     expected="it keeps running",
     clause=(
-        "Pods also end while the API server is away. A kubelet then calls NodeUnprepareResources, which needs no "
+        "Pods also end while the API server is down. A kubelet then calls NodeUnprepareResources, which needs no "
         "object from the API server. (kubelet, DRA manager)"
     ),
 )
 def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
-    """The API server is stopped for some seconds, and the driver is called."""
+    """The API server is stopped for a few seconds, and the driver is called meanwhile."""
     process = own_process(driver)
     driver.calls.require_answering()
     with _without_api_server(driver):
         driver.process.wait(lambda: process.status is not None, _AWAY)
         require(process.status is None, f"it ended with status {process.status}")
-        require_answer(driver, "while the API server is away")
+        require_answer(driver, "while the API server is down")
     return f"it answered after {counted(_AWAY, 'second')} without the API server"
 
 
@@ -310,14 +310,14 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the process never exits by itself",
-    clause="While a driver is away, no pod with its devices can start or end. (kubelet, DRA manager)",
+    expected="the process never exits on its own",
+    clause="While a driver is gone, no pod with its devices can start or end. (kubelet, DRA manager)",
 )
 def stays_up(driver: DriverUnderTest) -> str:
-    """The exits of the driver so far are counted, except those that another check has reported."""
+    """The exits of the driver so far are counted, except those already reported by other checks."""
     exits = [one for one in driver.process.exits if one.pid not in driver.process.reported]
     require(not exits, f"it ended {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}")
-    return "it never ended by itself"
+    return "it never ended on its own"
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def stays_up(driver: DriverUnderTest) -> str:
     "terminationGracePeriodSeconds. (Pod lifecycle)",
 )
 def ends_during_a_call(driver: DriverUnderTest) -> str:
-    """SIGTERM is sent while a claim is prepared and the API server does not answer. Then the driver is restarted."""
+    """SIGTERM is sent during a prepare call while the API server does not respond. Then the driver is restarted."""
     process, claim = own_process(driver), driver.claims.new()
     driver.api.inject(Hang(), resource="resourceclaims", times=None)
     try:

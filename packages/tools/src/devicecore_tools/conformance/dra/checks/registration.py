@@ -51,7 +51,7 @@ def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether this is a valid driver name."""
+    """Return whether this is a valid driver name."""
     return is_dns_subdomain(name.lower(), MAX_NAME)
 
 
@@ -61,7 +61,7 @@ def is_valid_name(name: str) -> bool:
 @at_start(
     MUST,
     expected=(
-        "a unix socket below the registry directory, whose name does not begin with a dot, with a process that "
+        "a unix socket below the registry directory, whose name does not start with a dot, with a process that "
         "listens on it"
     ),
     clause="The kubelet watches the directory plugins_registry for unix sockets. (kubelet, pluginwatcher README)",
@@ -80,7 +80,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
         raise Abort("; ".join(parts))
     if first.stage == "dial":
         raise Abort(first.problem)
-    after = first.found_at - driver.process.started_at  # less than 0 if the driver has exited and was restarted
+    after = first.found_at - driver.process.started_at  # negative if the driver has exited and was restarted
     return f"{first.path} appeared" + (f" after {after:.1f} seconds" if after >= 0 else " before the driver exited")
 
 
@@ -273,7 +273,7 @@ def survives_a_refused_registration(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="other users may not write to the sockets",
+    expected="other users cannot write to the sockets",
     clause="The sockets have no authentication: only file and directory modes protect the driver.",
 )
 def protects_its_sockets(driver: DriverUnderTest) -> str:
@@ -283,7 +283,7 @@ def protects_its_sockets(driver: DriverUnderTest) -> str:
     modes = {path: Path(path).stat().st_mode for path in paths}
     open_ = [f"{path} ({stat.filemode(mode)})" for path, mode in modes.items() if mode & stat.S_IWOTH]
     require(not open_, f"other users may write to {some(open_)}")
-    return "other users may not write to them"
+    return "other users cannot write to them"
 
 
 @check(

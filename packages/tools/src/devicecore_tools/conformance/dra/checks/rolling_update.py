@@ -35,9 +35,9 @@ from devicecore_tools.testing.process import PluginProcess, StillRunningError
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 NEWER_POD = "22222222-2222-4222-8222-222222222222"
-"""The UID of the newer instance's supposed pod."""
+"""The UID of the pod in which the newer instance supposedly runs."""
 MAX_WRITES = 10
-"""How many times slices may be written while two instances run."""
+"""The number of times slices may be written while two instances run."""
 
 INSTANCES = "A kubelet keeps all instances of a driver and calls the newest connected one. (kubelet, DRA manager)"
 _ROUNDS, _CLAIMS = 3, 4
@@ -65,10 +65,10 @@ def require_instances(driver: DriverUnderTest) -> None:
 def two_instances(
     driver: DriverUnderTest, not_registered: Callable[[str], Exception] = lambda _: Skip(_NOT_REGISTERED)
 ) -> Iterator[Two]:
-    """Run a newer instance next to the driver in this block.
+    """Run a newer instance alongside the driver in this block.
 
-    If the newer instance was not registered, raises `not_registered` with its last output. By default that is
-    Skip, because one check reports this.
+    If the newer instance was not registered, raises `not_registered` with its last output. By default that is Skip,
+    because a separate check reports this.
     """
     old = driver.registration.reachable
     driver.process.versions.append(driver.api.store.version)  # it may publish an empty pool first
@@ -100,7 +100,7 @@ def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> 
 
 
 def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> bool:
-    """Return whether a just started instance prepares a claim. A kubelet retries until it does."""
+    """Return whether a newly started instance prepares a claim. A kubelet retries until it does."""
     with suppress(Skip), driver.claims.owning([]):
         claim = driver.claims.new(1)
         try:
@@ -129,7 +129,7 @@ def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -
     needs=require_instances,
 )
 def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
-    """A second instance is started with another {pod_uid}, and both are called without claims."""
+    """A second instance is started with a different {pod_uid}, and both are called without claims."""
     with two_instances(driver, lambda output: Failure(": ".join(filter(None, (_NOT_REGISTERED, output))))) as two:
         for which, instance in (("older", two.old), ("newer", two.new)):
             require(instance.is_registered, f"the {which} instance is no longer registered")
@@ -140,8 +140,8 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="each instance can unprepare what the other has prepared",
-    clause=f"{INSTANCES} So the instance that unprepares a claim may not be the one that prepared it.",
+    expected="each instance can unprepare what the other prepared",
+    clause=f"{INSTANCES} Therefore, the instance that unprepares a claim may not be the one that prepared it.",
     found=("kubernetes-sigs/dra-example-driver#107",),
     needs=require_instances,
 )
@@ -160,19 +160,19 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
             except CallFailedError:
                 raise
             except Failure as failure:
-                message = f"the first instance did not notice that the other unprepared a claim: {failure}"
+                message = f"the first instance did not notice that the other had unprepared a claim: {failure}"
                 raise Failure(message) from None
             unprepare(driver, first, other)
             driver.claims.forget(other)
-    return "both know what the other does"
+    return "each instance knows what the other did"
 
 
 @check(
     MUST,
     expected="no call fails, and in the end only the last unprepared claim is gone",
     clause=(
-        f"{INSTANCES} The newer instance may unprepare claims of pods that started with the older one, while that "
-        "is still running."
+        f"{INSTANCES} The newer instance may unprepare claims of pods that started with the older one, while the "
+        "older one is still running."
     ),
     needs=require_instances,
 )
@@ -241,7 +241,7 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
     process = own_process(driver)
     claim = driver.calls.ready(1)
     names = prepare(driver, driver.registration.reachable, claim)
-    does_not_apply_if(not names, "the driver answers no CDI devices")
+    does_not_apply_if(not names, "the driver returns no CDI devices")
     before = require_edits(driver, names, "")
 
     def observe(when: str) -> None:
@@ -275,7 +275,7 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
     needs=require_instances,
 )
 def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
-    """Two instances run for some seconds, and their writes of slices are counted."""
+    """Two instances run for a few seconds, and their slice writes are counted."""
     with two_instances(driver):
         before = len(driver.api.requests)
         driver.process.pause(_OVERLAP)

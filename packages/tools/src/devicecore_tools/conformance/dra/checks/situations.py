@@ -1,7 +1,7 @@
 """Situations: claims of several forms, an event, and what is observed afterwards.
 
-Law: each check is a cell of a table of events by observations, for each form of claim for which the driver has devices.
-All cells of an event share their claims. `NO_CELL` has the reason for each empty cell.
+Law: each check is a cell in a table of events by observations, for each form of claim for which the driver has devices.
+All cells of an event share their claims. `NO_CELL` gives the reason for each empty cell.
 """
 
 import socket
@@ -69,7 +69,7 @@ FORMS: Sequence[Form] = (
 )
 """The forms of claims.
 
-Only those are used for which half of the free devices suffice; for a slow driver, only the first two.
+Only the forms for which half of the free devices suffice are used; for a slow driver, only the first two.
 """
 
 _OTHER = "conformance-other.example.org"
@@ -77,7 +77,7 @@ _OTHER = "conformance-other.example.org"
 
 @frozen
 class Known:
-    """A claim of a situation before the event: its form, its answer, and what its containers get and mount.
+    """A situation's claim before the event: its form, the driver's response, and what its containers get and mount.
 
     Some drivers have CDI devices that do not depend on claims: `standing` are those that already existed.
     """
@@ -91,7 +91,7 @@ class Known:
 
     @property
     def names(self) -> list[str]:
-        """The CDI names in the answer."""
+        """The CDI names in the response."""
         return sorted({name for row in self.answer for name in row.cdi})
 
 
@@ -113,7 +113,7 @@ class Situation:
             try:
                 with driver.claims.owning(self.claims):
                     self._prepare(driver)
-            except (Failure, Skip):  # otherwise its claims would keep their devices until the end of the run
+            except (Failure, Skip):  # otherwise, its claims would hold their devices until the end of the run
                 self._finish(driver)
                 raise
         self.left += 1
@@ -138,7 +138,7 @@ class Situation:
 
     @staticmethod
     def _answers(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows]:
-        """Prepare claims with one request. Raises Skip if they were not prepared, which other checks report."""
+        """Prepare claims with one request. Raises Skip if they were not prepared; other checks report that."""
         if len(claims) == 1:
             return [rows(driver.calls.ready_devices(claims[0]))]
         with needed("prepared claims"):
@@ -146,7 +146,7 @@ class Situation:
             return [rows(devices_in(answer, claim)) for claim in claims]
 
     def plant(self, driver: DriverUnderTest) -> None:
-        """Put the CDI file, registration socket and directory of another driver next to the driver's."""
+        """Put another driver's CDI file, registration socket and directory next to the driver's."""
         text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/neighbor", "devices": [{"name": "x", '
         cdi = driver.environment.plant_cdi(f"{_OTHER}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n')
         state = driver.environment.plugins / _OTHER / "state.json"
@@ -155,7 +155,7 @@ class Situation:
         path = driver.environment.registry / f"{_OTHER}-reg.sock"
         driver.kubelet.others.add(str(path))
         self.listener = socket.socket(socket.AF_UNIX)
-        with suppress(OSError):  # its path is too long
+        with suppress(OSError):  # the path is too long
             self.listener.bind(str(path))
             self.listener.listen()
         found = {cdi: "a CDI file", path: "a registration socket", state: "the state"}
@@ -215,7 +215,7 @@ def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         edits = require_edits(driver, one.names, f"of {one.form}, ")
         require(edits == one.edits, f"for {one.form}, {some(sorted(edits ^ one.edits))} has changed")
         gone = [path for path in one.mounted if not Path(path).exists()]
-        require(not gone, f"of {one.form}, {some(gone)} is gone, which its containers mount")
+        require(not gone, f"of {one.form}, {some(gone)} , which its containers mount, is gone")
     return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 
@@ -235,14 +235,14 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         with in_context(f"of {one.form}"):
             driver.calls.unprepared(one.claim)
             require_undone(driver, set(one.names) - one.standing)
-    # Only now, because a driver may prepare nothing as long as it cannot read which devices a claim has.
+    # This is done only now, because a driver may prepare nothing while it cannot read which devices a claim holds.
     devices = []
     for one in known:
         for device in one.claim.devices:
             with driver.claims.owning([]), in_context(f"of {one.form}: afterwards, {device} for another claim"):
                 try:
                     driver.calls.prepared(driver.claims.on(device))
-                finally:  # otherwise, if the driver refuses it, the claim keeps the device until the end of the run
+                finally:  # otherwise, if the driver refuses the claim, it holds the device until the end of the run
                     driver.calls.clean_up()
             devices.append(str(device))
     return f"{some(devices)} was prepared for another claim"
@@ -319,7 +319,7 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KUBELET_RESTART, "frees-devices-{}"): "frees-devices-after-a-new-registration",
     (KUBELET_RESTART, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
 }
-"""Why there is no such check: the name of a check that covers it, or a sentence."""
+"""Why there is no check for a cell: the name of a check that covers it, or a sentence."""
 
 
 def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation) -> DriverCheck:

@@ -1,6 +1,6 @@
 """ResourceSlices: whether a scheduler finds the driver's devices, at the start and after the slices were deleted.
 
-Law: slices are judged the way an API server and a scheduler do, and only the driver's own.
+Law: only the driver's own slices are judged, the way an API server and a scheduler judge them.
 """
 
 import re
@@ -54,7 +54,7 @@ RACE = (
     "Kubernetes' publishing helper does not notice a deletion of slices within half a minute after it has updated "
     "them, because it assumes that what it wrote still exists"
 )
-_SETTLED = 0.5  # seconds in which a process that has published does its next write
+_SETTLED = 0.5  # seconds within which a process that has published makes its next write
 _CONFLICT = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -67,7 +67,7 @@ _CONFLICT = {
 
 
 def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
-    """Yield device, name and value of each published attribute; for lists, each value."""
+    """Yield the device, name and value of each published attribute; for lists, each value."""
     for device in driver.slices.devices:
         for name, attribute in (device.body.get("attributes") or {}).items():
             value = next(iter(attribute.values()), None) if isinstance(attribute, dict) else attribute
@@ -80,13 +80,13 @@ def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
 
 @at_start(
     MUST,
-    expected="a first slice within the time for the start",
+    expected="a first slice within the time allowed for startup",
     clause="The scheduler allocates only devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
     "Allocation)",
     found=("NVIDIA/k8s-dra-driver-gpu#1009",),
 )
 def publishes_slices_in_time(driver: DriverUnderTest) -> str:
-    """After the start, the driver's slices must appear on the API server."""
+    """After startup, the driver's slices must appear on the API server."""
     _ = driver.registration.name
     left = driver.process.started_at + driver.settings.starting - time.monotonic()
     found = driver.process.wait(driver.slices.now, max(left, 0.0))
@@ -205,7 +205,7 @@ def require_unique_names(pools: Iterable[PublishedPool], known: Container[str] =
 
 
 def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
-    """Describe the names that several devices of a pool have, or return an empty string if there are none."""
+    """Describe the names that several devices in a pool share, or return an empty string if there are none."""
     twice = [f"{pool.name}/{name}" for pool in pools for name in pool.repeated_names if name not in known]
     return f"several devices have the name {some(twice)}" if twice else ""
 
@@ -217,7 +217,7 @@ def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
     "reference)",
 )
 def publishes_valid_slices(driver: DriverUnderTest) -> str:
-    """The slices that the driver has sent are validated like an API server does."""
+    """The slices that the driver has sent are validated the way an API server does it."""
     if not driver.slices.writes():  # slices that an API server refuses are judged, too
         _ = published(driver)
     return require_valid(driver, 0)
@@ -344,12 +344,12 @@ def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     MUST,
     expected="a pool with devices keeps all of them while the process runs",
     clause=(
-        "A scheduler believes every state of the slices: it does not schedule pods in a moment without devices, "
-        "and nobody sees why. (kubernetes.io, Dynamic Resource Allocation)"
+        "A scheduler believes every state of the slices: it does not schedule pods while there are no devices, and "
+        "nobody can see why. (kubernetes.io, Dynamic Resource Allocation)"
     ),
 )
 def keeps_its_devices(driver: DriverUnderTest) -> str:
-    """The pools after each of the driver's writes so far are compared, except after the --provoke-devices command."""
+    """The pools after each of the driver's writes are compared, except after the --provoke-devices command."""
     _ = driver.slices.devices
     driver.slices.follow()
     lost = list(driver.slices.lost)
@@ -396,7 +396,7 @@ def completes_its_pools_after_a_restart(driver: DriverUnderTest) -> Parts:
     MUST,
     expected="each device keeps the attributes that distinguish it from all others",
     clause="A claim is allocated a device by its name, and stays allocated across restarts of the driver. "
-    "(ResourceClaim, API reference, status.allocation) If names are swapped, it gets the device of another claim.",
+    "(ResourceClaim, API reference, status.allocation) If names are swapped, the claim gets another claim's device.",
 )
 def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
     """The driver is restarted, and the attributes that distinguish devices are compared by device name."""
@@ -440,7 +440,7 @@ def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
     ),
 )
 def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
-    """Slices of an older generation and of a former pool are planted, then the driver is restarted."""
+    """Slices of an older generation and of a former pool are created, then the driver is restarted."""
     pool = driver.slices.catalogue[0]
     own = pool.slices[0]["spec"]  # a driver recognizes its own slices by these fields
     spec = {name: own[name] for name in ("driver", "nodeName", "nodeSelector", "allNodes") if name in own}
@@ -522,7 +522,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
     clause="A driver publishes the pools of its own node. Slices of other drivers and nodes do not belong to it.",
 )
 def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
-    """Slices of another driver and of another node are planted, then the driver is restarted."""
+    """Slices of another driver and of another node are created, then the driver is restarted."""
     pool = {"name": "elsewhere", "generation": 1, "resourceSliceCount": 1}
     node, devices = driver.environment.node, [{"name": "device-of-others"}]
     specs = (
@@ -562,8 +562,8 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     waited = driver.settings.republishing
     if wipe.calm < driver.settings.race:
         reason = (
-            f"they were not back after {counted(waited, 'second')}, but the driver, which writes them all the "
-            f"time, had last written them {counted(round(wipe.calm), 'second')} before the deletion, and {RACE}"
+            f"they were not back after {counted(waited, 'second')}, but the driver, which keeps writing them, had "
+            f"last written them {counted(round(wipe.calm), 'second')} before the deletion, and {RACE}"
         )
         raise Undecided(reason)
     raise TookTooLong(f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
@@ -579,7 +579,7 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     ),
 )
 def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
-    """A slice is changed while the driver is away. The driver starts and repairs it, then all slices are deleted."""
+    """A slice is changed while the driver is down. The driver starts and repairs it, then all slices are deleted."""
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
     skip_if(driver.process.time_left < 2 * limit, f"it needs {counted(round(2 * limit), 'second')}, more than are left")
@@ -682,7 +682,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     clause="A driver and the API server start in no fixed order.",
 )
 def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
-    """The driver is started while the API server is away. The API server is back two seconds later."""
+    """The driver is started while the API server is down. The API server is back two seconds later."""
     _ = driver.slices.catalogue
     driver.process.kill()
     driver.slices.wipe()

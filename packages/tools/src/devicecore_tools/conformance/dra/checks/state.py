@@ -1,6 +1,6 @@
-"""The driver's state on disk: whether it survives a kill at any moment, and damaged files.
+"""The driver's state on disk: whether it survives a kill at any time, and damaged files.
 
-Law: a device is never in two claims, even after the files were damaged or lost.
+Law: a device is never in two claims, even after files have been damaged or lost.
 """
 
 import threading
@@ -38,7 +38,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
     found=("kubernetes-sigs/dra-driver-cpu#175", "NVIDIA/k8s-dra-driver-gpu#840"),
 )
 def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
-    """The driver is killed at several moments during a prepare, restarted, and called again."""
+    """The driver is killed at several points during a prepare call, restarted, and called again."""
     began = time.monotonic()
     _ = driver.calls.ready(1)
     took = time.monotonic() - began
@@ -56,7 +56,7 @@ def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
 
 
 def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -> None:
-    """Kill the driver this many seconds after the start of a prepare, then start it.
+    """Kill the driver this many seconds after a prepare call starts, then start it.
 
     Raises Failure if it now exits at every start, although it came back after a kill while idle. Raises Skip if it did
     not come back for another reason.

@@ -64,8 +64,9 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
 
 
 def require_free_devices(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that each device of this claim can be prepared for another claim. Return a sentence about it."""
-    usable = {device.key for device in driver.claims.usable}  # one represents all, if claims have all
+    """Check that each device of this claim can be prepared for another claim. Return a sentence that says so."""
+    # one device represents all of them, if claims request all devices
+    usable = {device.key for device in driver.claims.usable}
     devices = [device for device in claim.devices if device.key in usable]
     driver.claims.forget(claim)
     for device in devices:
@@ -76,7 +77,7 @@ def require_free_devices(driver: DriverUnderTest, claim: Claim) -> str:
 def require_freeing(driver: DriverUnderTest) -> None:
     """Check that a device of an unprepared claim can be prepared for another claim.
 
-    Raises Skip if it cannot, which another check reports.
+    Raises Skip if it cannot; another check reports that.
     """
     if not driver.calls.habits.frees:
         with driver.claims.owning([]), needed("a driver that frees its devices"):
@@ -94,7 +95,7 @@ def require_tolerance(driver: DriverUnderTest) -> None:
 
 
 def unprepare_across_event(driver: DriverUnderTest) -> Parts:
-    """The two parts of a check that a claim can be unprepared after an event without leaving CDI devices."""
+    """Run the two parts of a check that a claim can be unprepared after an event, leaving no CDI devices."""
     claim = driver.claims.new(driver.claims.several_of(_FOR_AN_EVENT))
     names = own_cdi_names(driver, claim)
     yield
@@ -109,7 +110,7 @@ def unprepare_across_event(driver: DriverUnderTest) -> Parts:
 
 
 def _require_undoing(driver: DriverUnderTest, count: int) -> None:
-    """Raise Skip if a claim with this many devices leaves CDI devices, which another check reports."""
+    """Raise Skip if a claim with this many devices leaves CDI devices behind; another check reports that."""
     with needed("a driver that removes the CDI devices of several devices"):
         claim = driver.claims.new(count)
         names = own_cdi_names(driver, claim)
@@ -208,7 +209,7 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
     clause=f"{CONTRACT} A node has thousands of claims in its lifetime, and a disk of limited size.",
 )
 def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared. Afterwards, no file of the driver may have its UID in its name."""
+    """A claim is prepared and unprepared. Afterwards, the name of no driver file may contain its UID."""
     claim = driver.calls.ready()
     with needed("an unprepared claim"):
         driver.calls.unprepared(claim)
@@ -257,8 +258,8 @@ def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
     MUST,
     expected="success, and the prepared claim stays unchanged",
     clause=(
-        "uid: The UID of the ResourceClaim. Required. (dra/v1, api.proto) A claim with the same name but another "
-        "UID is another claim."
+        "uid: The UID of the ResourceClaim. Required. (dra/v1, api.proto) A claim with the same name but a different "
+        "UID is a different claim."
     ),
 )
 def unprepares_by_uid(driver: DriverUnderTest) -> str:
@@ -295,8 +296,8 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     MUST,
     expected="success, no CDI device or file of the claim, and the device can be prepared for another claim",
     clause=(
-        "A claim whose preparation failed is unprepared when its pod ends, because the kubelet has recorded it "
-        "before. (kubelet, DRA manager)"
+        "A claim whose preparation failed is unprepared when its pod ends, because the kubelet has already recorded "
+        "it. (kubelet, DRA manager)"
     ),
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
 )
@@ -339,7 +340,7 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     clause="A kubelet terminates pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
-    """Up to sixteen claims are unprepared by concurrent calls, then one is while another is prepared."""
+    """Up to sixteen claims are unprepared by concurrent calls, then one is unprepared while another is prepared."""
     driver.claims.require_two()
     driver.calls.require_unpreparing()
     before = driver.environment.cdi_names()
@@ -361,7 +362,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
         )
     require_nothing_left(driver, [first], names)
     require_resolvable(driver, answer)
-    return f"{counted(len(claims), 'call')} at once, and one during a prepare"
+    return f"{counted(len(claims), 'call')} concurrently, and one during a prepare call"
 
 
 def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
@@ -399,7 +400,7 @@ def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> 
 
 @check(SHOULD, expected="success", clause=GONE, found=("NVIDIA/k8s-dra-driver-gpu#340",))
 def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
-    """A claim is unprepared while the API server is away."""
+    """A claim is unprepared while the API server is down."""
     claim = driver.calls.ready()
     with driver.without_api_server():
         driver.calls.unprepared(claim)
@@ -413,14 +414,14 @@ def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
     "(kubeletplugin, DRAPlugin.UnprepareResourceClaims)",
 )
 def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
-    """A claim is unprepared while each answer of the API server takes 15 seconds."""
+    """A claim is unprepared while each API server response takes 15 seconds."""
     claim = driver.calls.ready()
     with delayed_reads(driver, 15.0):
         try:
             answer = driver.calls.unprepare(claim, timeout=10.0)
         except CallFailedError as error:
             require(not error.is_late, "there was no answer within 10 seconds", late=True)
-            raise Skip(f"it needs an answer of the API server: {error}") from None
+            raise Skip(f"it needs a response from the API server: {error}") from None
     if claim.uid in answer:
         require_unprepared(answer, claim)
     return "it was unprepared"
@@ -446,7 +447,7 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     KILL,
     MUST,
     expected="success, and its device can be prepared for another claim",
-    clause="While the driver was away, the claim may have been deleted. The kubelet unprepares it, and then its "
+    clause="While the driver was down, the claim may have been deleted. The kubelet unprepares it, and then its "
     "devices are free. (kubelet, DRA manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
 )

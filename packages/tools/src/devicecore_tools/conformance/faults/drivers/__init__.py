@@ -1,4 +1,4 @@
-"""The faulty drivers, with one module for each group of checks.
+"""The faulty drivers, one module per group of checks.
 
 Law: each is a subclass of the good driver.
 """

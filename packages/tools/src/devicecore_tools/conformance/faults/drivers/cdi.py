@@ -55,7 +55,7 @@ class UnknownField(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class SaysAnOldVersion(GoodDriver):
-    """Names may begin with a digit, as most UIDs do, only since version 0.5.0."""
+    """Only from version 0.5.0 on may names start with a digit, as most UIDs do."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         return super().spec(uid, results) | {"cdiVersion": "0.3.0"}
@@ -70,7 +70,7 @@ class OldMetadata(WritesMetadata):
 
 @fails("describes-its-devices-in-metadata")
 class DescribesTheFirstDevice(WritesMetadata):
-    """The metadata of each device has the attributes of the first device in its request."""
+    """Each device's metadata contains the attributes of the first device in its request."""
 
     is_good = False
 
@@ -80,7 +80,7 @@ class DescribesTheFirstDevice(WritesMetadata):
 
 @fails("describes-its-devices-in-metadata")
 class DescribesOneDevice(WritesMetadata):
-    """The metadata of a request repeats its first device in place of the others."""
+    """A request's metadata repeats its first device in place of the others."""
 
     is_good = False
 
@@ -129,7 +129,7 @@ class LeavesMetadata(WritesMetadata):
 
 @fails("keeps-the-cdi-devices-of-other-claims")
 class OneFileForAll(GoodDriver):
-    """All claims use a common CDI device, which changes with their number."""
+    """All claims share one CDI device, which changes with the number of claims."""
 
     breaks_too = {"separates-claims-of-the-same-name": "It also has two claims."}
 
@@ -187,7 +187,7 @@ class WrongNameOfTheSecondDevice(GoodDriver):
 
 @fails("makes-cdi-devices-for-each-device")
 class OnlyTheFirstDevice(GoodDriver):
-    """All devices of a request have the CDI device of the first."""
+    """All devices of a request get the first one's CDI device."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)
@@ -199,7 +199,7 @@ class OnlyTheFirstDevice(GoodDriver):
 
 @fails("separates-cdi-devices-by-claim")
 class AllClaimsOfTheCall(GoodDriver):
-    """Each claim of a call gets the CDI devices of all its claims."""
+    """Each claim in a call gets the CDI devices of all the call's claims."""
 
     breaks_too = {"prepares-the-claims-of-a-pod": "A claim in a separate call has different CDI devices."}
 
@@ -271,7 +271,7 @@ class SameEditsForAll(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-claims-of-one-call")
 class RemovesTheFilesOfACall(GoodDriver):
-    """When one claim of a call is unprepared, all claims of that call lose their CDI devices."""
+    """When one claim from a call is unprepared, all claims from that call lose their CDI devices."""
 
     def __init__(self) -> None:
         super().__init__()

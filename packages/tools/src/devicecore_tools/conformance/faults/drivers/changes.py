@@ -1,4 +1,4 @@
-"""Drivers whose devices come and go, with one fault.
+"""Drivers with one fault whose devices appear and disappear.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -11,7 +11,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 
 class HotPlugs(GoodDriver):
-    """A chip is gone while the plugins directory has a file `unplugged`."""
+    """A chip is gone while the plugins directory contains a file `unplugged`."""
 
     is_good = True
     options = ("--provoke-devices", "touch {plugins}/unplugged", "--undo-devices", "rm -f {plugins}/unplugged")

@@ -1,6 +1,6 @@
-"""Drivers with habits of real ones.
+"""Drivers that behave like real ones.
 
-Law: no check fails on the good ones. The others are not planted faults, so a test chooses the checks for each.
+Law: no check fails on the correct ones. The others are not injected faults, so a test chooses the checks for each.
 """
 
 import itertools
@@ -64,7 +64,7 @@ class WorksThroughTheRuntime(GoodDriver):
 
 
 def field(number: int, value: bytes) -> bytes:
-    """A short field of a protobuf message."""
+    """Return a short field of a protobuf message."""
     return bytes([number << 3 | 2, len(value)]) + value
 
 
@@ -87,7 +87,7 @@ class SharesCapacity(GoodDriver):
     def results_of(self, allocation: Json) -> list[Json]:
         for one in allocation["results"]:
             if one["driver"] != self.name and one.keys() & {"shareID", "consumedCapacity"}:
-                raise ClaimError("the device of another driver has a share of one of this driver")
+                raise ClaimError("another driver's device has a share of one of this driver's devices")
         return super().results_of(allocation)
 
     def check_free(self, uid: str, results: list[Json]) -> None:
@@ -118,7 +118,7 @@ class PublishesLate(GoodDriver):
 
 
 class WritesAndForgets(GoodDriver):
-    """It watches its slices and updates them all the time, but does not recreate them."""
+    """It watches its slices and keeps updating them, but does not recreate them."""
 
     def watch(self, path: str, version: str) -> None:
         threading.Thread(target=super().watch, args=(path, version), daemon=True).start()
@@ -160,7 +160,7 @@ class KeepsADamagedFile(GoodDriver):
 
 
 class SwingsInOpenFiles(GoodDriver):
-    """It opens and closes many files all the time."""
+    """It constantly opens and closes many files."""
 
     is_good = True
 
@@ -170,14 +170,14 @@ class SwingsInOpenFiles(GoodDriver):
 
     def swing(self) -> None:
         for seconds in itertools.cycle((0.3, 0.6)):
-            files = [Path(os.devnull).open("rb") for _ in range(80 if seconds > 0.5 else 0)]  # noqa: SIM115 - the longer time; they stay open
+            files = [Path(os.devnull).open("rb") for _ in range(80 if seconds > 0.5 else 0)]  # noqa: SIM115 - during the longer time, they stay open
             self.over.wait(seconds)
             for file in files:
                 file.close()
 
 
 class NeedsAllItsDevices(GoodDriver):
-    """Like drivers for accelerators that only work together: it refuses claims for fewer devices."""
+    """Like drivers for accelerators that only work together: it refuses claims for fewer than all devices."""
 
     def parts(self) -> list[list[Json]]:
         return super().parts()[:1]
@@ -236,7 +236,7 @@ class HasTwoPools(GoodDriver):
 
 
 class TakesTheOtherPool(HasTwoPools):
-    """A container gets the device with the same name in the other pool."""
+    """A container gets the device that has the same name in the other pool."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         first, second = self.pools
@@ -253,13 +253,13 @@ class LosesItsOnlyDevice(HasOneDevice):
 
 
 class WritesMetadata(GoodDriver):
-    """Like Go drivers with device metadata: one file per request, mounted by a separate CDI device."""
+    """Like Go drivers with device metadata: one file per request, mounted through a separate CDI device."""
 
     is_good = True
     cdi_version = "0.5.0"
 
     def devices(self) -> list[Json]:
-        """Two devices without a taint, and others."""
+        """Return two devices without a taint, and others with one."""
         taints = [{"key": "broken", "effect": "NoSchedule"}]
         return [one | {"taints": taints if number > 1 else []} for number, one in enumerate(super().devices())]
 
@@ -283,7 +283,7 @@ class WritesMetadata(GoodDriver):
         return devices
 
     def described(self, name: str, _first: str) -> Json:
-        """The metadata of a device. The second name is the name of the first device in its request."""
+        """Return the metadata of a device. The second name is the name of the first device in its request."""
         attributes = next(one.get("attributes", {}) for one in self.devices() if one["name"] == name)
         return {"driver": self.name, "pool": self.pool, "name": name, "attributes": attributes}
 
@@ -321,7 +321,7 @@ class NamesMetadataByClaims(WritesMetadata):
 
 
 class DescribesDevicesOnce(WritesMetadata):
-    """One permanent CDI file has all devices. Only the device that mounts the metadata belongs to a claim."""
+    """One permanent CDI file contains all devices. Only the device that mounts the metadata belongs to a claim."""
 
     @property
     def standing(self) -> Path:
@@ -353,7 +353,7 @@ class PanicsWhenItIsRefused(GoodDriver):
 
 
 class PanicsOverTwoDevices(GoodDriver):
-    """It crashes at each claim for two devices, and its supervisor restarts it."""
+    """It crashes on each claim for two devices, and its supervisor restarts it."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -370,7 +370,7 @@ class KnowsNoAdministrators(GoodDriver):
 
     def results_of(self, allocation: Json) -> list[Json]:
         if any(one.get("adminAccess") for one in allocation["results"]):
-            raise ClaimError("there is no adminAccess to these devices")
+            raise ClaimError("adminAccess to these devices is not possible")
         return super().results_of(allocation)
 
     def slices(self) -> list[Json]:
@@ -383,7 +383,7 @@ class KnowsNoAdministrators(GoodDriver):
 
 
 class RestartsItself(GoodDriver):
-    """It exits with status 0 for its own reasons, and its supervisor restarts it."""
+    """It exits with status 0 for reasons of its own, and its supervisor restarts it."""
 
     def end_once(self, occasion: str) -> None:
         marker = self.directory / occasion
@@ -394,7 +394,7 @@ class RestartsItself(GoodDriver):
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         with (self.directory / "asked").open("a+") as asked:
             asked.write(".")
-            if asked.tell() == 3:  # after the first restart, and the kubelet's
+            if asked.tell() == 3:  # after the first restart, and after the kubelet's
                 self.end_once("asked-again")
         return super().get_info(request, context)
 

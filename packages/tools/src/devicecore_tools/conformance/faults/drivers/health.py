@@ -1,4 +1,4 @@
-"""Drivers with one fault in their reports about the health of devices.
+"""Drivers with one fault in their device health reports.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -130,7 +130,7 @@ class OneCallOnly(GoodDriver):
 
     def watch_health(self, request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
         if not self.is_watched.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "somebody is watching")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "someone is watching")
         context.add_callback(self.is_watched.release)
         yield from super().watch_health(request, context)
 

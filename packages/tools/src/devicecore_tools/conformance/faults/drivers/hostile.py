@@ -1,6 +1,6 @@
-"""Drivers that a run must survive: they harm it or other programs, hang, or do what no check expects.
+"""Drivers that a run must survive: they harm it or other programs, hang, or do things that no check expects.
 
-Law: these are not planted faults, because they test the run, not a single check.
+Law: these are not injected faults, because they test the run, not a single check.
 """
 
 import os
@@ -35,7 +35,7 @@ class StartsDaemons(GoodDriver):
 
 
 class NamesAnotherSocket(GoodDriver):
-    """Its endpoint is the socket $VICTIM of another program, and its registration socket disappears."""
+    """Its endpoint is another program's socket, $VICTIM, and its registration socket disappears."""
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         return pluginregistration.PluginInfo(
@@ -48,7 +48,7 @@ class NamesAnotherSocket(GoodDriver):
 
 
 class DeletesItsDirectory(GoodDriver):
-    """It deletes the CDI directory after it has prepared a claim."""
+    """It deletes the CDI directory after preparing a claim."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         self.cdi.mkdir(exist_ok=True)
@@ -159,7 +159,7 @@ class Hangs(GoodDriver):
 
 
 class RegistersThroughALink(GoodDriver):
-    """Its registration socket is in its own directory, with a link to it in the registry."""
+    """Its registration socket is in its own directory, and the registry contains a link to it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Drivers with one fault in the preparation of claims.
+"""Drivers with one fault in preparing claims.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -138,7 +138,7 @@ class NotIdempotent(GoodDriver):
 
 @fails("prepares-the-same-after-a-restart")
 class ForgetsAnswers(GoodDriver):
-    """After a restart, its answers for known claims have no CDI devices."""
+    """After a restart, its responses for known claims contain no CDI devices."""
 
     def load(self) -> None:
         super().load()
@@ -176,10 +176,10 @@ class TakesOneDevice(GoodDriver):
 
 @fails("prepares-the-claims-of-a-pod")
 class MixesUpItsClaims(GoodDriver):
-    """The entry of each claim in a request has the devices of all claims."""
+    """Each claim's entry in the response contains the devices of all claims."""
 
     must_not_fail = ("prepares-claims-at-the-same-time", "answers-resolvable-cdi-names")
-    breaks_too = {"separates-cdi-devices-by-claim": "Each claim has the CDI devices of both."}
+    breaks_too = {"separates-cdi-devices-by-claim": "Each claim gets both claims' CDI devices."}
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)
@@ -345,7 +345,7 @@ class StopsAtTheFirstError(GoodDriver):
 
 @fails("refuses-a-device-in-use-after-a-restart")
 class ForgetsDevicesInUse(GoodDriver):
-    """After a start, it does not know a claim until that is prepared or unprepared."""
+    """After a start, it does not know a claim until the claim is prepared or unprepared."""
 
     def load(self) -> None:
         pass
@@ -378,7 +378,7 @@ class KnowsNoAdmins(GoodDriver):
 
 @fails("allows-admin-access-to-a-device-in-use")
 class TakesDevicesForAdmins(GoodDriver):
-    """A claim with adminAccess has its device to itself."""
+    """A claim with adminAccess gets its device exclusively."""
 
     def check_free(self, uid: str, results: list[Json]) -> None:
         for other, record in self.claims.items():
@@ -398,7 +398,7 @@ class ForgetsShares(GoodDriver):
 
 @fails("separates-shares-of-a-device")
 class LeavesShares(GoodDriver):
-    """A share's CDI file stays while another claim has a share of the same device."""
+    """A share's CDI file remains while another claim has a share of the same device."""
 
     def release(self, uid: str) -> None:
         path, shared = self.cdi_file(uid), [one for record in self.claims.values() for one in record["results"]]
@@ -483,7 +483,7 @@ class CountsEntries(GoodDriver):
 
 @fails("prepares-claims-at-the-same-time")
 class OneCallAtATime(GoodDriver):
-    """It refuses a call while it prepares another claim."""
+    """It refuses a call while it is preparing another claim."""
 
     busy = ""
 
@@ -500,7 +500,7 @@ class OneCallAtATime(GoodDriver):
 
 @fails("prepares-one-claim-in-several-calls-at-once")
 class NoLockPerClaim(GoodDriver):
-    """It refuses a claim while it prepares it."""
+    """It refuses a claim while it is preparing that claim."""
 
     breaks_too = {
         "prepares-after-cancelled-calls": "The canceled calls are still running when the claim is prepared again."

@@ -118,7 +118,7 @@ class StrictAuthority(GoodDriver):
 
 @fails("replaces-stale-sockets")
 class TakesAnotherName(GoodDriver):
-    """At a later start, it registers under another name."""
+    """On a later start, it registers under a different name."""
 
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         info = super().get_info(request, context)
@@ -165,7 +165,7 @@ class RegistersOnce(GoodDriver):
 
 @fails("waits-for-a-late-kubelet")
 class Impatient(GoodDriver):
-    """It exits if it is not registered soon after any start but the first."""
+    """It exits if it is not registered soon after a start, except the first."""
 
     was_asked = False
 

@@ -1,4 +1,4 @@
-"""Drivers with concurrent instances, with one fault in how these work together.
+"""Drivers with concurrent instances that have one fault in how the instances work together.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -18,7 +18,7 @@ from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, fa
 
 
 class FileLock:
-    """A lock between threads and processes. `on_entry` is called once it is held."""
+    """A lock between threads and processes. `on_entry` is called once the lock is held."""
 
     def __init__(self, path: Path, on_entry: Callable[[], None]) -> None:
         self.path = path

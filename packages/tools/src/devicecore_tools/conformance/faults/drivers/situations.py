@@ -1,4 +1,4 @@
-"""Drivers with one fault in what remains of claims after an event, or in what they constantly do.
+"""Drivers with one fault in what remains of claims after an event, or in their constant behavior.
 
 Law: each fails the checks that it names, and no others.
 """
@@ -16,7 +16,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 @fails("keeps-cdi-devices-while-nothing-happens")
 class CleansUpAfterASecond(GoodDriver):
-    """It treats the files of claims that nobody has mentioned for a while as leftovers."""
+    """It treats the files of claims that have not been mentioned for a while as leftovers."""
 
     def serve(self) -> None:
         super().serve()
@@ -43,7 +43,7 @@ class ForgetsWhenRegistered(GoodDriver):
         return super().notify(message, context)
 
     def begin_anew(self) -> None:
-        """Do what this driver should not do."""
+        """Do the thing this driver should not do."""
 
 
 @fails("keeps-cdi-devices-after-a-new-registration")
@@ -124,7 +124,7 @@ class CleansItsFilesAtItsEnd(GoodDriver):
 
 @fails("prepares-claims-after-sigterm")
 class RenamesAfterItsEnd(GoodDriver):
-    """After it was stopped, the CDI devices have other names."""
+    """After it has been stopped, the CDI devices have different names."""
 
     def leave(self) -> None:
         self.directory.joinpath("ended").touch()
@@ -138,7 +138,7 @@ class KeepsDevices(GoodDriver):
     """It unprepares some claims without releasing their devices."""
 
     def keeps(self, uid: str) -> bool:
-        """Whether it keeps the devices of this claim."""
+        """Return whether it keeps this claim's devices."""
         raise NotImplementedError
 
     def unprepare_claim(self, claim: Message) -> None:
@@ -181,7 +181,7 @@ class LosesWhoHasItsDevices(GoodDriver):
 
 @fails("frees-devices-after-its-state-was-lost")
 class TakesWhatItDoesNotKnow(LosesWhoHasItsDevices):
-    breaks_too = {"frees-devices-after-a-corruption": "It does the same with corrupt files."}
+    breaks_too = {"frees-devices-after-a-corruption": "It does the same if its files are corrupt."}
 
     def load(self) -> None:
         super().load()
@@ -233,7 +233,7 @@ class KeepsMegabytesOfEachClaim(GoodDriver):
 
 @fails("stays-up")
 class EndsByItselfOnce(GoodDriver):
-    must_not_fail = ("prepares-many-claims",)  # which takes longer than its grace period
+    must_not_fail = ("prepares-many-claims",)  # this takes longer than its grace period
 
     def serve(self) -> None:
         super().serve()
@@ -255,7 +255,7 @@ class TaintsAllDevices(GoodDriver):
 
 @fails("keeps-its-devices")
 class PublishesNothingForAMoment(GoodDriver):
-    breaks_too = {"keeps-nodes-apart": "Its slices change all the time."}
+    breaks_too = {"keeps-nodes-apart": "Its slices keep changing."}
     is_away = False
 
     def serve(self) -> None:
@@ -285,7 +285,7 @@ class MountsAFileThatIsNotThere(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class EmptiesItsMountsAtStart(GoodDriver):
-    """It recreates the file that the containers of a claim mount only when the claim is prepared again."""
+    """Only when the claim is prepared again does it recreate the file that a claim's containers mount."""
 
     def load(self) -> None:
         for path in self.directory.glob("*.conf"):

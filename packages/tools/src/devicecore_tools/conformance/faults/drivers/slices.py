@@ -89,7 +89,7 @@ class ShortBusId(GoodDriver):
 
 @fails("completes-its-pools-after-a-restart")
 class NamesPoolsByStart(GoodDriver):
-    """Each start publishes a new pool and leaves the existing ones."""
+    """Each start publishes a new pool and leaves the existing ones in place."""
 
     settings = {"republishing": 10.0}
 
@@ -109,7 +109,7 @@ class NamesPoolsByStart(GoodDriver):
 
 @fails("completes-its-pools-after-a-restart")
 class AddsSlicesAtEachStart(GoodDriver):
-    """Its slices are named after the process, and it knows no others."""
+    """Its slices are named after the process, and it does not recognize any others."""
 
     breaks_too = {"publishes-despite-conflicts": "Its pools are incomplete after the start of this check."}
 
@@ -154,7 +154,7 @@ class LeavesObsoleteSlices(GoodDriver):
 
 @fails("leaves-slices-of-others-alone")
 class DeletesSlicesOfOthers(GoodDriver):
-    breaks_too = {"keeps-nodes-apart": "To the second instance, the slices of the first node are another node's."}
+    breaks_too = {"keeps-nodes-apart": "To the second instance, the first node's slices belong to a different node."}
 
     def publish_and_watch(self) -> None:
         _, listed = self.call("GET", SLICES)
@@ -181,8 +181,8 @@ class PublishesOnce(GoodDriver):
 class PublishesThroughTheHelper(GoodDriver):
     """Like Go drivers: it is correct, except that it mistakes its own last update for the current state.
 
-    It updates its slices right after its start. It checks them some seconds after someone else's change, and then never
-    again.
+    It updates its slices right after its start. It checks them a few seconds after someone else's change, and then
+    never again.
     """
 
     settings = {"race": 2.5}

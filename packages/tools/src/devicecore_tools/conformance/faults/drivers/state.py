@@ -52,7 +52,7 @@ class StartsWithoutState(GoodDriver):
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
 class WritesItsStateInPlace(CorruptCheckpoint):
-    """It writes its file in place, and does not start with a truncated one."""
+    """It writes its file in place, and does not start if the file is truncated."""
 
     must_not_fail = ("serves-before-it-registers",)
 
@@ -73,7 +73,7 @@ class StuckAfterAKill(GoodDriver):
         others = [path for path in self.directory.glob(f"{claim.uid}.*.started") if path != marker]
         if others and claim.uid not in self.claims:
             raise ClaimError("the claim is in the state PrepareStarted")
-        marker.touch()  # first of all, because a busy machine may delay the kill or the rest
+        marker.touch()  # done first, because a busy machine may delay the kill or the rest
         try:
             time.sleep(0.2)
             return super().prepare_claim(claim, context)

@@ -127,7 +127,7 @@ class FreesTheFirstDevice(GoodDriver):
 
 @fails("unprepares-after-a-restart", "unprepares-after-its-state-was-lost")
 class LeavesTheSecondFileAfterARestart(FileForEachDevice):
-    """A process that did not prepare the claim itself removes only the CDI file of its first device."""
+    """A process that did not prepare the claim itself removes only its first device's CDI file."""
 
     must_not_fail = ("unprepares-a-claim-of-two-devices",)
     is_good = False
@@ -231,7 +231,7 @@ class NeverFreesDevices(GoodDriver):
     """It has one device, which needs fresh directories after each of these checks."""
 
     breaks_too = dict.fromkeys(
-        ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in a claim before."
+        ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in an earlier claim."
     )
 
     must_not_fail = (
@@ -279,7 +279,7 @@ class KeepsDevices(GoodDriver):
             "unprepares-after-a-failed-prepare",
             "survives-an-unknown-configuration",
         ],
-        "It prepares a device of a claim that was unprepared just before.",
+        "It prepares a device of a claim that has just been unprepared.",
     )
 
     def __init__(self) -> None:
@@ -388,7 +388,7 @@ class DiesOfAnOverlap(GoodDriver):
             self.busy = ""
 
     def unprepare_claim(self, claim: Message) -> None:
-        time.sleep(0.05)  # the middle of a prepare that begins a little earlier or later
+        time.sleep(0.05)  # the middle of a prepare call that starts a little earlier or later
         if self.busy == claim.uid:
             self.overlaps += 1
         if self.overlaps > 3:

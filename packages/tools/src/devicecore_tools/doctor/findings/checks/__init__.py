@@ -98,7 +98,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_starting,
         next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
         "kubelet.sock. Pods keep their devices meanwhile.",
-        do="Wait a minute and look again. If it lasts, journalctl -u kubelet shows what the kubelet is waiting for.",
+        do="Wait a minute and check again. If it lasts, journalctl -u kubelet shows what the kubelet is waiting for.",
         confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
         issue=f"{_KUBERNETES}109595",
         patience=_REGISTRATION,
@@ -108,7 +108,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "resource-not-on-node",
         "the Node does not have a resource that pods hold",
         find=devices.node_lacks_resource,
-        next="The scheduler sends no pod that asks for the resource. Pods that have devices keep them.",
+        next="The scheduler sends no pod that requests the resource. Pods that have devices keep them.",
         do="Restart the plugin so that it registers, or the kubelet so that it rewrites the Node's status.",
         confirm="kubectl get node NODE -o jsonpath='{.status.capacity}' does not have the resource.",
         issue=f"{_KUBERNETES}125579",
@@ -150,8 +150,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "offered-and-claimed",
         "a plugin offers a device that a ResourceClaim holds",
         find=claims.offered_and_claimed,
-        next="The device counts as allocatable, so the kubelet may allocate it to the next pod that asks for the "
-        "resource. Then two pods use it.",
+        next=(
+            "The device counts as allocatable, so the kubelet may allocate it to the next pod that requests the "
+            "resource. Then two pods use it."
+        ),
         do="Exclude the device in the configuration of the plugin or of the driver.",
         confirm="devicecore checkpoint show dra_manager_state names the claim.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
@@ -160,8 +162,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "driver-gone",
         "a DRA driver is gone",
         find=claims.driver_gone,
-        next="The kubelet can neither prepare nor release the driver's claims. 30 s after the driver has gone, "
-        "the kubelet deletes the driver's ResourceSlices.",
+        next=(
+            "The kubelet can neither prepare nor release the driver's claims. 30 s after the driver is gone, the "
+            "kubelet deletes its ResourceSlices."
+        ),
         do="Start the driver's pod on this node again: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"
         " shows it, and kubectl logs shows why it ended.",
         confirm="ls /var/lib/kubelet/plugins_registry shows no socket on which the driver listens.",
@@ -187,7 +191,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a pod waits for a ResourceClaim",
         find=claims.pod_waits_for_claim,
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
-        do="Remove the named cause. For a driver's error, see the driver's log. The pod then continues by itself.",
+        do="Remove the named cause. For a driver's error, see the driver's log. The pod then continues on its own.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "have it.",
         issue=f"{_KUBERNETES}129402",
@@ -197,7 +201,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the kubelet has no record of a ResourceClaim of a running pod",
         find=claims.claim_without_record,
         next="The containers keep running, but none can restart ('unable to get claim info'), and when the pod ends, "
-        "no driver is asked to release the claim.",
+        "no driver is called to release the claim.",
         do="Delete the pod so that a new one prepares its claim: kubectl delete pod POD.",
         confirm="devicecore checkpoint show dra_manager_state does not name the claim for the pod.",
         issue=f"{_KUBERNETES}123552",
@@ -207,8 +211,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "claim-taken-away",
         "a ResourceClaim of a running pod has lost its devices or its reservation",
         find=claims.claim_taken_away,
-        next="The pod keeps running. The devices count as free, or will when the claim's controller next looks at the "
-        "claim. Then the scheduler can allocate them to another pod while this one still uses them.",
+        next=(
+            "The pod keeps running. The devices count as free, or will when the claim's controller next processes the"
+            " claim. Then the scheduler can allocate them to another pod while this one still uses them."
+        ),
         do="Delete the pod so that a new one gets its own devices: kubectl delete pod POD.",
         confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
@@ -253,18 +259,20 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.device_tainted,
         next="The scheduler gives the device only to claims that tolerate the taint. If its effect is NoExecute, pods "
         "that hold the device and do not tolerate it are evicted.",
-        do="If the driver set the taint, find out from its log what is wrong with the device. If an "
+        do="If the driver set the taint, check its log for what is wrong with the device. If an "
         "administrator set it, remove the DeviceTaintRule when the work is done.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml and kubectl get "
         "devicetaintrules show the taint.",
-        issue="https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-taints-and-tolerations",
+        issue=(
+            "https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-taints-and-tolerations"
+        ),
         patience=_NODE_STATUS,
     ),
     NodeCheck(
         "two-claims",
         "a device of a DRA driver is allocated to two ResourceClaims",
         find=claims.two_claims,
-        next="The kubelet prepares both claims if the driver lets it: two pods then use one device, and neither "
+        next="The kubelet prepares both claims if the driver allows it: two pods then use one device, and neither "
         "knows about the other.",
         do="Delete one of the pods and its claim. Two schedulers that both allocate devices, or a restored backup of "
         "claims, can cause this.",
@@ -276,7 +284,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "slices-missing",
         "a DRA driver runs, and its ResourceSlices are gone",
         find=claims.slices_missing,
-        next="No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. "
+        next="No pod that requests the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
         do="Restart the driver so that it publishes its devices again.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none from the driver.",
@@ -300,7 +308,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the kubelet has no device of a resource that pods hold",
         find=plugins.plugin_gone,
         next="Pods that have devices keep them, but once the plugin has been gone for 5 minutes, their "
-        "containers cannot restart. The kubelet refuses new pods that ask for the resource, with 'no healthy "
+        "containers cannot restart. The kubelet refuses new pods that request the resource, with 'no healthy "
         "devices "
         "present' or 'unregistered device'; ending a pod does not help. The kubelet never connects on its own: the "
         "plugin has to register.",
@@ -318,8 +326,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_not_listed,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
-        do="Read the plugin's log about the device. If the device is broken, delete the pod so that a new one gets "
-        "another device.",
+        do="Check the plugin's log for messages about the device. If the device is broken, delete the pod so that a "
+        "new one gets a different device.",
         confirm="devicecore doctor --plugins lists what the plugin has.",
         issue=f"{_KUBERNETES}92592",
     ),
@@ -329,9 +337,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_unhealthy,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
-        do="Read the plugin's log about the device. If it stays unhealthy, delete the pod so that a new one gets "
-        "another device.",
-        confirm="devicecore doctor --plugins asks the plugin. From Kubernetes 1.36 on, a pod's status shows the "
+        do="Check the plugin's log for messages about the device. If it stays unhealthy, delete the pod so that a "
+        "new one gets a different device.",
+        confirm="devicecore doctor --plugins queries the plugin. From Kubernetes 1.36 on, a pod's status shows the "
         "health too (allocatedResourcesStatus), but only while the plugin runs, and only when the status next changes.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
@@ -349,9 +357,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "over-allocated",
         "more devices are allocated than are allocatable",
         find=devices.more_allocated_than_allocatable,
-        next="The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
+        next="The kubelet evicts no pod. The scheduler sends no further pod that requests the resource until enough "
         "pods have ended.",
-        do="Stop pods that hold the resource, or find out from the plugin's log why it lists fewer devices.",
+        do="Stop pods that hold the resource, or check the plugin's log for why it lists fewer devices.",
         confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
         "above it.",
         issue=f"{_KUBERNETES}60388",
@@ -363,7 +371,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node's status differs from the kubelet's devices",
         find=devices.node_status_differs,
         next="The kubelet writes the Node's status about every 10 s, so a lasting difference means that these writes "
-        "fail, that the plugin has gone, or that another program writes the status. The scheduler relies on the Node.",
+        "fail, that the plugin is gone, or that another program writes the status. The scheduler relies on the Node.",
         do="Find out from the kubelet's log why it does not write the status ('Error updating node status'), and "
         "check whether another program writes it.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",
@@ -401,7 +409,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-silent",
         "a plugin does not answer",
         find=plugins.plugin_does_not_answer,
-        next="If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
+        next="If the plugin hangs, admission of a pod that requests its resource hangs too, because the kubelet has no "
         "deadline for Allocate. If it is gone, its devices are unhealthy.",
         do="Restart the plugin. Its log shows what it is waiting for.",
         confirm="Check whether the plugin's process is running (and not stopped, state T), and restart it. A socket "
@@ -424,8 +432,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-restarts",
         "a plugin starts again and again",
         find=plugins.plugin_restarts,
-        next="Each time the plugin exits, the kubelet counts its devices as unhealthy, and refuses pods that ask "
-        "for them until the plugin has registered again.",
+        next=(
+            "Each time the plugin exits, the kubelet counts its devices as unhealthy, and refuses pods that request "
+            "them until the plugin has registered again."
+        ),
         do="Read the log of the plugin's previous container: kubectl logs --previous.",
         confirm="kubectl get pods -A -o wide --field-selector spec.nodeName=NODE counts its restarts.",
         issue="https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy",
@@ -458,8 +468,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "listed-twice",
         "a plugin lists an id twice",
         find=devices.listed_twice,
-        next="The kubelet keeps ids in sets: it counts the id both as healthy and as unhealthy, and may allocate the "
-        "device whatever its health.",
+        next=(
+            "The kubelet keeps ids in sets: it counts the id both as healthy and as unhealthy, and may allocate the "
+            "device regardless of its health."
+        ),
         do="Fix the plugin: each device needs its own id, and one entry in the list.",
         confirm="devicecore doctor --plugins --json lists what the plugin has.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
@@ -479,9 +491,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device is on a NUMA node that the machine does not have",
         find=devices.numa_node_missing,
         next="With a topology manager policy that requires alignment (single-numa-node, restricted), the kubelet "
-        "refuses each pod that asks for the device, with TopologyAffinityError. With other policies, it "
+        "refuses each pod that requests the device, with TopologyAffinityError. With other policies, it "
         "allocates the device.",
-        do="Fix the topology that the plugin sends. It may be meant for another machine.",
+        do="Fix the topology that the plugin sends. It may be meant for a different machine.",
         confirm="ls -d /sys/devices/system/node/node* on the node lists the NUMA nodes.",
         issue=f"{_KUBERNETES}135541",
         keeps=Keeps.OF_RESOURCE,
@@ -522,7 +534,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint's checksum is wrong",
         find=file.wrong_checksum,
         next=_STARTS_EMPTY,
-        do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
+        do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet runs, "
         "devicecore checkpoint repair FILE NEWFILE keeps the correct entries.",
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
         "corrupted'.",
@@ -532,8 +544,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "checkpoint-unwritable",
         "the kubelet cannot write its checkpoint",
         find=file.unwritable_checkpoint,
-        next="The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it "
-        "restarts, it knows only what it wrote before that.",
+        next=(
+            "The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts,"
+            " it knows only what it had written before."
+        ),
         do="Free space on the file system of /var/lib/kubelet. If there is a directory in place of the file, drain "
         "the node, stop the kubelet and move the directory away.",
         confirm="The message of a refused pod says 'failed to write checkpoint file'. See also df and df -i of "
@@ -545,7 +559,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint cannot be read",
         find=file.unreadable_checkpoint,
         next=_STARTS_EMPTY,
-        do="Let the running kubelet write the file again: start a pod that asks for devices. If no kubelet runs, "
+        do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet runs, "
         "devicecore checkpoint repair FILE NEWFILE keeps what can be read.",
         confirm="devicecore checkpoint verify FILE",
         issue=f"{_KUBERNETES}54088",
@@ -598,8 +612,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=owners.sources_disagree,
         next="The kubelet uses the state that it answers with, and its next write puts that state into the "
         "checkpoint. If it restarts before then, it takes its state from the checkpoint.",
-        do="Start a pod that asks for devices, so that the kubelet writes its checkpoint. If that does not help, find "
-        "out from its log why it cannot.",
+        do=(
+            "Start a pod that requests devices, so that the kubelet writes its checkpoint. If that does not help, "
+            "check its log for why it cannot."
+        ),
         confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
         issue=f"{_KUBERNETES}140929",
         patience=_POD_STATUS,

@@ -16,7 +16,7 @@ from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen,
 _MAX_MESSAGE = 300  # the maximum number of characters shown of an event
 _UNTIL_RESTART = (
     "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
-    "restarts before, it forgets the claim: containers cannot start again, and no driver is asked to release it."
+    "restarts before, it forgets the claim: containers cannot start again, and no driver is called to release it."
 )
 
 
@@ -83,8 +83,8 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         if not (pods or devices or waiting):
             continue
         holds = (
-            f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)}), and "
-            "the last pod of each claim cannot end while the driver is gone."
+            f" {counted(len(pods), 'pod')} {by_number(pods, 'holds', 'hold')} its devices ({names(pods)}), and each "
+            "claim's last pod cannot end while the driver is gone."
             if pods
             else ""
         )
@@ -97,7 +97,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
 
 
 _LEFT = (
-    "The kubelet has deleted the ResourceSlices of the driver, so no pod that asks for its devices is scheduled to "
+    "The kubelet has deleted the ResourceSlices of the driver, so no pod that requests its devices is scheduled to "
     "this node. If the driver was removed on purpose, only the socket is left."
 )
 _OF_A_STRANGER = (
@@ -198,7 +198,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
                 continue  # the claims may belong to other namespaces
             what = "is no longer on the API server"
         elif known.uid and uids.get(claim) not in (None, "", known.uid):
-            what = "was deleted, and now there is another one with the same name"
+            what = "was deleted, and now there is a different one with the same name"
         elif node is not None and node.name and known.nodes and node.name not in known.nodes:
             what = f"is allocated for another node ({names(known.nodes)})"
         elif lost:
@@ -240,7 +240,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
             continue
         for claim, uids in prepared.pods.items():
             gone = [one for one in prepared.drivers.get(claim, ()) if _prepares_nothing(dra, one)]
-            if [*uids] == [pod.pod.uid] and gone:  # if another pod uses the claim, the kubelet asks no driver
+            if [*uids] == [pod.pod.uid] and gone:  # if another pod uses the claim, the kubelet calls no driver
                 sentence = (
                     f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
                     f"to release its ResourceClaim {name(claim)}, {dra.why_gone(gone[0])}."
@@ -335,7 +335,7 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 _NEVER_PUBLISHED = (
-    "No pod that asks for the driver's devices is scheduled to this node. The driver may run with another node name, "
+    "No pod that requests the driver's devices is scheduled to this node. The driver may run with another node name, "
     "may have found no device, or may lack permission to write ResourceSlices ('forbidden' in its log)."
 )
 

@@ -1,4 +1,4 @@
-"""Checks of the devices that containers hold, and of the device counts in the Node object.
+"""Checks of the devices that containers hold, and the device counts in the Node object.
 
 Law: a holder counts only if it is certain. A device that is healthy in the checkpoint may have become unhealthy since.
 """
@@ -143,7 +143,7 @@ def unhealthy_device(
                     f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
                     f"container holds {'it' if count == 1 else 'them'}, and the kubelet gives "
                     f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id; use --plugins to "
-                    "ask it."
+                    "query it."
                 )
                 text = f"status.capacity: {capacity:,}, status.allocatable: {allocatable:,}"
                 healthy = f"healthy: {devices_of(lists.healthy[resource], resource)}"
@@ -184,12 +184,12 @@ def _names_all(pod: PodSeen, resource: str) -> bool:
 def more_allocated_than_allocatable(
     look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes
 ) -> Iterator[Found]:
-    """Find resources of which containers hold more healthy devices than are allocatable."""
+    """Find resources for which containers hold more healthy devices than are allocatable."""
     node = look.node.value
     sick = _held_and_sick(holders, lists, numa_nodes)
     for resource, devices in holders.live.items():
         if lists.allocatable is not None and not lists.allocatable.get(resource):
-            continue  # the plugin is gone, which is another finding, and the Node does not show it yet
+            continue  # the plugin is gone, which is a separate finding, and the Node does not show it yet
         allocatable = node.allocatable.get(resource, 0) if node else 0
         capacity = node.capacity.get(resource, 0) if node else 0
         if 0 < capacity < len(devices):
@@ -214,7 +214,7 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
         count, total = len(lists.allocatable.get(resource, ())), len(lists.listed.get(resource, ()))
         published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
         if (not count and resource in wanted) or resource in lists.differing:
-            continue  # its plugin is gone, or there are two plugins, which is another finding
+            continue  # its plugin is gone, or there are two plugins, which is a separate finding
         evidence: tuple[Evidence, ...] = (
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
@@ -243,7 +243,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
     """Find out whether the machine or its devices have more NUMA nodes than the topology manager accepts."""
     machine = look.machine
     if machine is not None and machine.policy == Policy.NONE.value:
-        return  # with this policy, a kubelet asks for no hints, and starts on any machine
+        return  # with this policy, a kubelet requests no hints, and starts on any machine
     if machine is not None and machine.policy and len(machine.numa_nodes) > machine.max_numa_nodes:
         sentence = (
             f"This machine has {len(machine.numa_nodes):,} NUMA nodes. The kubelet, whose topology manager policy is "
@@ -341,7 +341,7 @@ def same_ids(lists: Lists) -> Iterator[Found]:
 
 
 def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
-    """Return the holder of the first of `devices`, in words."""
+    """Describe the holder of the first of `devices`."""
     owner = holders.by_device[resource][devices[0]][0]
     others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
     text = f"{name(devices[0])}: {described(owner)}{others}"
