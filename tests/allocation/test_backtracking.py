@@ -160,9 +160,9 @@ def test_an_alternative_that_leaves_no_room_for_the_other_requests_is_not_taken(
     assert len(_taken(allocate([claim], TargetNode("n1"), [devices], [], [DeviceClass("any")]))) == 11
 
 
-def test_a_search_of_too_many_pairs_of_requests_and_devices_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_of_too_many_pairs_of_requests_and_devices_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_PAIRS", 1)
     answer = _answer([_device("d0", 1), _device("d1", 1)], [_request("a", count=2)], {"matchAttribute": X})
     assert isinstance(answer, NoAllocation)
     assert answer.is_unknown
-    assert str(answer) == "the search was given up after 1 pairs of a request and a device"
+    assert str(answer) == "the search was abandoned after 1 pairs of a request and a device"

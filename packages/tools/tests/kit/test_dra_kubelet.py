@@ -362,7 +362,7 @@ def test_a_claim_before_its_driver_has_published_says_what_to_wait_for() -> None
             DevicesTakenError, match=r"has published no device: wait for its ResourceSlices with wait_for"
         ):
             kubelet.claim("gpu.example.com")
-        with pytest.raises(TypeError, match=r"claim\(\) returns them: expected ResourceClaim, got .x."):
+        with pytest.raises(TypeError, match=r"as returned by claim\(\): expected ResourceClaim, got .x."):
             kubelet.prepare("x")
         with pytest.raises(TypeError, match="expected ResourceClaim, got 'x'"):
             kubelet.delete_claim("x")
