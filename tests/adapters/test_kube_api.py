@@ -328,14 +328,14 @@ class TestTrouble:
         sink = server.connect(strategy=strategy, backoff=Backoff(0.001, 0.002))
         for count in range(20):
             sink.publish(NodeStatus({GPU: count, FPGA: 1} if count == 7 else {GPU: count}))
-            wait_for_problem(sink, server, "^no connection: .*refused")
+            wait_for_problem(sink, server, "^no connection to http.*: .*refused")
         server.start()
         sink.wait_until_published(PATIENCE)
         assert len(server.patches) <= 2  # the second, if the first was started before the last of them was published
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
         down, up = logged(caplog)  # each once, no matter how long it took
-        assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
+        assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection to {server.url}: ")
         assert up.endswith("is published again")
 
     def test_a_server_that_was_restarted_is_the_same_server(self, server: Server) -> None:
@@ -364,7 +364,7 @@ class TestTrouble:
             (Answer(200, {"metadata": {"name": NODE}}), "expected a Node, got an answer with KeyError 'resourceVer"),
             (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "with TypeError 'int'"),
             (Answer(200, None), "malformed|expected a Node"),
-            (Drop(), "no connection: the server has closed the connection"),
+            (Drop(), "no connection to http.*: the server has closed the connection"),
             (Drop(after=True), ""),  # the second time, the node is already as it should be
         ],
     )
@@ -383,7 +383,7 @@ class TestTrouble:
 
     def test_a_server_that_never_answers_is_given_up_after_the_timeout(self, server: Server) -> None:
         server.inject(Hang(), verb="patch", times=None)
-        sink = server.failing(4, "^no complete answer in time$", timeout=0.1)
+        sink = server.failing(4, "^no complete answer from http.* in time$", timeout=0.1)
         server.clear_faults()
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
@@ -818,7 +818,7 @@ class TestLimits:
     def test_a_slow_response_is_abandoned_at_the_deadline(self, server: Server, verb: str) -> None:
         over = threading.Event()
         server.inject(Chunks(endless(b" ", 0.02, over)), verb=verb)
-        sink = server.failing(4, "^no complete answer in time$", timeout=0.3, backoff=Backoff(0.2, 0.2))
+        sink = server.failing(4, "^no complete answer from http.* in time$", timeout=0.3, backoff=Backoff(0.2, 0.2))
         sink.wait_until_published(PATIENCE)
         over.set()
         assert server.status(NODE) == with_gpus("4", "4")
@@ -838,7 +838,7 @@ class TestLimits:
             thread.start()
             path = server.config(directory)
             path.write_text(path.read_text().replace(server.url, f"http://127.0.0.1:{slow.getsockname()[1]}"))
-            sink = server.failing(4, "^no complete answer in time$", timeout=0.3)
+            sink = server.failing(4, "^no complete answer from http.* in time$", timeout=0.3)
             sink.stop()
             over.set()
             thread.join(PATIENCE)

@@ -371,7 +371,8 @@ class ApiServer:
                     return RequestError(f"no TLS connection: {why or cause}", kind="TLS", is_unreachable=True)
                 case _:
                     pass
-        return RequestError(_failure(error), kind=type(error), is_unreachable=isinstance(error, _UNREACHABLE))
+        text = _failure(error, self._connection.address if self._connection else "the API server")
+        return RequestError(text, kind=type(error), is_unreachable=isinstance(error, _UNREACHABLE))
 
     def _connect(self) -> Transport:
         connection = self.access.connection()
@@ -446,13 +447,13 @@ def node_sentences(node: str) -> Mapping[int, str]:
 _UNREACHABLE = httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProxyError, DeviceCoreError
 
 
-def _failure(error: Exception) -> str:
-    """Return a sentence for an error without an answer from the server."""
+def _failure(error: Exception, server: str) -> str:
+    """Return a sentence for an error without an answer from `server`."""
     match error:
         case httpcore2.TimeoutException():
-            return "no complete answer in time"
+            return f"no complete answer from {server} in time"
         case httpcore2.NetworkError() | httpcore2.ProtocolError() | httpcore2.ProxyError():
-            return f"no connection: {_line(str(error)) or type(error).__name__}"
+            return f"no connection to {server}: {_line(str(error)) or type(error).__name__}"
         case AnswerTooLargeError() | DeviceCoreError() | ValueError():
             return _line(str(error))
         case _:

@@ -273,6 +273,9 @@ class Transport:
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy.
         limit: the maximum size of an answer, in bytes.
+
+    Attributes:
+        address: the server's scheme, host and port, without a user name or password, for error messages.
     """
 
     def __init__(
@@ -286,6 +289,7 @@ class Transport:
         proxy: str | None = None,
         limit: int = MAX_ANSWER,
     ) -> None:
+        self.address = f"{server.scheme}://{server.netloc.decode()}"
         self._server = server
         self._budget = Budget()
         self._backend = _Backend(self._budget)
