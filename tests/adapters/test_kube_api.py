@@ -335,7 +335,9 @@ class TestTrouble:
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
         down, up = logged(caplog)  # each once, no matter how long it took
-        assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection to {server.url}: ")
+        assert down.startswith(
+            f"failed to publish the node's status to node {NODE} at {server.url}: no connection to {server.url}: "
+        )
         assert up.endswith("is published again")
 
     def test_a_server_that_was_restarted_is_the_same_server(self, server: Server) -> None:

@@ -5,7 +5,7 @@ gives the same pod no matter where it was read.
 """
 
 from devicecore.domain.checks import repeated
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Value, described
 from devicecore.domain.model import Container, ContainerClaim, ExtendedClaim, Pod, PodClaim, PodUid, RequestMapping
 from devicecore.domain.text import foreign_text
 
@@ -18,9 +18,12 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
         uid: a UID to use instead of the manifest's, which then need not have one.
 
     Raises:
-        DocumentError: a field has the wrong type, a name or UID is missing, or two containers have the same name.
+        DocumentError: it is another kind of object, a field has the wrong type, a name or UID is missing, or two
+            containers have the same name.
     """
     pod = Value.of(manifest, "Pod")
+    if pod["kind"].data not in (None, "Pod"):
+        pod["kind"].refuse(f"expected a Pod, got {described(pod['kind'].data)}")
     metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
     init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
     if twice := repeated(one["name"].text() for one in (*init_containers, *containers)):

@@ -124,7 +124,8 @@ def _pairs(flag: str, text: str, sign: str) -> Iterator[tuple[str, str]]:
         for pair in text.split(","):
             name, found, value = pair.partition(sign)
             if not found:
-                raise NumaError(f"--{flag}: malformed pair, expect string{sign}string, got {pair!r:.100}")
+                such_as = ", such as memory.available<100Mi" if sign == "<" else ""
+                raise NumaError(f"--{flag}: malformed pair, expect string{sign}string{such_as}, got {pair!r:.100}")
             yield name.strip(), value.strip()
 
 

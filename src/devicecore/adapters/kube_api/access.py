@@ -54,6 +54,7 @@ def _dumped(body: Json) -> bytes:
 
 _MAX_PAUSE = 3600.0  # the maximum number of seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # how many characters of an answer are repeated in a sentence
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _MAX_REASON = 64  # how many characters of a reason are repeated
 _WATCH_SECONDS = 240  # seconds after which the server ends a watch and the client starts another
 
@@ -453,7 +454,8 @@ def _failure(error: Exception, server: str) -> str:
         case httpcore2.TimeoutException():
             return f"no complete answer from {server} in time"
         case httpcore2.NetworkError() | httpcore2.ProtocolError() | httpcore2.ProxyError():
-            return f"no connection to {server}: {_line(str(error)) or type(error).__name__}"
+            why = _ERRNO.sub("", _line(str(error))) or type(error).__name__
+            return f"no connection to {server}: {why}"
         case AnswerTooLargeError() | DeviceCoreError() | ValueError():
             return _line(str(error))
         case _:

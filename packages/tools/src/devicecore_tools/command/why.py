@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
+_MAX_SHOWN = 200  # characters of a file name in an error
 _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
@@ -216,6 +217,9 @@ def _not_understood(message: str, texts: Sequence[str], what: str, no_events: st
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
         said = f"{what} with {first}{said}" if texts else f"{what} without a message"
         hint = no_events if " pod" in what else ""
+    elif exists(message):
+        shown = foreign_text(message, _MAX_SHOWN)
+        return f"{shown}: expected a pod, a claim, an event or the message of a kubelet that refused a pod, got: {said}"
     return f"expected the message of a kubelet that refused a pod, got: {said}{hint}"
 
 
