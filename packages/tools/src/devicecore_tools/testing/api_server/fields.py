@@ -63,6 +63,9 @@ A manager that fills them does not own them. `Items` of these names are not maps
 _OF_A_DEVICE = "conditions"
 """The device field in a claim's status that Go writes even if it is empty."""
 
+_NEVER_EMPTY = "allocation"
+"""The map in a claim's status that always contains the map `devices`, so it remains when its other fields are gone."""
+
 MAX_FIELDS = 10_000
 """How many fields a request's `metadata.managedFields` may contain."""
 
@@ -257,7 +260,7 @@ def _without(value: Json, gone: Fields) -> Json:
             at = (*path, key)
             if at not in gone:
                 remains = left(below, at) if at in above and isinstance(below, dict) else below
-                kept[key] = remains if remains or remains is below else Emptied()
+                kept[key] = remains if remains or remains is below or key == _NEVER_EMPTY else Emptied()
         return kept
 
     return left(value, ())
