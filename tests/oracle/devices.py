@@ -352,11 +352,18 @@ class _Author:
         return self._with_affinity({"op": "allocate_again", "pod": self._maybe_resized(pod)})
 
     def _maybe_resized(self, pod: Json) -> Json:
-        """Return a pod; sometimes the request of a container has changed."""
-        container = self.random.choice([*pod["initContainers"], *pod["containers"]])
-        if not container["limits"] or self.random.random() > 0.3:
+        """Return a pod; sometimes the last request for a resource has changed.
+
+        The requests before it stay: a kubelet serves such a larger request with devices that a later container holds.
+        That cannot happen on a node, because no pod's requests for devices change.
+        """
+        containers = [*pod["initContainers"], *pod["containers"]]
+        container = self.random.choice(containers)
+        later = {name for one in containers[containers.index(container) + 1 :] for name in one["limits"]}
+        names = sorted(container["limits"].keys() - later)
+        if not names or self.random.random() > 0.3:
             return pod
-        limits = {**container["limits"], self.random.choice(sorted(container["limits"])): self.random.choice((0, 1, 3))}
+        limits = {**container["limits"], self.random.choice(names): self.random.choice((0, 1, 3))}
         resized = {**container, "limits": limits}
         parts = ("initContainers", "containers")
         return {**pod, **{part: [resized if one is container else one for one in pod[part]] for part in parts}}
@@ -424,8 +431,8 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
         return Verdict("D20" if lines else "", lines)
     place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
     is_mended = Release.of(oracle.version) is Release.V1_38
-    if not is_mended and _starts_without_a_claimed_device(history["steps"][place], ours[place], theirs[place]):
-        return _judge_without(history, place, "D35", lines, oracle)
+    if not is_mended and _starts_without_a_claimed_device(history["steps"][place], theirs[place]):
+        return _judge_unclaimed(history, place, oracle)._replace(lines=lines)
     for number, row in _left_out(history, theirs[: place + 1]):
         if number < place or row == "D32":
             return _judge_without(history, number, row, lines, oracle)
@@ -451,12 +458,33 @@ def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: 
     return rest._replace(cause=joined("D20", rest.cause))
 
 
-def _starts_without_a_claimed_device(step: Json, ours: Json, theirs: Json) -> bool:
-    """Return whether only a kubelet refuses to start a container because it holds no device that its claim provides."""
+def _starts_without_a_claimed_device(step: Json, theirs: Json) -> bool:
+    """Return whether a kubelet refuses to start a container because it holds no device that its claim provides."""
     claimed = step["pod"].get("claimed", ()) if step["op"] == "start" else ()
-    missing = "no devices found allocated in local cache for pod {}, container {}, resource {}"
-    told = [missing.format(step["pod"]["uid"], *one) for one in claimed if one[0] == step["container"]]
-    return theirs.get("error") in told and bool(ours["ok"])
+    uid, error = step["pod"]["uid"] if claimed else "", theirs.get("error")
+    return any(
+        container == step["container"]
+        and error
+        in (
+            f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}",
+            f"endpoint not found in cache for a registered resource: {resource}",
+        )
+        for container, resource in claimed
+    )
+
+
+def _judge_unclaimed(history: Json, place: int, oracle: Oracle) -> Verdict:
+    """Compare a history in which a container starts without requesting what its claim provides (D35)."""
+    steps, step = history["steps"], history["steps"][place]
+    without = step
+    for container, resource in step["pod"]["claimed"]:
+        if container == step["container"]:
+            without = _without_request(without, resource)
+    changed = {**history, "steps": [*steps[:place], without, *steps[place + 1 :]]}
+    if answers_of_ours(changed)[place] != answers_of_ours(history)[place]:
+        return Verdict(None, ())
+    rest = judge(changed, oracle)
+    return rest._replace(cause=joined("D35", rest.cause))
 
 
 ADMITTED: Json = {"op": "allocate_again", "pod": RUNNING}
@@ -540,7 +568,8 @@ def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str
     """Yield the steps after which a kubelet behaves differently, last first, with the row that explains each.
 
     D2: the kubelet keeps the devices it chose for a pod that it rejects because GetPreferredAllocation failed or not
-    all pods are known. D32: the last of these steps starts a container that has lost devices, under a policy.
+    all pods are known, and those it chose for a starting container before it refused the start. D32: the last of these
+    steps starts a container that has lost devices, under a policy.
     """
     waits, found = False, list[tuple[int, str]]()
     for number, answer in enumerate(answers):
@@ -549,7 +578,8 @@ def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str
             waits = step.get("waits", False)
         told = str(answer.get("message") or answer.get("error"))
         is_new = step["op"] == "allocate" and waits
-        if not answer.get("ok", True) and (is_new or "GetPreferredAllocation rpc failed" in told):
+        is_started = step["op"] == "start" and any(call[0] == "Allocate" for call in answer.get("calls", ()))
+        if not answer.get("ok", True) and (is_new or is_started or "GetPreferredAllocation rpc failed" in told):
             found.append((number, "D2"))
     last = len(answers) - 1
     if history["steps"][last]["op"] == "start" and "policy" in history and _has_lost_devices(history, last):
@@ -608,13 +638,13 @@ def _row_of_panic(history: Json, count: int) -> str | None:
 
 
 def lost_by_a_refusal(history: Json) -> list[str]:
-    """Return the steps after which a pod rejected at its second admission holds different devices than before.
+    """Return the steps after which a pod rejected at its second admission or a start holds other devices than before.
 
     Row D2 repairs such a history, so the comparison cannot show whether our manager keeps the pod's devices.
     """
     replay, lost = Replay(topology_of(history)), list[str]()
     for number, step in enumerate(history["steps"]):
-        is_second = step["op"] == "allocate_again"
+        is_second = step["op"] in ("allocate_again", "start")
         before = _held_by(replay, step) if is_second else None
         answer = replay.play(step)
         if is_second and not answer["ok"]:
@@ -626,6 +656,9 @@ def _held_by(replay: Replay, step: Json) -> Json:
     return [entry for entry in replay.checkpoint()["entries"] if entry["pod"] == step["pod"]["uid"]]
 
 
+_NOT_CONNECTED = "(?:cannot allocate unregistered device|endpoint not found in cache for a registered resource:)"
+
+
 def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
@@ -633,7 +666,7 @@ def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     it or an empty list. Empty if the kubelet does neither.
     """
     told = str(theirs.get("message") or theirs.get("error"))
-    refused = re.search(r"cannot allocate unregistered device (\S+?)(, which is unexpected)?$", told)
+    refused = re.search(_NOT_CONNECTED + r" (\S+?)(, which is unexpected)?$", told)
     found = refused[1] if refused else ""
     if history["steps"][place]["op"] == "hints":
         found = next((name for name in sorted(theirs.keys() - ours.keys()) if not theirs[name]), "")
@@ -647,18 +680,22 @@ def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
 
 def _not_asking(history: Json, place: int, resource: str) -> Json:
     """Return a history in which the pod of a step does not request a resource, from this step on."""
-    uid = history["steps"][place]["pod"]["uid"]
+    steps, uid = history["steps"], history["steps"][place]["pod"]["uid"]
+    changed = (
+        _without_request(step, resource) if "pod" in step and step["pod"]["uid"] == uid else step
+        for step in steps[place:]
+    )
+    return {**history, "steps": [*steps[:place], *changed]}
+
+
+def _without_request(step: Json, resource: str) -> Json:
+    """Return a step whose pod does not request a resource."""
 
     def without(container: Json) -> Json:
         return {**container, "limits": {name: size for name, size in container["limits"].items() if name != resource}}
 
-    def changed(step: Json) -> Json:
-        if "pod" not in step or step["pod"]["uid"] != uid:
-            return step
-        containers = {name: [*map(without, step["pod"][name])] for name in ("initContainers", "containers")}
-        return {**step, "pod": {**step["pod"], **containers}}
-
-    return {**history, "steps": [*history["steps"][:place], *map(changed, history["steps"][place:])]}
+    containers = {name: [*map(without, step["pod"][name])] for name in ("initContainers", "containers")}
+    return {**step, "pod": {**step["pod"], **containers}}
 
 
 def agree(history: Json, answers: Json) -> bool:

@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
@@ -28,6 +28,13 @@ from tests.recorded_allocations import allocation_of, results_of, situation_of
 
 BESIDE: set[str] = set()
 """The causes that have a test with a fault injected alongside them."""
+
+GPU = "a.example.com/gpu"
+POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
+ONE = {**POD, "containers": [{"name": "main", "limits": {GPU: 1}}]}
+LISTED = [{"id": f"gpu-{node}", "health": "Healthy", "numa": [node]} for node in (0, 1)]
+TWO = {"op": "connect", "resource": GPU, "devices": LISTED}
+CAPACITY = {"op": "capacity"}
 
 Test = TypeVar("Test")
 
@@ -205,23 +212,18 @@ def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
 
 
 @beside("D2")
-def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D2 repairs the history of a rejected second admission, so the check runs before that."""
-    gpu, pod = "a.example.com/gpu", {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
-    one = {**pod, "containers": [{"name": "main", "limits": {gpu: 1}}]}
-    more = {**pod, "containers": [*one["containers"], {"name": "other", "limits": {gpu: 9}}]}
-    steps = [
-        {"op": "connect", "resource": gpu, "devices": [{"id": "gpu-0", "health": "Healthy"}]},
-        {"op": "allocate", "pod": one},
-        {"op": "allocate_again", "pod": more},
-    ]
-    history = {"numa_nodes": [0], "steps": steps}
+@pytest.mark.parametrize("op", ["allocate_again", "start"])
+def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """D2 repairs the history of such a refusal, so the check runs before that."""
+    more = {**POD, "containers": [*ONE["containers"], {"name": "other", "limits": {GPU: 9}}]}
+    steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": op, "pod": more, "container": "other"}]
+    history = {"numa_nodes": [0, 1], "steps": steps}
     assert devices.lost_by_a_refusal(history) == []
     play = Replay.play
 
     def forgetful(replay: Replay, step: Json) -> Json:
         answer = play(replay, step)
-        if step["op"] == "allocate_again":
+        if step["op"] == op:
             play(replay, {"op": "remove_pod", "uid": "p"})
         return answer
 
@@ -302,6 +304,25 @@ def test_a_pod_that_requests_a_vanished_resource_is_compared_without_it(also: Js
 
 
 @beside("D20")
+@pytest.mark.parametrize(
+    ("named", "cause"), [("z.example.com/gone", "D20"), (GPU, None), ("y.example.com/other", None)]
+)
+def test_a_start_that_requests_a_vanished_resource_is_compared_without_it(named: str, cause: str | None) -> None:
+    starts, rest = (
+        {"op": "start", "container": "main", "pod": {**ONE, "containers": [{"name": "main", "limits": limits}]}}
+        for limits in ({"z.example.com/gone": 1, GPU: 1}, {GPU: 1})
+    )
+    history, without = (
+        {"numa_nodes": [0, 1], "steps": [TWO, {"op": "allocate", "pod": ONE}, one, {"op": "capacity"}]}
+        for one in (starts, rest)
+    )
+    answers = ours(history)
+    answers[2] = {"ok": False, "error": f"endpoint not found in cache for a registered resource: {named}"}
+    assert devices.judge(history, oracle(answers, ours(without))).cause == cause
+    assert devices.judge(history, oracle(answers, ours(without, (2, {"options": {}})))).cause is None
+
+
+@beside("D20")
 def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() -> None:
     gone = "z.example.com/gone"
     asks, rest = (
@@ -318,13 +339,6 @@ def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() ->
     assert cause(**{gone: [[[0], True]]}) is None
     assert cause(**{"y.example.com/other": []}) is None
     assert cause(**{gone: [], GPU: []}) == "D20"  # only the other answer is compared
-
-
-GPU = "a.example.com/gpu"
-POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
-ONE = {**POD, "containers": [{"name": "main", "limits": {GPU: 1}}]}
-LISTED = [{"id": f"gpu-{node}", "health": "Healthy", "numa": [node]} for node in (0, 1)]
-TWO = {"op": "connect", "resource": GPU, "devices": LISTED}
 
 
 def ours(history: Json, *changes: tuple[int, Json]) -> Json:
@@ -368,6 +382,32 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
         assert devices.judge(history, answer).cause is None
 
 
+@beside("D2")
+@pytest.mark.parametrize("is_chosen", [True, False])
+def test_what_a_refused_start_leaves_behind_is_excused_only_if_devices_were_chosen(is_chosen: bool) -> None:
+    """D2: the plugin of one resource has allocated devices before the devices of the other one are found unhealthy."""
+    nic = "b.example.com/nic"
+    pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, nic: 1}}]}
+    healthy, ill = ([{"id": "nic-0", "health": health}] for health in ("Healthy", "Unhealthy"))
+    steps = [
+        {"op": "connect", "resource": nic, "devices": healthy},
+        {"op": "allocate", "pod": pod},
+        {**TWO, "devices": LISTED if is_chosen else []},
+        {"op": "list_and_watch", "resource": nic, "devices": ill},
+    ]
+    start = {"op": "start", "pod": pod, "container": "main"}
+    history, without = ({"numa_nodes": [0, 1], "steps": [*steps, *rest, CAPACITY]} for rest in ([start], []))
+    place = len(steps)
+    assert not ours(history)[place]["ok"]
+
+    def cause(at: int, answers: Json = ()) -> str | None:
+        return devices.judge(history, oracle(ours(history, (at, {"other": 1})), answers or ours(without))).cause
+
+    assert cause(place + 1) == ("D2" if is_chosen else None)
+    assert cause(place + 1, ours(without, (place, {"other": 2}))) is None
+    assert cause(place) is None
+
+
 @beside("D34")
 @pytest.mark.parametrize("count", [0, 1])
 def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int) -> None:
@@ -398,40 +438,51 @@ def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int)
     assert cause(refusal, refusal) is None
 
 
+_LOCAL = "no devices found allocated in local cache for pod p, container main, resource"
+_CACHED = "endpoint not found in cache for a registered resource:"
+
+
 @beside("D2", "D35")
 @pytest.mark.parametrize(
-    ("claimed", "resource", "release", "cause"),
+    ("claimed", "error", "release", "cause"),
     [
-        ([["main", GPU]], GPU, "1.37.2", "D35"),
-        ([["main", GPU]], GPU, "1.38.0", None),
-        ([], GPU, "1.37.2", None),
-        ([["main", GPU]], "other", "1.37.2", None),
+        ([["main", GPU]], f"{_LOCAL} {GPU}", "1.37.2", "D35"),
+        ([["main", GPU]], f"{_CACHED} {GPU}", "1.37.2", "D35"),
+        ([["main", GPU]], f"{_LOCAL} {GPU}", "1.38.0", None),
+        ([], f"{_LOCAL} {GPU}", "1.37.2", None),
+        ([["main", GPU]], f"{_LOCAL} other", "1.37.2", None),
+        ([["main", GPU]], f"{_CACHED} other", "1.37.2", None),
     ],
 )
+@pytest.mark.parametrize("also", [{}, {"b.example.com/nic": 1}])  # which makes us refuse the start for another reason
 def test_only_a_start_without_a_claimed_device_is_excused(
-    claimed: Json, resource: str, release: str, cause: str | None
+    claimed: Json, error: str, release: str, cause: str | None, also: Json
 ) -> None:
     """D35: other refused starts are differences. D2 is about admissions, so it excuses none of them."""
-    start = {"op": "start", "pod": {**ONE, "claimed": claimed}, "container": "main"}
-    error = f"no devices found allocated in local cache for pod p, container main, resource {resource}"
+    pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, **also}}], "claimed": claimed}
+    start = {"op": "start", "pod": pod, "container": "main"}
+    nic = {"op": "connect", "resource": "b.example.com/nic", "devices": [{"id": "nic-0", "health": "Healthy"}]}
+    nic |= {"prestart": True, "fails": ["PreStartContainer"]}
 
     class Refusing:
         version = release
-        change: ClassVar[Json] = {}
+        change: ClassVar[Mapping[str, Json]] = {}
 
         def ask(self, kind: str, question: Json) -> Json:
             del kind
-            refusal, steps = {"ok": False, "error": error}, question["steps"]
-            pairs = zip(steps, devices.answers_of_ours(question), strict=True)
+            pairs = zip(question["steps"], devices.answers_of_ours(question), strict=True)
             return [
-                refusal if step == start else one | self.change if "capacity" in one else one for step, one in pairs
+                {"ok": False, "error": error} if step == start else {**one, **self.change.get(step["op"], {})}
+                for step, one in pairs
             ]
 
-    steps = [TWO, {**start, "op": "allocate"}, start, {"op": "capacity"}]
+    steps = [TWO, nic, {**start, "op": "allocate"}, start, CAPACITY]
     history = {"numa_nodes": [0, 1], "steps": steps}
+    assert ours(history)[3]["ok"] is not bool(also)
     assert devices.judge(history, cast("Oracle", Refusing())).cause == cause
-    Refusing.change = {"capacity": {}}
-    assert devices.judge(history, cast("Oracle", Refusing())).cause is None
+    for op in ("capacity", "start"):
+        Refusing.change = {op: {"other": 1}}
+        assert devices.judge(history, cast("Oracle", Refusing())).cause is None
 
 
 @beside("D21")
