@@ -165,6 +165,8 @@ class Replay:
             # The same process continues; it only says something else when it registers.
             driver = self.instances[key][0]
             driver.next_offer = step.get("version", "v1")
+        else:
+            self.instances.pop(key, None)  # a new process: after a restart of the manager, it registers last
         self.instances[key] = driver, self._register(driver)
         return {}
 

@@ -171,12 +171,12 @@ class _Live(Comparison):
 
 _MISSING = re.compile(r"DRA driver (?P<driver>\S+) is not registered|claim info for ResourceClaim (?P<claim>\S+) ")
 
-PASSED_OVER = frozenset(("D25", "N3", "N6", "N13"))
-"""Why a kubelet rejects a pod that we admit. Later steps are compared as if the pod had not been admitted."""
+PASSED_OVER = frozenset(("D25", "N3", "N6", "N13", "N21"))
+"""The reasons after which later steps are compared as if the step that differs had not happened."""
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N20).
+    """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N21).
 
     If a kubelet refuses a pod because the feature gate of `skipNodeOperations` is off (N20), our answers are compared
     with those that it gives with the gate on.

@@ -461,7 +461,7 @@ def test_only_a_start_without_a_claimed_device_is_excused(
     """D35: other refused starts are differences. D2 is about admissions, so it excuses none of them."""
     pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, **also}}], "claimed": claimed}
     start = {"op": "start", "pod": pod, "container": "main"}
-    nic = {"op": "connect", "resource": "b.example.com/nic", "devices": [{"id": "nic-0", "health": "Healthy"}]}
+    nic: Json = {"op": "connect", "resource": "b.example.com/nic", "devices": [{"id": "nic-0", "health": "Healthy"}]}
     nic |= {"prestart": True, "fails": ["PreStartContainer"]}
 
     class Refusing:
@@ -774,6 +774,37 @@ def test_a_pod_whose_claim_skips_a_call_is_compared_as_with_the_gate_on() -> Non
     assert cause(because) == "N20"
     assert cause("has had enough") is None
     assert cause(because, containers={"main": {"ok": True, "cdi": ["other"]}}) is None
+
+
+@beside("N21")
+@pytest.mark.parametrize(
+    ("messages", "is_restarted", "cause"),
+    [
+        (["hot", ""], False, "N21"),
+        ([""], False, None),
+        (["ä" * 700], True, "N21"),
+        (["ä" * 700], False, None),
+        (["x" + "ä" * 700], True, None),
+    ],
+)
+def test_only_a_device_named_twice_or_a_message_cut_in_two_is_excused_as_a_change(
+    messages: Sequence[str], is_restarted: bool, cause: str | None
+) -> None:
+    """N21: only pods that use this device, and only in addition to those that we name."""
+    device = {"Pool": "node", "Device": "d", "Health": "HEALTHY", "Timeout": 0, "LastUpdated": 0}
+
+    def report(*messages: str) -> Json:
+        return {"op": "health", "name": DRIVER, "devices": [{**device, "Message": one} for one in messages]}
+
+    known, again = report(messages[-1]), {**report(*messages), "number": 2}
+    steps = [{**UP[0], "health": True}, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), known]
+    steps += [{"op": "restart", "reregister": [DRIVER]}] * is_restarted + [again, GETS]
+    assert judged(steps, changing(again)) == ""
+    assert judged(steps, changing(again, updates=[["p"]])) == cause
+    assert judged(steps, changing(again, updates=[["p", "q"]])) is None
+    assert judged(steps, changing(again, updates=[["p"]], applied=False)) is None
+    assert judged(steps, changing(known, updates=[])) is None
+    assert judged(steps, both(changing(again, updates=[["p"]]), changing(GETS, **NOTHING))) is None
 
 
 @beside("D25")

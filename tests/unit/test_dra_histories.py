@@ -11,13 +11,17 @@ A history may differ only for one of the reasons in docs/dra.md, from the first 
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
 * N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
+* N21: a report names a device twice, or repeats, after a restart, a message whose limit cuts a character in two, and
+  pods are told of a change. The rest of the history is not compared.
 
 Steps without an outcome are not compared: from there on, the kubelet's own answer is random.
 
 Each reason is recognized from the recording itself, so that it explains nothing else.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -25,6 +29,7 @@ import pytest
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.claims import ClaimInfo
 from devicecore.domain.dra.errors import DraError, OldClaimError, UnprepareError
+from devicecore.domain.dra.health import MAX_MESSAGE, HealthCache, HealthUpdate, pods_to_notify
 from devicecore.domain.dra.lookup import claim_keys
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.model import PodUid
@@ -64,6 +69,7 @@ class Comparison:
         self.released: dict[str, set[str]] = {}  # claim UIDs that drivers have released, or may have
         self.is_behind = False  # the kubelet's file is behind its memory
         self.has_lost = False  # the kubelet has started with such a file
+        self.has_restarted = False
         self.outcome: Json = None  # our last answer
         self.different: str | None = None
 
@@ -75,6 +81,7 @@ class Comparison:
         """
         expect = step["expect"]
         self.outcome = self.replay.play(step)
+        self.has_restarted |= step["op"] == "restart"
         self.different = self._reason(step)
         if step["op"] == "restart" and self.is_behind:
             self.has_lost |= state_of(expect["state"]) != kept(self.outcome["state"].claims)
@@ -96,6 +103,8 @@ class Comparison:
             return "D25"
         if step["op"] == "unprepare" and self._takes_a_claim_away(step):
             return "N3"
+        if step["op"] == "health" and self._is_told_without_a_change(step):
+            return "N21"
         if step["op"] == "prepare" and step["expect"]["ok"]:
             again = {call[4] for call in self.replay.calls if call[3] == PREPARE}
             asked = {uid for claims in again for _, _, uid in claims}
@@ -109,6 +118,21 @@ class Comparison:
         twice = any(len({claim["uid"] for claim in call["claims"]}) < len(call["claims"]) for call in calls)
         once = [(*call[:4], tuple(dict.fromkeys(call[4]))) for call in map(call_of, calls)]
         return twice and set(once) <= set(self.outcome["calls"])
+
+    def _is_told_without_a_change(self, step: Json) -> bool:
+        """Return whether only the kubelet tells pods of a device that a report names twice, or of a cut message."""
+        ours, theirs = self.outcome["updates"], step["expect"].get("updates")
+        if not theirs or {**self.outcome, "updates": theirs} != step["expect"]:
+            return False
+        counts = Counter((one["Pool"], one["Device"]) for one in step.get("devices", ()))
+        repeated = {
+            (one["Pool"], one["Device"])
+            for one in step.get("devices", ())
+            if counts[one["Pool"], one["Device"]] > 1 or (self.has_restarted and _is_cut_in_two(one["Message"]))
+        }
+        changed = HealthUpdate(HealthCache(), frozenset((step["name"], *device) for device in repeated))
+        told, more = set(chain(*ours)), pods_to_notify(changed, self.replay.manager.claims)
+        return told < set(chain(*theirs)) <= told.union(more)
 
     def _prepares(self) -> bool:
         """Return whether we prepare a pod, unless a driver fails or is missing."""
@@ -245,6 +269,12 @@ class Comparison:
             self.before = state_of(expect["state"])
             here = {claim.uid for claim in self.before.values()}
             self.answered = {key: value for key, value in self.answered.items() if key[0] in here}
+
+
+def _is_cut_in_two(message: str) -> bool:
+    """Return whether the limit of a message cuts one of its characters."""
+    text = message.encode()
+    return len(text) > MAX_MESSAGE and text[MAX_MESSAGE - len("...")] & 0b1100_0000 == 0b1000_0000
 
 
 def own_text(error: str) -> str:
