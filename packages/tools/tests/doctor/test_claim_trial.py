@@ -41,6 +41,28 @@ def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
     assert [str(key) for key in found.devices] == ["gpu.example.com/n1/gpu-0"]
 
 
+def test_an_older_slice_with_the_same_device_hides_no_attribute() -> None:
+    """A device whose attribute is a list shows that the gate is on (`make oracle KIND=extended SEED=s10 CASE=1978`)."""
+    attributes = {"example.com/rail": {"strings": ["1", "2"]}}
+    items: list[object] = [
+        {
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"s{generation}"},
+            "spec": {
+                "driver": "gpu.example.com",
+                "nodeName": "n1",
+                "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
+                "devices": [{"name": "d0", "attributes": {} if generation == 1 else attributes}],
+            },
+        }
+        for generation in (2, 1)
+    ]
+    found = objects_of([Value({"items": items}, "objects.json")])
+    (device,) = found.devices.values()
+    assert list(device.attributes) == ["example.com/rail"]
+    assert found.features.list_attributes
+
+
 def test_advice_ends_when_its_time_is_over_and_says_so() -> None:
     """The clock advances by 0.3 s whenever it is read: some changes are tried, and the user is told once."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}

@@ -87,6 +87,19 @@ def test_a_status_that_loses_all_that_was_applied_has_no_owner() -> None:
     assert owners == {}
 
 
+def test_an_allocation_whose_fields_are_removed_remains() -> None:
+    """Go always writes its `devices`, so another manager can fill it (`make oracle KIND=apply SEED=s10 CASE=3375`)."""
+    found: Json = {}
+    owners: fields.Owners = {}
+    me, other = (("a", "Apply", "status"), ("b", "Apply", "status"))
+    selected: Json = {"nodeSelector": {"nodeSelectorTerms": []}}
+    for owner, allocation in ((me, selected), (me, {}), (other, selected)):
+        sent = fields.keyed({"status": {"allocation": allocation}}, "ResourceClaim")
+        found, owners = fields.applied(found, sent, owners, owner, "resource.k8s.io/v1", force=False)
+    assert owners[me] == {("status", "allocation")}
+    assert owners[other] == {("status", "allocation", "nodeSelector")}
+
+
 @pytest.mark.parametrize(("number", "manager"), [(fields.MAX_FIELDS, "named"), (fields.MAX_FIELDS + 1, "first")])
 def test_managed_fields_that_name_too_many_fields_are_ignored(number: int, manager: str) -> None:
     named = {"manager": "named", "operation": "Update", "fieldsV1": {f"f:{one}": {} for one in range(number)}}

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count, repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from attrs import evolve, field, frozen
 
@@ -90,13 +90,15 @@ class ClusterObjects:
 
     @cached_property
     def devices(self) -> Mapping[DeviceKey, PoolDevice]:
-        """All devices that are published."""
-        return {device.key: device for one in self.slices for device in one.devices}
+        """All devices that are published, each as in the newest generation of its pool that lists it."""
+        slices = sorted(self.slices, key=attrgetter("generation"))
+        return {device.key: device for one in slices for device in one.devices}
 
     @cached_property
     def features(self) -> Features:
         """The scheduler's feature gates: an API server stores list attributes only if that gate is on."""
-        attributes = (one for device in self.devices.values() for one in device.attributes.values())
+        listed = (device for one in self.slices for device in one.devices)  # also those of an older generation
+        attributes = (one for device in listed for one in device.attributes.values())
         return Features(list_attributes=any(one.is_list for one in attributes))
 
     def protected(self, pods: Sequence[BoundPod]) -> list[BoundPod]:
