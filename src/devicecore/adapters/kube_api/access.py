@@ -148,6 +148,13 @@ def connection_of(access: Access) -> ApiConnection:
     return access.connection()
 
 
+ANY = "*/*"
+"""Any type of answer, which an API server takes for JSON."""
+
+METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{ANY}"
+"""A list without specs and statuses, or a whole one from a server that cannot omit them."""
+
+
 @frozen
 class ApiRequest:
     """One request.
@@ -159,6 +166,7 @@ class ApiRequest:
         query: the parameters.
         body: parsed JSON, or None if there is none.
         kind: the type of the body.
+        accept: the type of the answer.
     """
 
     permission: str
@@ -167,6 +175,7 @@ class ApiRequest:
     query: Mapping[str, str] = field(factory=dict)
     body: Json = None
     kind: str = "application/json"
+    accept: str = ANY
 
     @property
     def target(self) -> bytes:
@@ -239,7 +248,7 @@ class ApiServer:
 
         Only functions that `ask` calls may use this: it handles the errors.
         """
-        headers, content = {}, None
+        headers, content = {b"Accept": request.accept.encode("ascii")}, None
         if request.body is not None:
             headers[b"Content-Type"] = request.kind.encode("ascii")
             content = _dumped(request.body)
@@ -298,7 +307,7 @@ class ApiServer:
 
     def _stream(self, request: ApiRequest) -> httpcore2.Response:
         """Send a request and return the answer, which is not read yet."""
-        answer = self._transport.stream(request.method, request.target, {})
+        answer = self._transport.stream(request.method, request.target, {b"Accept": request.accept.encode("ascii")})
         if answer.status != HTTPStatus.OK:
             refused = WholeAnswer(answer.status, b"")
             with suppress(Exception):  # sending the body failed, and the status says more

@@ -301,7 +301,7 @@ class Transport:
             message = f"the value of the header {bad[0]} has characters that cannot be sent"
             raise httpcore2.LocalProtocolError(message)
         sent = ((name.encode("ascii"), value.encode("ascii")) for name, value in headers.items())
-        self._headers = [(b"Host", server.netloc), (b"Accept", b"*/*"), *sent]
+        self._headers = [(b"Host", server.netloc), *sent]
         self._lines = b"".join(b"%s: %s\r\n" % header for header in self._headers)
         context.set_alpn_protocols(["http/1.1"])
         self._context = context

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from devicecore.adapters.kube_api.access import (
+    ANY,
     Access,
     ApiRequest,
     ApiResource,
@@ -133,7 +134,13 @@ def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: 
 
 
 def pages(
-    send: Callable[[ApiRequest], Json], resource: ApiResource, fields: str, labels: str = "", *, page: int = PAGE
+    send: Callable[[ApiRequest], Json],
+    resource: ApiResource,
+    fields: str,
+    labels: str = "",
+    *,
+    page: int = PAGE,
+    accept: str = ANY,
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects that both selectors match, page by page, and the version of the list.
 
@@ -144,7 +151,7 @@ def pages(
     query = {"limit": str(page), **selectors(fields, labels)}
     for _ in range(MAX_PAGES):
         try:
-            answer = send(ApiRequest(f"list {resource.plural}", "GET", resource.path(), query))
+            answer = send(ApiRequest(f"list {resource.plural}", "GET", resource.path(), query, accept=accept))
         except (AnswerTooLargeError, RequestError) as error:
             if page == 1 or not any(isinstance(one, AnswerTooLargeError) for one in causes(error)):
                 raise

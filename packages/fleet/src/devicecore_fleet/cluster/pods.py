@@ -28,6 +28,7 @@ from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore_fleet.cluster.object_watch import NOT_UNDERSTOOD, ObjectHandler, node_of, skipped
 from devicecore_fleet.cluster.predicates import NodeRoom, unsuited
+from devicecore_fleet.cluster.proofs import NodeReads, PodProofs
 from devicecore_fleet.cluster.records import MIRROR, PodRecord, Stage, Step, check_types, reduced, uid_of
 from devicecore_fleet.cluster.registration import RegisteredNode, utc_now
 from devicecore_fleet.cluster.requests import KubeApiRequests
@@ -59,6 +60,7 @@ class ClusterPods(PodFeed, PodReporter):
         clock: monotonic seconds.
         wall: returns the time for reports to the server.
         says: returns the behavior of a pod's containers if its annotation does not define it.
+        reads: reads the Nodes of several nodes; by default this node reads its own.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ClusterPods(PodFeed, PodReporter):
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = utc_now,
         says: Callable[[Json], str] = lambda _: "",
+        reads: NodeReads | None = None,
     ) -> None:
         self._says = says
         self._node_name = node_name
@@ -87,8 +90,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
-        # Pods seen between two reads of the Node are one batch. A read proves all batches up to its own.
-        self._batch, self._last_proven = 0, -1
+        self._proofs = PodProofs(reads or NodeReads(), node)
         self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be recreated
         self._is_listed = self._is_polled = self._is_ready = False
 
@@ -148,7 +150,7 @@ class ClusterPods(PodFeed, PodReporter):
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
         if record is None:
-            record = self._records[uid] = PodRecord(reduced(pod), batch=self._batch, says=self._says(pod))
+            record = self._records[uid] = PodRecord(reduced(pod), batch=self._proofs.seen(), says=self._says(pod))
             self._changed[uid] = None
             record.recall()
             if record.has_run:
@@ -366,7 +368,7 @@ class ClusterPods(PodFeed, PodReporter):
             record = self._records.get(uid)
             if record is None or record.is_gone:
                 return None
-        if not self._is_proven(record, requests):
+        if not self._proofs.holds(record.batch, requests):
             return _CONFLICT_LOOK
         with self._lock:
             shown, facts = record.object, record.facts(self._wall(), self._host_ips)
@@ -396,27 +398,9 @@ class ClusterPods(PodFeed, PodReporter):
         record.conflicts = 0
         return None
 
-    def _is_proven(self, record: PodRecord, requests: KubeApiRequests) -> bool:
-        """Return whether a pod was bound to the registered Node, not to someone else's Node with the same name.
-
-        It was if the Node still existed after the pod was seen. One read is enough for all pods that were seen before
-        it.
-        """
-        if (registered := self._registered()) is None:
-            return True  # someone else has created the Node
-        with self._lock:
-            if record.batch <= self._last_proven:
-                return True
-            batch, self._batch = self._batch, self._batch + 1
-        if not registered.read(requests):
-            return False
-        with self._lock:
-            self._last_proven = max(self._last_proven, batch)
-        return True
-
     def _send_events(self, record: PodRecord, requests: KubeApiRequests) -> float | None:
         """Send the events of a pod, even if it is gone. An event that the server refuses is not sent again."""
-        if not self._is_proven(record, requests):
+        if not self._proofs.holds(record.batch, requests):
             return _CONFLICT_LOOK
         while record.events:
             said, then = record.events[0]

@@ -5,7 +5,7 @@ Law: a method returns the server's answer or raises a `RequestError`.
 
 from http import HTTPStatus
 
-from devicecore.adapters.kube_api.access import Access, ApiRequest, ApiResource, RequestError
+from devicecore.adapters.kube_api.access import ANY, METADATA_ONLY, Access, ApiRequest, ApiResource, RequestError
 from devicecore.adapters.kube_api.patches import Json, PatchType
 from devicecore.adapters.kube_api.requests import MAX_IDLE, ApiServers, pages
 
@@ -44,9 +44,12 @@ class KubeApiRequests(ApiServers):
                 raise
             return None
 
-    def list(self, resource: ApiResource, fields: str = "") -> list[Json]:
-        """Return all objects that a field selector matches."""
-        return [one for items, _ in pages(self._send, resource, fields) for one in items]
+    def list(
+        self, resource: ApiResource, fields: str = "", *, labels: str = "", metadata_only: bool = False
+    ) -> list[Json]:
+        """Return all objects that both selectors match, or only their metadata."""
+        accept = METADATA_ONLY if metadata_only else ANY
+        return [one for items, _ in pages(self._send, resource, fields, labels, accept=accept) for one in items]
 
     def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
         """Create an object. Return it as the server stored it."""

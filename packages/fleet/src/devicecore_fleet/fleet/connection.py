@@ -16,6 +16,7 @@ from devicecore.ports.claims import ClaimSource
 from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.process import Process
+from devicecore_fleet.cluster.proofs import NodeReads
 from devicecore_fleet.cluster.refusals import log_refused
 from devicecore_fleet.cluster.registration import NOTHING, RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
@@ -44,6 +45,7 @@ class SharedConnection:
         adopts: whether to take over Nodes and Leases that devicecore did not create.
         process: holds the Leases.
         refused: called with the name of a node and the reason if it is refused.
+        reads: reads Nodes.
         removals: the pending deletions of removed nodes' Nodes, by name.
     """
 
@@ -55,6 +57,7 @@ class SharedConnection:
     adopts: bool = False
     process: Process = field(factory=Process)
     refused: Callable[[str, str], None] = log_refused
+    reads: NodeReads = field(factory=NodeReads)
     removals: dict[str, Job] = field(factory=dict)
 
 
@@ -183,6 +186,7 @@ class ServerConnection(NodeConnection):
             host_ips=self._shared.host_ips,
             node=lambda: self._node,
             says=self._group.said_of,
+            reads=self._shared.reads,
         )
 
     def _new_node(self, changes: Mapping[str, Mapping[str, str | None]] = NOTHING) -> RegisteredNode:

@@ -26,6 +26,9 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 LABEL = "devicecore.io/fleet"
 """The label of every Node that a fleet created, so that pods that need containers can avoid it."""
 
+HOST_NAME = "kubernetes.io/hostname"
+"""The label with the name of the Node, by which several Nodes can be selected."""
+
 ANNOTATION = ("devicecore.io/containers", "none")
 """The Node's note to tools that no container runs on it."""
 
@@ -97,7 +100,7 @@ def node_object(node: NodeDescription, now: datetime) -> Json:
         "apiVersion": "v1",
         "metadata": {
             "name": node.name,
-            "labels": {**labels, "kubernetes.io/hostname": node.name, **node.labels},
+            "labels": {**labels, HOST_NAME: node.name, **node.labels},
             "annotations": {**node.annotations, **dict([ANNOTATION])},
         },
         "spec": {
