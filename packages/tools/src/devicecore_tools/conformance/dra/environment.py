@@ -135,9 +135,16 @@ class Environment:
 
     def plant_cdi(self, name: str, text: str) -> Path:
         """Write another vendor's CDI file, which remains when the directories are emptied. Return its path."""
-        self._kept[self.cdi] = self.others_cdi | {name}
-        path = self.cdi / name
-        path.parent.mkdir(exist_ok=True)
+        return self._plant(self.cdi, name, text)
+
+    def plant_state(self, driver: str, text: str) -> Path:
+        """Write another driver's state, which remains when the directories are emptied. Return the file's path."""
+        return self._plant(self.plugins, f"{driver}/state.json", text)
+
+    def _plant(self, directory: Path, name: str, text: str) -> Path:
+        path = directory / name
+        self._kept[directory] = self._kept.get(directory, frozenset()) | {path.relative_to(directory).parts[0]}
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
 

@@ -119,6 +119,7 @@ class Situation:
         self.left += 1
 
     def _prepare(self, driver: DriverUnderTest) -> None:
+        _ = driver.registration.reachable  # a driver that was just started may still have to write its standing devices
         free, used = len(driver.claims.free_devices), 0
         standing = frozenset(driver.environment.cdi_names())
         driver.calls.require_preparing()
@@ -132,7 +133,8 @@ class Situation:
             used += form.devices
             for claim, answer in zip(claims, self._answers(driver, claims), strict=True):
                 names = {name for row in answer for name in row.cdi}
-                edits = require_edits(driver, names, f"before the event, with {form.name}, ")
+                with needed("CDI devices that can be resolved before the event"):
+                    edits = require_edits(driver, names, f"with {form.name}, ")
                 mounted = [path for path in own_mounts(driver, names) if Path(path).exists()]
                 self.known.append(Known(form.name, claim, answer, edits, mounted, standing))
 
@@ -149,9 +151,7 @@ class Situation:
         """Put another driver's CDI file, registration socket and directory next to the driver's."""
         text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/neighbor", "devices": [{"name": "x", '
         cdi = driver.environment.plant_cdi(f"{_OTHER}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n')
-        state = driver.environment.plugins / _OTHER / "state.json"
-        state.parent.mkdir(exist_ok=True)
-        state.write_text("{}", encoding="utf-8")
+        state = driver.environment.plant_state(_OTHER, "{}")
         path = driver.environment.registry / f"{_OTHER}-reg.sock"
         driver.kubelet.others.add(str(path))
         self.listener = socket.socket(socket.AF_UNIX)
