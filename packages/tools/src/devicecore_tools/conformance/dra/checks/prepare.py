@@ -214,8 +214,22 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
     found=("FluxBind",),
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
-    """One, two, and up to eight claims are prepared with one request."""
-    return answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
+    """Up to eight claims are prepared with one request, then one before and after a claim for an unknown device."""
+    sentence = answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
+    for is_bad_first in (False, True):
+        good = driver.claims.new(1)
+        bad = driver.claims.on(SliceDevice(good.devices[0].pool, "no-such-device", {}))
+        claims = (bad, good) if is_bad_first else (good, bad)
+        try:
+            answer = driver.calls.prepare(*claims)
+        except CallFailedError as error:
+            if error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}:
+                raise
+            return f"{sentence}; with a claim for an unknown device, the call failed as a whole: {error}"
+        with in_context(f"the claim for an unknown device was the {'first' if is_bad_first else 'second'}"):
+            require_keys(answer, claims)
+        driver.calls.clean_up()
+    return sentence
 
 
 def answers_for_each(
@@ -300,7 +314,7 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     before = _rows_of_each(driver, claims)
     after = _rows_of_each(driver, claims[::-1]) if is_repeated else before
     for claim, other in zip(claims, claims[::-1], strict=True):
-        foreign = devices_of(other, before[claim.uid])
+        foreign = foreign_devices(before[claim.uid], claim, [other])
         require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} of the other claim")
         alone = prepared_rows(driver, claim) if is_repeated else before[claim.uid]
         for answer, when in ((after[claim.uid], "in the other order"), (alone, "in a separate call")):
@@ -319,9 +333,9 @@ def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str,
     return {claim.uid: rows(devices_in(answer, claim)) for claim in claims}
 
 
-def devices_of(claim: Claim, answer: Rows) -> list[str]:
-    """Return a claim's devices as listed in a response."""
-    keys = {device.key for device in claim.devices}
+def foreign_devices(answer: Rows, own: Claim, others: Iterable[Claim]) -> list[str]:
+    """Return the other claims' devices in a claim's response, except devices of which the claim has a share, too."""
+    keys = {device.key for other in others for device in other.devices} - {device.key for device in own.devices}
     return [f"{row.pool}/{row.device}" for row in answer if (row.pool, row.device) in keys]
 
 
@@ -342,7 +356,7 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     edits = require_resolvable(driver, before)
     with in_context(f"in the namespace {OTHER_NAMESPACE}"):
         after = prepared_rows(driver, second)
-    foreign = devices_of(first, after)
+    foreign = foreign_devices(after, second, [first])
     require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} of the claim of the same name")
     require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was prepared")
     driver.calls.unprepare(second)
@@ -1131,7 +1145,7 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
             answers = all_at_once(driver, [partial(prepared_rows, driver, claim) for claim in claims])
         found = []
         for claim, answer in zip(claims, answers, strict=True):
-            foreign = [device for other in claims if other is not claim for device in devices_of(other, answer)]
+            foreign = foreign_devices(answer, claim, claims)
             require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
             found.append(neutral(require_resolvable(driver, answer), claim))
         driver.calls.clean_up()

@@ -61,6 +61,18 @@ class OneEntryOnly(GoodDriver):
         return answer
 
 
+@fails("answers-for-each-prepared-claim", "separates-good-claims-from-bad-ones")
+class StopsAtAnError(GoodDriver):
+    """It answers for no claim that comes after one that it cannot prepare."""
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().prepare(request, context)
+        failed = [number for number, claim in enumerate(request.claims) if answer.claims[claim.uid].error]
+        for claim in request.claims[failed[0] + 1 :] if failed else ():
+            answer.claims.pop(claim.uid, None)
+        return answer
+
+
 @fails("answers-with-pool-and-device-names")
 class NoPoolName(GoodDriver):
     def device(self, uid: str, result: Json) -> Message:
