@@ -29,6 +29,7 @@ SLOW = {
     "leaves-slices-of-others-alone",
     "survives-a-refused-registration",
     "publishes-despite-conflicts",
+    "survives-a-failed-write",
     "ends-during-a-call",
     "goes-on-after-a-pause",
     "leaves-a-newer-instance-alone-when-it-ends",

@@ -4,10 +4,12 @@ Law: only the driver's own slices are judged, the way an API server and a schedu
 """
 
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from devicecore.domain.text import counted
@@ -35,7 +37,7 @@ from devicecore_tools.conformance.model import (
     skip_if,
     some,
 )
-from devicecore_tools.testing.api_server import Answer, ApiError, Json
+from devicecore_tools.testing.api_server import Answer, ApiError, Json, RunFirst
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
 from devicecore_tools.testing.api_server.versions import as_kept, version_of
@@ -54,6 +56,7 @@ RACE = (
     "Kubernetes' publishing helper does not notice a deletion of slices within half a minute after it has updated "
     "them, because it assumes that what it wrote still exists"
 )
+_REGISTERS = 5.0  # seconds to register before the first request for slices is answered
 _SETTLED = 0.5  # seconds within which a process that has published makes its next write
 _CONFLICT = {
     "kind": "Status",
@@ -63,6 +66,14 @@ _CONFLICT = {
     "code": 409,
     "message": "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest "
     "version and try again",
+}
+_FAILURE = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "InternalError",
+    "code": 500,
+    "message": "Internal error occurred: etcdserver: leader changed",
 }
 
 
@@ -302,6 +313,7 @@ def names_attributes_without_its_domain(driver: DriverUnderTest) -> str:
 
 @at_start(
     SHOULD,
+    core=True,
     expected="non-negative integers, and no such attribute if the NUMA node is unknown",
     clause=(
         "Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `unknown` "
@@ -673,6 +685,40 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
         driver.api.clear_faults()
     require(complete, f"there are no complete pools; {_asked(driver)}", late=True)
     require_unique_names(driver.slices.pools(), before)
+    return "the pools are complete"
+
+
+@at_the_end(
+    MUST,
+    expected="complete pools, from the same process; a process that has not registered yet may exit and is restarted",
+    clause="An API server answers with status 500 while its storage chooses a leader. Kubernetes' helper reports this "
+    "as a recoverable error. (kubeletplugin, DRAPlugin.HandleError) While a driver is gone, no pod with its devices "
+    "can start or end. (kubelet, DRA manager)",
+)
+def survives_a_failed_write(driver: DriverUnderTest) -> str:
+    """The driver is started without slices. Once it is registered, its first write of a slice fails with status 500."""
+    _ = driver.slices.catalogue
+    driver.process.kill()
+    driver.slices.wipe()
+    exits, asked, since = len(driver.process.exits), len(driver.api.requests), time.monotonic()
+    may_go_on = threading.Event()
+    hold = RunFirst(partial(may_go_on.wait, _REGISTERS))  # its first request for slices waits for its registration
+    driver.api.inject(hold, resource="resourceslices")
+    driver.api.inject(Answer(500, _FAILURE), method="POST", resource="resourceslices")
+    try:
+        driver.process.start()
+        is_registered = driver.process.wait(
+            lambda: any(one.found_at >= since for one in driver.kubelet.registered), _REGISTERS
+        )
+        may_go_on.set()
+        is_complete = driver.slices.wait_complete()
+    finally:
+        may_go_on.set()
+        driver.api.clear_faults()
+    ended = driver.process.exits_since(exits)
+    require(not ended or not is_registered, f"it was registered, and then {some(ended)}")
+    require(is_complete, f"there are no complete pools; {_asked(driver)}", late=True)
+    does_not_apply_if(all(one.method != "POST" for one in driver.slices.writes(asked)), "it has created no slice")
     return "the pools are complete"
 
 

@@ -258,6 +258,14 @@ class GivesUpAfterAConflict(GoodDriver):
             super().reconcile(items)
 
 
+@fails("survives-a-failed-write")
+class ExitsWhenAWriteFails(GoodDriver):
+    def written(self, answer: tuple[int, Json]) -> None:
+        if answer[0] >= http.client.INTERNAL_SERVER_ERROR:
+            os._exit(1)
+        super().written(answer)
+
+
 @fails("waits-for-a-late-api-server")
 class NeedsTheApiServerAtItsStart(GoodDriver):
     settings = {"republishing": 10.0}
