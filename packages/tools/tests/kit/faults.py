@@ -97,6 +97,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("file-mode", CALM),
     ("short-cdi-name", CALM),
     ("joins-names", CALM),
+    ("annotates-short-names", CALM),
     ("by-position", CALM),
     ("cdi-by-position", CALM),
     ("gives-the-first", CALM),

@@ -48,7 +48,7 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 MAX_CPU = 0.1  # of one CPU, while the kubelet is down
-MAX_PRINTED = 50_000
+MAX_PRINTED = 10_000
 """How many bytes an idle plugin may print per second."""
 _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
@@ -67,6 +67,7 @@ _AT_ONCE, _ROUNDS = 8, 5  # calls, and how often
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, how many of them precede the first measurement, and seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_CDI_ANNOTATION = "cdi.k8s.io/"
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -492,7 +493,8 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
     MUST,
     expected="CDI devices have names like vendor/class=name, and nodes have one or more of the permissions r, w and m",
     clause="CDIDevice.name: Fully qualified CDI device name. DeviceSpec.permissions: Cgroups permissions of the "
-    "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else.",
+    "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else. It also "
+    f"reads CDI devices from annotations whose names begin with {_CDI_ANNOTATION}. (CDI library in Go)",
 )
 def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
     """The CDI devices and the permissions in the answers for single devices, and for all of them, are read."""
@@ -500,12 +502,21 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
     with suppress(Skip):  # reported by another check
         answers += _answers(plugin, plugin.lists.healthy)
     names = [device.name for answer in answers for device in answer.cdi_devices]
+    annotated = [
+        (key, name)
+        for answer in answers
+        for key, value in answer.annotations.items()
+        if key.startswith(_CDI_ANNOTATION)
+        for name in value.split(",")
+    ]
     permissions = [node.permissions for answer in answers for node in answer.devices]
-    does_not_apply_if(not names + permissions, "the plugin gives no device nodes and no CDI devices")
+    number = len(names) + len(annotated)
+    does_not_apply_if(not number and not permissions, "the plugin gives no device nodes and no CDI devices")
     odd = {f"a CDI device has the name {name!r}" for name in names if not is_cdi_name(name)}
+    odd |= {f"a CDI device in {key!r} has the name {name!r}" for key, name in annotated if not is_cdi_name(name)}
     odd |= {f"a node has the permissions {one!r}" for one in permissions if not one or set(one) - set("rwm")}
     require(not odd, some(sorted(odd)))
-    return f"{counted(len(names), 'CDI device')} and {counted(len(permissions), 'node')}"
+    return f"{counted(number, 'CDI device')} and {counted(len(permissions), 'node')}"
 
 
 @check(

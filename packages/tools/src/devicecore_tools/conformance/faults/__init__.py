@@ -119,6 +119,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "file-mode": "gives-valid-cdi-names-and-permissions",
     "short-cdi-name": "gives-valid-cdi-names-and-permissions",
     "joins-names": "gives-valid-cdi-names-and-permissions",
+    "annotates-short-names": "gives-valid-cdi-names-and-permissions",
     "by-position": "gives-nodes-by-id",
     "cdi-by-position": "gives-nodes-by-id",
     "gives-the-first": "gives-the-nodes-of-each-device",

@@ -266,6 +266,7 @@ class Plugin:
                     "joins-names": [",".join(ids)],
                 }.get(FAULT, ids)
             ],
+            annotations={"cdi.k8s.io/chip": ",".join(ids)} if FAULT == "annotates-short-names" else {},
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),

@@ -26,7 +26,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 MAX_CPU = 0.1
 """The share of one CPU that an idle driver may use."""
-MAX_PRINTED = 50_000
+MAX_PRINTED = 10_000
 """How many bytes an idle driver may print per second."""
 MAX_ATTEMPTS = 20
 """How many connections per second a driver may attempt while the API server is down."""
