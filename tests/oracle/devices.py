@@ -65,6 +65,7 @@ class _Author:
             if step := getattr(self, self.random.choice(OPS))():
                 steps.append(step)
                 steps += self._admitted_again(step.get("running", ()))
+                steps += self._removed_early(step)
                 if step["op"] == "allocate":
                     steps += self._started(step["pod"])
                 if step["op"] == "list_and_watch":
@@ -253,6 +254,12 @@ class _Author:
         for uid in sorted({uid for uid, _ in running} & self.pods.keys()):
             if self.random.random() < 0.5:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
+
+    def _removed_early(self, step: Json) -> Iterator[Json]:
+        """Yield the removal of a pod before a restarted kubelet knows all pods, so its devices stay taken."""
+        if step.get("waits") and self.pods and self.random.random() < 0.4:
+            yield self.remove_pod()
+            yield self._with_affinity({"op": "allocate_again", "pod": RUNNING})
 
     def _asked_again(self, resource: str) -> Iterator[Json]:
         """Yield steps that query again the devices of the newest pods that may hold devices from a changed list."""
