@@ -178,6 +178,8 @@ def _with_steps(random: Random, case: Json, *, has_devices: bool = False) -> Jso
             for number in range(random.randint(0, 3))
         ]
         steps.append({"op": "connect", "resource": resource, "devices": devices})
+    if has_devices and random.random() < 0.04:
+        steps += _refused_in_between()
     pods: dict[str, Json] = {}
     for number in range(random.randint(3, 12)):
         op = random.choice(("admit", "admit", "admit", "admit", "again", "hints", "remove", "start", "restart"))
@@ -203,6 +205,25 @@ def _with_steps(random: Random, case: Json, *, has_devices: bool = False) -> Jso
         elif not has_devices:
             steps.append({"op": "restart"})
     return {**case, "steps": steps}
+
+
+def _refused_in_between() -> list[Json]:
+    """Return two admissions of a pod whose init container has ended, and between them a pod that is refused late.
+
+    The refused pod ends what the other one may reuse, so the second admission gives it new memory.
+    """
+    small, medium, large = (
+        {"name": name, "resources": {"limits": {"cpu": "1", "memory": size}}}
+        for name, size in (("c0", "128Mi"), ("i0", "256Mi"), ("c1", "999Gi"))
+    )
+
+    def admitted(uid: str, **containers: Json) -> Json:
+        pod = {"metadata": {"uid": uid, "name": uid, "namespace": "default"}, "spec": containers}
+        return {"op": "admit", "object": pod, "affinity": None}
+
+    reuses = admitted("reuses", initContainers=[medium], containers=[small])
+    started = {"op": "start_container", "uid": "reuses", "container": "c0"}
+    return [reuses, started, admitted("refused", containers=[small, large]), reuses]
 
 
 def _affinity(random: Random, nodes: list[int]) -> Json:
