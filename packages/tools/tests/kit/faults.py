@@ -34,6 +34,7 @@ SHORT = {
     "odd-bytes": evolve(QUICK, returning=0.8),
     "never-returns": evolve(QUICK, returning=0.8),
     "returns-once": evolve(QUICK, returning=2),
+    "deaf-after-a-return": evolve(QUICK, timeout=5),
     "watches-its-socket": evolve(QUICK, noticing=0.8),
     "watches-files": evolve(QUICK, noticing=0.8),
     "needs-a-kubelet": evolve(QUICK, returning=0.8, away=0.5),
@@ -57,6 +58,7 @@ RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("keeps-its-i
 """The checks that restart the kubelet or the plugin, or change the health of a device."""
 CALM = [name for name in NAMES if name not in RESTARTS]
 EMPTIED = "returns-after-the-directory-is-emptied"
+RETURNED_AGAIN = [EMPTIED, "returns-again-after-a-kubelet-restart"]
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
 HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health", "reports-a-recovery-of-health"]
 LATER = ["reports-a-change-while-the-kubelet-was-away", "reports-a-later-change-of-health"]
@@ -101,6 +103,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("by-position", CALM),
     ("cdi-by-position", CALM),
     ("gives-the-first", CALM),
+    ("gives-the-first-path", CALM),
     ("one-container-path", CALM),
     ("shares-a-node", CALM),
     ("once-only", CALM),
@@ -174,7 +177,8 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("returns-with-fewer-devices", [EMPTIED, "keeps-its-ids"]),
     ("deletes-other-sockets", [name for name in NAMES if name.startswith("leaves-sockets-")]),
     ("never-returns", [EMPTIED]),
-    ("returns-once", [EMPTIED, "returns-again-after-a-kubelet-restart"]),
+    ("returns-once", RETURNED_AGAIN),
+    ("deaf-after-a-return", ["allocates-each-device", *RETURNED_AGAIN]),
     ("watches-its-socket", ["returns-after-kubelet-sock-is-recreated"]),
     ("watches-files", RETURNS),
     ("gives-up", AWAY[:1]),

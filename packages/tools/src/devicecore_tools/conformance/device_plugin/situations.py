@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
+from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.checks import (
     ALLOCATE,
     MUST,
@@ -31,6 +32,7 @@ from devicecore_tools.conformance.model import (
     DoesNotApply,
     Failure,
     Skip,
+    TookTooLong,
     does_not_apply_if,
     in_context,
     require,
@@ -68,12 +70,16 @@ class Situation:
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
     stayed_away: Failure | None = None  # the plugin had come back after an earlier event of this kind
+    silence: Failure | None = None  # the plugin had come back so often that it no longer answers
     leaves_others: bool | None = None
     not_started: set[str] = field(factory=set)  # PreStartContainer failed, which a different check covers
     prefers: bool = False
 
     def begin(self, plugin: PluginUnderTest, event: Event) -> None:
         """Allocate, then trigger the event."""
+        in_this_life = [one for one in plugin.kubelet.registrations if one.at >= plugin.process.started_at]
+        if len(in_this_life) > 1 and plugin.lists.was_allocated:
+            self.silence = _silence(plugin, len(in_this_life))
         ids = plugin.lists.healthy
         wanted = {f"{device} alone": [device] for device in ids[:_EACH]}
         if len(ids) > 1:  # as when an app container reuses an init container's device and gets more devices
@@ -90,7 +96,6 @@ class Situation:
             ):
                 self.not_started.add(form)
         self.prefers = _answers(_prefer, plugin, ids)
-        in_this_life = [one for one in plugin.kubelet.registrations if one.at >= plugin.process.started_at]
         with others_left_alone(plugin) as noted:
             try:
                 event.happens(plugin)
@@ -98,6 +103,17 @@ class Situation:
                 self.problem = Skip(f"it did not come back: {failure}")
                 self.stayed_away = failure if len(in_this_life) > 1 else None
             self.leaves_others = noted()
+
+
+def _silence(plugin: PluginUnderTest, number: int) -> Failure | None:
+    """Return why a plugin that has answered before no longer answers next to its stream, or None if it does."""
+    connection = plugin.registration.streaming()
+    try:
+        connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
+    except CallFailedError as error:
+        if error.is_late:
+            return TookTooLong(f"after {counted(number, 'registration')} of one process, {error}")
+    return None
 
 
 def _restart_kubelet(plugin: PluginUnderTest) -> None:
@@ -208,6 +224,8 @@ def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
 
 
 def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
+    if seen.silence is not None:
+        raise seen.silence
     if seen.stayed_away is not None:
         raise seen.stayed_away
     if seen.problem is not None:
@@ -224,8 +242,8 @@ def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
 RETURNS_AGAIN = Observation(
     "returns-again-{}",
     "{} again, after the plugin's process had already come back once.",
-    "the plugin registers again, can be reached, and lists its devices",
-    f"{RESTARTS} A plugin has to survive more than one restart.",
+    "the plugin registers again, can be reached, lists its devices, and still answers calls",
+    f"{RESTARTS} A plugin has to survive more than one restart, also if a stream that has ended occupies a thread.",
     _returns_again,
 )
 PRE_STARTS = Observation(

@@ -123,6 +123,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "by-position": "gives-nodes-by-id",
     "cdi-by-position": "gives-nodes-by-id",
     "gives-the-first": "gives-the-nodes-of-each-device",
+    "gives-the-first-path": "gives-the-nodes-of-each-device",
     "one-container-path": "gives-each-node-its-own-container-path",
     "shares-a-node": "gives-each-device-its-own-nodes",
     "lists-a-device-twice": "gives-each-device-its-own-nodes",
@@ -192,6 +193,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "returns-under-another-name": "returns-to-a-kubelet-that-was-away returns-after-kubelet-sock-is-recreated "
     "returns-after-two-restarts returns-after-the-directory-is-emptied",
     "returns-once": "returns-again-after-a-kubelet-restart",
+    "deaf-after-a-return": "returns-again-after-a-kubelet-restart",
     "watches-its-socket": "returns-after-kubelet-sock-is-recreated",
     "watches-files": "",
     "gives-up": "returns-to-a-kubelet-that-was-away",

@@ -114,8 +114,11 @@ class Plugin:
         self.socket = socket
         self.streams = 0
         self.dropped = False
+        self.is_listing = False
 
     def options(self, _: object, context: grpc.ServicerContext) -> api.DevicePluginOptions:
+        if FAULT == "deaf-after-a-return" and self.is_listing and self.streams > 1:
+            over.wait()  # as if ended streams occupied all other threads
         if FAULT == "no-options":
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "what options?")
         return api.DevicePluginOptions(**({} if FAULT == "forgets-its-options" else OPTIONS))
@@ -139,6 +142,7 @@ class Plugin:
         streamed.append(began)
         sent: bool | None = None
         left = 2 if FAULT == "sends-two-lists" else math.inf
+        self.is_listing = True
         try:
             while not ended.wait(POLL_INTERVAL) and not over.is_set():
                 if time.monotonic() - began > STREAMS.get(FAULT, math.inf):
@@ -170,6 +174,7 @@ class Plugin:
                         return
         finally:  # gRPC does not always resume a generator
             self.dropped = not over.is_set()
+            self.is_listing = False
 
     def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901, PLR0912 - faults
         answer = api.AllocateResponse()
@@ -236,7 +241,7 @@ class Plugin:
                 nodes = [str(place) for place in range(len(ids))]
             case "counts":
                 nodes = [str(next(numbers)) for _ in ids]
-            case "gives-the-first":
+            case "gives-the-first" | "gives-the-first-path":
                 nodes = nodes[:1]
             case "shares-a-node" if "c1" in ids:
                 nodes = [node for node in nodes if node != "1"]
@@ -255,7 +260,7 @@ class Plugin:
         return api.ContainerAllocateResponse(
             envs=variables(ids),
             devices=[
-                api.DeviceSpec(host_path=path, container_path=inside(path), permissions=mode)
+                api.DeviceSpec(host_path=on_host(path), container_path=inside(path), permissions=mode)
                 for path in ([] if FAULT == "cdi-by-position" else paths)
             ],
             cdi_devices=[
@@ -343,6 +348,11 @@ class Plugin:
 def inside(path: str) -> str:
     """Return the path of a node in a container."""
     return "/dev/chip" if FAULT == "one-container-path" and path[-1].isdigit() else f"/{path.lstrip('/')}"
+
+
+def on_host(path: str) -> str:
+    """Return the path of a node on the host."""
+    return "/dev/null" if FAULT == "gives-the-first-path" and path[-1].isdigit() else path
 
 
 def register() -> grpc.StatusCode:
