@@ -125,15 +125,18 @@ def cause_of_error(
     """Return why one of two otherwise equal allocators returns an error.
 
     D24: the stable allocator finds nothing where ours returns an error. One Kubernetes bug makes it return an error
-    because of other nodes' pools.
+    because of other nodes' pools, or none because their slices make an invalid pool incomplete.
     """
     foreign = KubernetesFault.FOREIGN_COUNTERS
+    seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
     if ours:
-        return "D24" if is_stable and theirs["error"] is None else None
+        if is_stable:
+            return "D24" if theirs["error"] is None else None
+        is_told = any(pool.problem and not (pool.is_incomplete or pool.is_obsolete) for pool in seen)
+        return foreign.value if foreign in known and not is_told else None
     stops, told = KubernetesFault.ALL_ERROR, theirs["error"] or ""
     if is_stable and stops in known and "a claim constraint would not be satisfied" in told:
         return stops.value  # whether it stops there depends on the order in which it tries devices
-    seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
     return foreign.value if foreign in known and seen != situation.pools else None
 
 

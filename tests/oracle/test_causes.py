@@ -134,6 +134,36 @@ def test_an_error_is_excused_only_of_the_stable_allocator(
     assert allocators.cause_of_error(situation, known, ours=ours, theirs=answer, is_stable=is_stable) == cause
 
 
+@pytest.mark.parametrize(
+    ("nodes", "release", "cause"),
+    [
+        (["n1", "n2"], Release.V1_36_3, "counters-of-other-nodes"),
+        (["n1"], Release.V1_36_3, None),
+        (["n1", "n2"], Release.V1_37, None),
+    ],
+)
+def test_a_missing_error_is_excused_only_if_slices_of_other_nodes_make_the_invalid_pool_incomplete(
+    stable: Json, nodes: Sequence[str], release: Release, cause: str | None
+) -> None:
+    counters = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
+    slices = [
+        {
+            "metadata": {"name": f"s-{node}"},
+            "spec": {
+                "driver": "d",
+                "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+                "nodeName": node,
+                "sharedCounters": counters * 2,
+            },
+        }
+        for node in nodes
+    ]
+    situation = situation_of({**stable, "slices": slices}, release)
+    answer = {"results": None, "error": None}
+    known = release.faults
+    assert allocators.cause_of_error(situation, known, ours=True, theirs=answer, is_stable=False) == cause
+
+
 @beside("D18")
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
     """D18 needs our answer among Kubernetes'. A bug of Kubernetes needs the answer of a search with all its bugs."""

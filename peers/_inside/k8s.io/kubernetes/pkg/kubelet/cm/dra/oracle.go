@@ -14,6 +14,7 @@ import (
 // StartWithoutLoop makes the manager usable. It reconciles only when Reconcile is called.
 func (m *Manager) StartWithoutLoop(ctx context.Context, active ActivePodsFunc, ready config.SourcesReady) {
 	m.initDRAPluginManager(ctx, func(context.Context) (*v1.Node, error) { return &v1.Node{}, nil }, time.Hour)
+	m.draPlugins.WithoutHealthStreams()
 	m.activePods, m.sourcesReady = active, ready
 }
 

@@ -7,6 +7,10 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
+// WithoutHealthStreams keeps the manager from watching drivers: a history contains what they report. Until 1.36, a
+// kubelet watches every driver, and drops the reports of one that lacks the service, at any time after registration.
+func (pm *DRAPluginManager) WithoutHealthStreams() { pm.streamHandler = nil }
+
 // WaitUntilConnected waits for the connection to a registered driver. Until then an older instance may be called.
 func (pm *DRAPluginManager) WaitUntilConnected(ctx context.Context, driverName, endpoint string) error {
 	return pm.waitFor(ctx, driverName, endpoint, func(_ bool, state connectivity.State) bool { return state == connectivity.Ready })
