@@ -177,14 +177,28 @@ def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
     assert result.verdict is Verdict.FAILED
 
 
-@pytest.mark.parametrize(("waited", "verdict"), [(0.05, Verdict.FAILED), (0.4, Verdict.UNDECIDED)])
-def test_a_subject_that_had_a_processor_at_once_is_late_on_a_busy_machine_too(
-    waited: float, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("waited", "disk", "verdict"),
+    [(0.05, 0.5, Verdict.FAILED), (0.4, 0.5, Verdict.UNDECIDED), (0.05, 1.5, Verdict.UNDECIDED)],
+)
+def test_a_subject_that_had_a_processor_and_the_disk_at_once_is_late_on_a_busy_machine_too(
+    waited: float, disk: float, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    pressure = tmp_path / "io"
+
+    def wait(seconds: float) -> None:
+        pressure.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={seconds * 1e6:.0f}\n", encoding="ascii")
+
+    def look(_: None) -> str:
+        wait(100 + disk)
+        raise TookTooLong("it was not back")
+
+    wait(100)
+    monkeypatch.setattr("devicecore_tools.conformance.runner.PRESSURE", pressure)
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
     clock, queued = iter([0.0, 0.0, 2.0, 2.0]), iter([{"1": 1.0}, {"1": 1.0 + waited, "2": waited}])
     monkeypatch.setattr("devicecore_tools.conformance.runner.time.monotonic", lambda: next(clock))
-    late: Check[None] = Check("late", Severity.MUST, "", "", "", fail_late)
+    late: Check[None] = Check("late", Severity.MUST, "", "", "", look)
     (result,), _ = run_checks([late], None, excuses_load=True, queued=lambda: next(queued))
     assert result.verdict is verdict
 

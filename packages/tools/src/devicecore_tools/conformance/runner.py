@@ -7,6 +7,7 @@ Law: every check has a result, and a check that aborts the run is named as the r
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.model import (
@@ -30,8 +31,12 @@ INTERRUPTED = "the run was interrupted"
 Queued = Callable[[], Mapping[str, float]]
 """Returns how many seconds each thread of the subject has waited for a CPU. Empty if unknown."""
 
+PRESSURE = Path("/proc/pressure/io")
+"""Where Linux says how long programs have waited for disks."""
+
 _BUSY = 6.0  # the load as a multiple of what the processors can do
 _HELD_UP = 0.1  # the share of a check's time that it waited for a CPU
+_DISK = 0.5  # the share of a check's time in which some program of this machine waited for a disk
 _SHORT = 1.0  # seconds; a shorter check may be late because of what preceded it
 
 # Errors that prevent a check from running, such as those for a directory that the subject has deleted.
@@ -84,7 +89,7 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
     """
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""
-    began, before = time.monotonic(), queued() if queued else {}
+    began, before, disk = time.monotonic(), queued() if queued else {}, _waited_for_disks()
     try:
         check.needs(subject)
         verdict, actual = Verdict.PASSED, check.look(subject)
@@ -94,10 +99,11 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
         verdict, actual = Verdict.SKIPPED if isinstance(skip, DoesNotApply) else Verdict.UNDECIDED, str(skip)
     except Failure as failure:
         verdict, actual = Verdict.FAILED, str(failure)
-        load = load_of_a_processor()
+        load, seconds = load_of_a_processor(), time.monotonic() - began
+        is_disk_busy = _waited_for_disks() - disk > _DISK * seconds
         if isinstance(failure, Abort):
             not_made = f"not run, because {check.name} failed"
-        elif queued and failure.is_late and load > _BUSY and _was_held_up(before, queued(), time.monotonic() - began):
+        elif queued and failure.is_late and load > _BUSY and (is_disk_busy or _was_held_up(before, queued(), seconds)):
             verdict = Verdict.UNDECIDED
             actual += f"; that says little, because this machine has {load:.0f} times as much work as it can do"
     except _IMPOSSIBLE as error:
@@ -113,6 +119,17 @@ def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], second
     """Return whether a subject may have been late because its threads had to wait for a processor."""
     waited = sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
     return not after or seconds < _SHORT or waited > _HELD_UP * seconds
+
+
+def _waited_for_disks() -> float:
+    """Return for how many seconds some program has waited for a disk since the machine was started; 0 if unknown.
+
+    A subject that writes its state safely waits for the disk, and is not queued for a processor then.
+    """
+    try:
+        return int(PRESSURE.read_text(encoding="ascii").splitlines()[0].rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError, IndexError):  # kernels without pressure stall information
+        return 0.0
 
 
 def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: float = 0.0) -> Result:

@@ -1148,6 +1148,8 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
             foreign = foreign_devices(answer, claim, claims)
             require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
             found.append(neutral(require_resolvable(driver, answer), claim))
+        for claim in claims:
+            driver.calls.unprepared(claim)
         driver.calls.clean_up()
         # The driver may have saved only one of the concurrent calls, which becomes visible when the claims are
         # unprepared.
@@ -1199,11 +1201,12 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     clause="A call that takes too long is canceled and repeated later. (kubelet, DRA manager)",
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
-    """A claim is prepared by twenty calls that are canceled after 50 ms each, and then by a call that is not."""
+    """A claim is prepared by up to twenty calls that are canceled after 50 ms each, and then by a call that is not."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
-    with delayed_reads(driver, 0.1, times=_CANCELLED):
-        for _number in range(_CANCELLED):
+    number = driver.calls.in_time_for(_CANCELLED)  # a driver that is not told may work on all of them, one by one
+    with delayed_reads(driver, 0.1, times=number):
+        for _number in range(number):
             try:
                 driver.calls.prepare(claim, timeout=0.05)
             except CallFailedError:
