@@ -49,16 +49,20 @@ _WORDS: dict[str, bool | None] = {
 Data = Any  # a JSON value: dict, list, str, int, float, bool or None
 
 
-def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
+def read_documents(
+    text: str, file: str, *, error: type[DocumentError] = DocumentError, unique_keys: bool = False
+) -> list[Value]:
     """Return the non-empty documents in a string: YAML, or JSON values one after another.
 
-    `file` is the name of its file. Raises `error`, a DocumentError, if the text is not YAML, or too large.
+    `file` is the name of its file. If an object in YAML has a key twice, the last one counts, as for a kubelet;
+    `unique_keys` refuses it, as kubectl and an API server do. Raises `error`, a DocumentError, if the text is not YAML,
+    or too large.
     """
     whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected at most {MAX_DOCUMENT_SIZE} bytes, got {len(text)}")
     try:
-        found = _json_documents(text) or _yaml_documents(text)
+        found = _json_documents(text) or _yaml_documents(text, unique_keys=unique_keys)
         _check_size(found)
     except _RefusedError as refused:
         raise error(file, refused.line, "", refused.problem) from refused
@@ -196,11 +200,11 @@ class _Sequence(list[Data]):
         self.lines: list[int] = []
 
 
-def _yaml_documents(text: str) -> list[tuple[int | None, Data]]:
+def _yaml_documents(text: str, *, unique_keys: bool) -> list[tuple[int | None, Data]]:
     if directive := _TAG_DIRECTIVE.search(text):  # libyaml takes 6 s for 60,000 of them
         line = text.count("\n", 0, directive.start()) + 1
         _refuse("%TAG directives are not supported", line)
-    return list(_Composer(yaml.parse(text, Loader=_LOADER)).documents())
+    return list(_Composer(yaml.parse(text, Loader=_LOADER), unique_keys).documents())
 
 
 _UNFINISHED: Data = object()  # an alias inside the value of its own anchor
@@ -211,6 +215,7 @@ class _Composer:
     """Makes values of parser events. PyYAML's own composer has no limits, and multiplies what `<<` merges."""
 
     events: Iterator[yaml.Event]
+    unique_keys: bool
     anchors: dict[str, Data] = attrs.field(factory=dict)
     values: int = 0
     depth: int = 0
@@ -272,7 +277,10 @@ class _Composer:
                     self._merge(value, merged, event)
                     continue
                 key = event.value
-            own[str(key)], own.lines[str(key)] = value, line
+            name = str(key)
+            if self.unique_keys and name in own:
+                _refuse(f"expected each key once, got {described(name)} a second time", _line(event))
+            own[name], own.lines[name] = value, line
         if merged:
             for name in merged.keys() - own.keys():
                 own[name], own.lines[name] = merged[name], merged.lines[name]

@@ -273,3 +273,11 @@ def test_a_misspelled_command_is_corrected_unless_a_file_has_its_name(
     Path("shape").write_text(FILE, encoding="utf-8")
     assert main(["fleet", "shape"]) == 2
     assert "devicecore fleet run: name the API server" in capsys.readouterr().err
+
+
+def test_the_name_of_a_shape_in_place_of_a_file_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "dgx-h100", "--kubeconfig", os.devnull]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "expected a file, got dgx-h100, the name of a shape. To write its file, run: devicecore fleet shapes " in said
+    )

@@ -88,6 +88,7 @@ MISTAKES = {
     + "count: 3": "f:10: nodes[0].drivers[0].devices[0].consumesCounters[0].counterSet: expected the name of",
     A_NODE + "  containers: [{do: crash}]": "f:3: nodes[0].containers[0].do: expected `exit CODE [after TIME]`",
     A_NODE + GPUS + "- {at: 3s, nodes: a, do: unhealthy gpu-2}": "f:5: faults[0].do: there is no device 'gpu-2'",
+    A_NODE + "  cpu: 4\n  cpu: 8": "f:4: expected each key once, got 'cpu' a second time",
     A_NODE + GPUS + "- {at: soon, nodes: a, do: down}": "f:5: faults[0].at: expected a duration",
     A_NODE + GPUS + "- {at: 1s, nodes: 'b*', do: down}": "f:5: faults[0].nodes: expected",
 }

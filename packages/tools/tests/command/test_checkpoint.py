@@ -290,6 +290,12 @@ def test_show_can_be_limited(devicecore: Run, odd_file: str, options: str, lines
     assert document["free"].get(GPU) in (None, ["gpu-9", "gpu-10"])
 
 
+def test_a_resource_or_a_pod_that_is_not_there_gives_status_1(devicecore: Run, odd_file: str) -> None:
+    for options, missing in (("--pod train", "no pod train"), ("--resource a.com/b", "no resource a.com/b")):
+        ran = devicecore("checkpoint", "show", *options.split(), odd_file)
+        assert (ran.returncode, f"has {missing}. It has: " in ran.stderr) == (1, True)
+
+
 def test_free_and_pod_exclude_each_other(devicecore: Run, odd_file: str) -> None:
     """A free device has no pod."""
     ran = devicecore("checkpoint", "show", "--free", "--pod", "uid-1", odd_file)

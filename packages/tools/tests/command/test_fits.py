@@ -294,3 +294,29 @@ def test_the_topology_policy_is_read_from_the_configuration_or_named_as_unread(t
     assert "not looked at" not in capsys.readouterr().out
     assert fits(tmp_path, "one.yaml", "root", options=("--numa-nodes", "0-8")) == 1
     assert "the machine has 9 NUMA nodes, and max-allowable-numa-nodes" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_key_that_is_in_a_manifest_or_a_description_twice_is_refused(place: Path, capsys: Capsys) -> None:
+    """The last one would count, without a word."""
+    (place / "twice.yaml").write_text((POD % 1).replace("    resources", "    name: other\n    resources"))
+    assert fits(place, "twice.yaml", "node.yaml") == 2
+    assert "twice.yaml:8: expected each key once, got 'name' a second time" in capsys.readouterr().err
+    (place / "two-lists.yaml").write_text(f"{NODE}devices: []\n")
+    assert fits(place, "one.yaml", "two-lists.yaml") == 2
+    assert "two-lists.yaml:8: expected each key once, got 'devices' a second time" in capsys.readouterr().err
+
+
+def test_the_count_of_numa_nodes_in_place_of_their_numbers_is_refused(place: Path, capsys: Capsys) -> None:
+    assert fits(place, "one.yaml", "node.yaml", options=("--numa-nodes", "2")) == 2
+    said = capsys.readouterr().err
+    assert "--numa-nodes 2: the devices of node-1 are attached to 0,1. Expected the numbers of all NUMA nodes" in said
+    assert fits(place, "one.yaml", "node.yaml", options=("--numa-nodes", "0-3")) == 0
+
+
+def test_a_table_of_kubectl_and_an_empty_file_are_named(place: Path, capsys: Capsys) -> None:
+    (place / "pods.txt").write_text("NAMESPACE   NAME    READY\ndefault     train   1/1\n")
+    assert fits(place, "one.yaml", "node.yaml", options=("--pods", str(place / "pods.txt"))) == 2
+    assert "expected JSON or YAML, got a table of kubectl: add -o json to that command" in capsys.readouterr().err
+    (place / "pods.json").write_text("")
+    assert fits(place, "one.yaml", "node.yaml", options=("--pods", str(place / "pods.json"))) == 2
+    assert "got nothing: the command that should have written it may have failed" in capsys.readouterr().err

@@ -391,3 +391,11 @@ def test_a_driver_with_a_name_that_no_claim_can_have_is_refused(capsys: pytest.C
     assert main(["dra-driver", "simulated", "--name", "GPU_Driver", "--node", "n"]) == 2
     said = "--name: expected a DNS name of at most 63 characters in lower case, got 'GPU_Driver'."
     assert said in capsys.readouterr().err
+
+
+def test_a_configuration_is_not_taken_for_a_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only for commands with settings of a kubelet; click would suggest --kubeconfig."""
+    assert main(["kubelet", "--config", "config.yaml"]) == 2
+    assert "No such option '--config'. Write each setting of a kubelet as an option" in capsys.readouterr().err
+    assert main(["nodes", "--config", "config.yaml"]) == 2
+    assert "Write each setting" not in capsys.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command.main import main
 from tests.forks import Fork
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
@@ -256,3 +257,11 @@ def test_impossible_values_give_one_sentence_and_status_2(devicecore: Run, argum
     ran = devicecore("plugin", "simulated", *arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr
+
+
+def test_the_kubelets_socket_in_place_of_its_directory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEVICE_PLUGIN_PATH", str(tmp_path / "kubelet.sock"))
+    assert main(["plugin", "simulated", "--resource", "example.com/gpu"]) == 2
+    assert f"it is the path of a socket; expected its directory, {tmp_path}" in capsys.readouterr().err

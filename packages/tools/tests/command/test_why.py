@@ -327,3 +327,27 @@ def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.C
     assert main(["why", "pod", "gone", "--pods", str(both)]) == 2
     assert "no source has a pod gone" in capsys.readouterr().err
     assert main(["why", "one", "two"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            ["train"],
+            "the server has no pod or ResourceClaim of that name, or several: with a namespace, write NAMESPACE",
+        ),
+        (["pod/train"], "expected the name of a pod or ResourceClaim, got pod/train; "),
+        (["pod/train"], ": write `why pod train`\n"),
+        (
+            ["claim", "gpu"],
+            "expected the name of a ResourceClaim, got gpu; the server has no ResourceClaim of that name",
+        ),
+    ],
+)
+def test_a_name_that_the_api_server_does_not_have_is_refused(
+    name: list[str], said: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """It does not ask for --node-name, which would not help."""
+    with LocalApiServer() as server:
+        assert why(*name, "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))) == 2
+    assert said in capsys.readouterr().err

@@ -31,6 +31,7 @@ from devicecore.adapters.grpc_unix.served import (
     check_directory,
     registration_methods,
 )
+from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
@@ -94,12 +95,14 @@ def serve_plugin(
         TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` exists, but no socket can be created in it.
+        DirectoryError: `directory` exists, but no socket can be created in it, or it is the path of a kubelet's socket.
     """
     check_plugin(plugin, "serve_plugin")
     if kubelet_socket is None:
         kubelet_socket = (os.environ.get("KUBELET_SOCKET") if directory is None else None) or KUBELET_SOCKET
     path = Path(registry or directory or default_directory()).absolute()
+    if path.name == KUBELET_SOCKET:
+        raise DirectoryError(str(path), f"it is the path of a socket; expected its directory, {path.parent}")
     name = default_endpoint(plugin.resource) if endpoint is None else endpoint
     check_endpoint_name(name, kubelet_socket if registry is None else None)
     served = ServedPlugin(

@@ -77,8 +77,24 @@ _file = click.Path(path_type=Path)
 _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+class _FleetFile(click.Path):
+    """The name of a fleet's file. It converts to a `Path`."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return `value` as a path, or fail."""
+        from devicecore_fleet.fleet.reading import shapes as known_shapes
+
+        name = os.fspath(value)
+        if not Path(name).exists() and name in known_shapes():
+            write = f"devicecore fleet shapes {name} > {name}.yaml"
+            self.fail(f"expected a file, got {name}, the name of a shape. To write its file, run: {write}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @fleet.command()
-@click.argument("file", type=_existing_file)
+@click.argument("file", type=_FleetFile(exists=True, dir_okay=False, path_type=Path))
 @click.option("--kubeconfig", type=_existing_file, help="The API server, and the credentials of the fleet.")
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")

@@ -78,7 +78,7 @@ def parse_fleet(text: str, file: str) -> FleetDescription:
 
     Raises FleetFileError if it cannot be used.
     """
-    documents = read_documents(text, file, error=FleetFileError)
+    documents = read_documents(text, file, error=FleetFileError, unique_keys=True)
     whole = documents[0] if documents else Value(None, Document(file, error=FleetFileError))
     if len(documents) > 1:
         documents[1].refuse("expected one document, got more")

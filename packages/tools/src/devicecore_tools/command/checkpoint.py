@@ -107,8 +107,9 @@ def show(
     """Show which container has which devices.
 
     Shows the devices of each container by NUMA node and whatever else its plugins gave it, then the registered devices.
-    FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses. If the verdict is not ok,
-    shows what can be read. For a dra_manager_state, shows each claim with its pods and devices.
+    FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the exit status is also 1 if
+    FILE does not have a resource or a pod that you name. If the verdict is not ok, shows what can be read. For a
+    dra_manager_state, shows each claim with its pods and devices.
 
     \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
@@ -135,12 +136,14 @@ def show(
                 {one.resource_name for one in data.entries or ()} | {*(data.registered_devices or ())},
             ),
         }
+    status = found.status(strict=strict)
     for what, (wanted, known) in held.items():
         for name in wanted:
             if found.is_readable and name not in known:
                 complain("devicecore checkpoint show", _not_in(str(found.file), what, name, known))
+                status = max(status, 1)
     for warning in () if as_json else found.warnings:
         complain("devicecore checkpoint show", f"warning: {warning}")
     if not found.is_ok:
         complain("devicecore checkpoint show", f"{found.file}: {found.problem}")
-    return found.status(strict=strict)
+    return status

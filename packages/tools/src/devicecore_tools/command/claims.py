@@ -82,7 +82,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
     if not of_claims and not (decides and _HAS_A_POD.search(data)):
         return None
     try:
-        documents = parse_documents(data, place)
+        documents = parse_documents(data, place, unique_keys=True)
         items = [item for one in documents for item in items_in(one)]
         kinds = {item["kind"].text("") for item in items}
         pods: list[Value] = []

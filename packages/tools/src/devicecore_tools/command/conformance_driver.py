@@ -116,7 +116,7 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
     from devicecore_tools.testing.api_server.shapes import wrong_types
 
     found = []
-    for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
+    for document in read_documents(path.read_text(encoding="utf-8"), str(path), unique_keys=True):
         kind = document["kind"].text()
         document["spec"].mapping()
         document["status"].mapping()

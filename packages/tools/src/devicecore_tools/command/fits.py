@@ -22,7 +22,13 @@ from devicecore_tools.budget import Budget
 from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
-from devicecore_tools.command.trial_options import RefusedPodError, given_pod, topology_options, wants_devices
+from devicecore_tools.command.trial_options import (
+    RefusedPodError,
+    check_numa_nodes,
+    given_pod,
+    topology_options,
+    wants_devices,
+)
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.look.values import CONFIGURATION, PodSeen, Reading
@@ -296,7 +302,9 @@ def _node(
         if document is not None:
             from devicecore_tools.doctor.pod.description import described_node
 
-            return described_node(document, topology), None
+            described_one = described_node(document, topology)
+            check_numa_nodes(described_one, topology.numa_nodes)
+            return described_one, None
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
     sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins if root is not None else None)
     look, seen = sources.look(), sources.managers()
@@ -329,6 +337,7 @@ def _node(
     node = facts.look.node.value
     name, claims = (node.name if node else "") or place, ClaimTrial.of_record(sources.documents, budget)
     tried = trial_node(name, facts, sources.topology(topology), claims, tolerations)
+    check_numa_nodes(tried, topology.numa_nodes)
     return with_managers(tried, seen, facts, manifest), facts
 
 
@@ -357,7 +366,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):
         message = f"{path}: devices: it is missing. A node without devices of plugins is described with `devices: []`"
         raise ValueError(message)
-    return document if "devices" in document.data else None
+    return read_document_file(str(path), unique_keys=True) if "devices" in document.data else None
 
 
 _OF_DESCRIPTIONS = frozenset({"name", "topologyPolicy", "topologyScope", "numaNodes"})

@@ -13,8 +13,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from devicecore_tools.command.output import complain
+
+if TYPE_CHECKING:
+    import click
 
 UNUSABLE = 2
 _NO_THREAD = "can't start new thread"
@@ -42,6 +46,10 @@ _OPTIONS_OF_OTHERS = {  # names that other programs, such as kubectl, use for ou
     "-w": "--watch",
     "--selector": "--node-selector",
 }
+
+
+_OF_CONFIGURATION = "--topology-manager-policy"
+_NO_CONFIGURATION = f"Write each setting of a kubelet as an option, such as {_OF_CONFIGURATION} restricted."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,13 +155,20 @@ def _run(arguments: Sequence[str] | None) -> int:
             text = text if text.endswith(".") else f"{text}."
             usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
             text += f" Expected: {usage} (for examples, run: {context.command_path} --help)"
-        if isinstance(error, click.NoSuchOption) and not error.possibilities and context is not None:
-            options = {one for parameter in context.command.get_params(context) for one in parameter.opts}
-            meant = _OPTIONS_OF_OTHERS.get(error.option_name, "")
-            is_there = meant in options
-            text += (
-                f" Write {meant} instead." if is_there else f" To list the options, run: {context.command_path} --help"
-            )
+        if isinstance(error, click.NoSuchOption) and context is not None:
+            text = _about_missing(error, context, text)
         complain(context.command_path if context else "devicecore", text)
         return UNUSABLE
     return status or 0
+
+
+def _about_missing(error: "click.NoSuchOption", context: "click.Context", text: str) -> str:
+    """Return click's text about an option that a command does not have, with advice."""
+    options = {one for parameter in context.command.get_params(context) for one in parameter.opts}
+    if error.option_name == "--config" and _OF_CONFIGURATION in options:  # click would suggest --kubeconfig
+        return f"No such option '--config'. {_NO_CONFIGURATION}"
+    if error.possibilities:
+        return text
+    meant = _OPTIONS_OF_OTHERS.get(error.option_name, "")
+    hint = f"Write {meant} instead." if meant in options else f"To list the options, run: {context.command_path} --help"
+    return f"{text} {hint}"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from errno import ENOENT
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from attrs import evolve, frozen
@@ -83,7 +83,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     Raises:
         click.UsageError: it is empty or a directory.
         OSError: a file cannot be read, or does not exist.
-        ValueError: the input cannot be used.
+        ValueError: the input cannot be used, or the API server does not have exactly one object of this name.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
 
@@ -100,14 +100,31 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
         raise FileNotFoundError(ENOENT, "there is no such file", given)
     elif kind != "message" and _NAME.fullmatch(given):
         server = sources.get("kubeconfig") if not sources.get("node_name") else None
-        found = look_up_at_server(given, server, kind, budget=budget) if isinstance(server, str) else None
-        return found or Named(given, kind)
+        if not isinstance(server, str):
+            return Named(given, kind)
+        return look_up_at_server(given, server, kind, budget=budget) or _refuse_name(given, server, kind)
     elif kind in {"pod", "claim"}:
         shown = foreign_text(given, _MAX_SHOWN)
         raise ValueError(f"why {kind}: expected the name of a {kind}, a file or -, got {shown}")
     else:
         data, place = given.encode(errors="replace"), "MESSAGE"
     return _question_in(as_utf8(data), place, sources, kind)
+
+
+def _refuse_name(given: str, kubeconfig: str, kind: str) -> NoReturn:
+    """Raise ValueError for a name that an API server does not have, or has several times."""
+    of_kubectl, _, name = given.partition("/")
+    meant = _KINDS_OF_KUBECTL.get(of_kubectl, "")
+    hint = f"write `why {meant} {name}`" if meant else "with a namespace, write NAMESPACE/NAME"
+    what = {"pod": "pod", "claim": "ResourceClaim"}.get(kind, "pod or ResourceClaim")
+    problem = f"the server has no {what} of that name, or several: {hint}"
+    raise ValueError(f"{kubeconfig}: expected the name of a {what}, got {given}; {problem}")
+
+
+_KINDS_OF_KUBECTL = {
+    **dict.fromkeys(("po", "pod", "pods"), "pod"),
+    **dict.fromkeys(("resourceclaim", "resourceclaims"), "claim"),
+}
 
 
 def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:

@@ -4,7 +4,7 @@ Law: the defaults are a kubelet's.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from devicecore.domain.allocation.model import Toleration
     from devicecore.domain.documents import Value
     from devicecore.domain.topology import PolicyOptions
+    from devicecore_tools.doctor.pod.trial import TrialNode
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -86,7 +87,8 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     `-` is standard input. Raises OSError if it cannot be read, RefusedPodError if an API server would refuse the pod,
     and ValueError if it is not a manifest of one pod.
     """
-    from devicecore.adapters.manifests import read_pods
+    from devicecore.adapters.manifests import ManifestError, read_pods
+    from devicecore.system.documents import read_documents
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
@@ -94,6 +96,7 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
         text = data.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
+    read_documents(text, place, error=ManifestError, unique_keys=True)
     try:
         pods = read_pods(text, place)
     except ValueError:
@@ -124,6 +127,22 @@ def _check(manifest: "Value") -> None:
 
 class RefusedPodError(ValueError):
     """An API server would refuse the pod. The message says why."""
+
+
+def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
+    """Refuse --numa-nodes if no device is attached to one of them, as when it is their count.
+
+    Raises click.UsageError.
+    """
+    if click.get_current_context().get_parameter_source("numa_nodes") is click.core.ParameterSource.DEFAULT:
+        return
+    of_devices = {numa for listed in node.devices.values() for one in listed for numa in one.topology or ()}
+    if given and of_devices and of_devices.isdisjoint(given):
+        shown, theirs = (",".join(map(str, sorted(numbers))) for numbers in (given, of_devices))
+        raise click.UsageError(
+            f"--numa-nodes {shown}: the devices of {node.name} are attached to {theirs}. Expected the numbers of all "
+            "NUMA nodes of the machine, such as 0,1."
+        )
 
 
 def wants_devices(pod: Pod) -> bool:

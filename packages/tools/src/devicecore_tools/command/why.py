@@ -30,7 +30,7 @@ from devicecore_tools.command.question import (
     look_up_at_server,
     question_of,
 )
-from devicecore_tools.command.trial_options import given_pod, topology_options, wants_devices
+from devicecore_tools.command.trial_options import check_numa_nodes, given_pod, topology_options, wants_devices
 
 if TYPE_CHECKING:
     from devicecore.domain.allocation.model import Toleration
@@ -249,6 +249,7 @@ def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
         return None
     claims = ClaimTrial.of_record(read.documents, read.budget)
     node = trial_node("this node", facts, read.topology, claims, tolerations)
+    check_numa_nodes(node, read.topology.numa_nodes)
     return fit(with_managers(node, read.managers, facts, manifest), pod)
 
 

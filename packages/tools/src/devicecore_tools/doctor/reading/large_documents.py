@@ -6,6 +6,7 @@ take more memory than one object, because an API server stores no object of more
 
 import codecs
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import accumulate
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MAX_INPUT = MAX_BYTES + 1
 """The number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
+_TABLE = re.compile(rb"(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # its first line
+
 _loads: "Callable[[bytes], Data]" = json.loads
 with suppress(ImportError):  # on a platform without a wheel
     import orjson
@@ -30,12 +33,12 @@ with suppress(ImportError):  # on a platform without a wheel
     _loads = orjson.loads
 
 
-def read_document_file(path: str, budget: Budget | None = None) -> Value:
+def read_document_file(path: str, budget: Budget | None = None, *, unique_keys: bool = False) -> Value:
     """Return the document in a file. The path may be a symbolic link, as in mounted volumes.
 
     Raises DocumentError if the file cannot be used.
     """
-    return parse_document(_content(path), path, budget)
+    return parse_document(_content(path), path, budget, unique_keys=unique_keys)
 
 
 def read_all_documents(path: str, budget: Budget | None = None) -> list[Value]:
@@ -53,14 +56,15 @@ def _content(path: str) -> bytes:
         raise DocumentError(path, None, "", error.strerror or str(error)) from error
 
 
-def parse_document(data: bytes, file: str, budget: Budget | None = None) -> Value:
+def parse_document(data: bytes, file: str, budget: Budget | None = None, *, unique_keys: bool = False) -> Value:
     """Return the one document in `data`.
 
     Raises DocumentError if it is neither JSON nor YAML, too large, or not exactly one object.
     """
-    documents = parse_documents(data, file, budget)
+    documents = parse_documents(data, file, budget, unique_keys=unique_keys)
     if len(documents) != 1:
-        Value(None, file).refuse(f"expected one document, got {len(documents) or 'nothing'}")
+        got = len(documents) or "nothing: the command that should have written it may have failed"
+        Value(None, file).refuse(f"expected one document, got {got}")
     return documents[0]
 
 
@@ -74,17 +78,21 @@ def as_utf8(data: bytes) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def parse_documents(data: bytes, file: str, budget: Budget | None = None) -> list[Value]:
-    """Return the documents in `data`, within a budget.
+def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, unique_keys: bool = False) -> list[Value]:
+    """Return the documents in `data`, within a budget. With `unique_keys`, no object in YAML may have a key twice.
 
     Raises DocumentError if they cannot be used, or exceed the rest of the budget.
     """
     whole = Value(None, file)
-    data = as_utf8(data).strip()
+    data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so the empty lines before it stay
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
-    is_json = data.startswith(b"{") and b"\n---" not in data  # this is possible only with several YAML documents
-    values = [_json(data, whole)] if is_json else _yaml(data, whole)
+    if _TABLE.match(data.lstrip()):
+        whole.refuse("expected JSON or YAML, got a table of kubectl: add -o json to that command")
+    is_json = (
+        data.lstrip().startswith(b"{") and b"\n---" not in data
+    )  # this is possible only with several YAML documents
+    values = [_json(data, whole)] if is_json else _yaml(data, whole, unique_keys=unique_keys)
     for value in values:
         if not isinstance(value.data, dict):
             whole.refuse(f"expected an object, got {described(value.data)}")
@@ -139,7 +147,7 @@ def _object_problem(data: bytes) -> str:
     return ""
 
 
-def _yaml(data: bytes, whole: Value) -> list[Value]:
+def _yaml(data: bytes, whole: Value, *, unique_keys: bool) -> list[Value]:
     from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # JSON does not need it
 
     if len(data) > MAX_DOCUMENT_SIZE:
@@ -148,4 +156,4 @@ def _yaml(data: bytes, whole: Value) -> list[Value]:
         text = data.decode()
     except UnicodeDecodeError:
         whole.refuse("expected UTF-8 text, got other bytes")
-    return read_documents(text, whole.file)
+    return read_documents(text, whole.file, unique_keys=unique_keys)
