@@ -55,6 +55,7 @@ DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 LAYERS = {
     "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager .runtime.saver_thread")),
     "devicecore.domain": Layer(PURE | names("attrs")),
+    "devicecore.domain.checks": Layer(PURE | names("attrs inspect .domain")),  # whether a function takes an argument
     # The ids of shares are derived from their names (uuid5): nothing is random.
     "devicecore.domain.allocation.result": Layer(PURE | names("attrs uuid .domain")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.dra_kubelet import MemoryDraKubelet
 from devicecore_tools.testing.kubelet import MemoryKubelet
+from devicecore_tools.testing.process import CannotRunError, PluginProcess
 
 import devicecore
 from devicecore import (
@@ -26,13 +28,14 @@ from devicecore import (
     PodUid,
     Refused,
     Topology,
+    allocated_resources_status,
     resource_name,
 )
 from devicecore.adapters.cel import CelSelectors
 from devicecore.adapters.grpc_unix.dra import serve_driver
-from devicecore.adapters.kube_api import KubeApiSink
+from devicecore.adapters.kube_api import Access, KubeApiSink, Pace
 from devicecore.adapters.kube_api.dra import KubeApiClaims
-from devicecore.adapters.memory import MemoryMetrics, MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory import MemoryMetrics, MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError
 from devicecore.adapters.prometheus import PrometheusMetrics
@@ -44,11 +47,13 @@ from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.model import DriverConfig
 from devicecore.domain.dra.slices import DevicePool
-from devicecore.domain.errors import DocumentError, PluginStoppedError, SetUpError
+from devicecore.domain.errors import DocumentError, NotStartedError, PluginStoppedError, SetUpError
 from devicecore.domain.objects import pod_of
-from devicecore.dra import DraManager, PreparedDevice, PrepareResult
+from devicecore.dra import DraManager, PreparedDevice, PrepareResult, ReportedHealth, resource_claim_of
 from devicecore.plugins import responses
+from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.testing import faults
 from devicecore.testing.faults import ManualClock, NeverAnswers, Script, Tears
 from devicecore.wire import conversion, deviceplugin
 
@@ -62,6 +67,17 @@ TRANSPORT: Any = MemoryDriverTransport
 SERVE: Any = serve_driver
 API_SET: Any = DeviceSet
 DEVICES: Any = simulated_devices
+STATUS: Any = allocated_resources_status
+ANY_PODS: Any = MemoryPods
+ANY_METRICS: Any = PrometheusMetrics
+ANY_SINK: Any = KubeApiSink
+ANY_ACCESS: Any = Access
+ANY_PACE: Any = Pace
+ANY_CLIENT: Any = PodResourcesClient
+ANY_FAULTS: Any = faults
+ANY_HEALTH: Any = ReportedHealth
+ANY_PROCESS: Any = PluginProcess
+ANY_TEXT: Any = "60"
 POD: Any = Pod(PodUid("p"), containers=(Container("main", {GPU: 1}),))
 
 DRA_GROUP = "resource.k8s.io"
@@ -75,6 +91,18 @@ def running(plugin: object = None) -> Iterator[Any]:
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(plugin or SimulatedPlugin(GPU))
         yield manager
+
+
+class Polled(PollingPlugin):
+    resource = GPU
+    poll_interval: Any = "5s"
+
+    def devices(self) -> tuple[()]:
+        return ()
+
+    def allocate(self, devices: object) -> ContainerAllocateResponse:
+        del devices
+        return ContainerAllocateResponse()
 
 
 def answer(**arguments: object) -> object:
@@ -201,6 +229,15 @@ ANSWERS: list[tuple[Try, str]] = [
     (lambda: RESPONSES.together([]), "together: expected ContainerAllocateResponse, got []"),
     (lambda: SIMULATED(GPU).set_health("gpu-0", "Bogus"), "SimulatedPlugin.set_health: expected Health, got 'Bogus'"),
     (lambda: SIMULATED(GPU, 4), "SimulatedPlugin.devices: expected several values, such as a tuple, got 4"),
+    (
+        lambda: DEVICES("gpu", 4, numa_nodes=2),
+        "simulated_devices: numa_nodes: expected several values, such as a tuple",
+    ),
+    (lambda: DEVICES("gpu", 4, numa_nodes=["0"]), "simulated_devices: numa_nodes: expected int, got '0'"),
+    (lambda: DEVICES("gpu", 4, unhealthy=3), "simulated_devices: unhealthy: expected several values, such as a tuple,"),
+    (lambda: DEVICES("gpu", 4, unhealthy=["gpu-3"]), "simulated_devices: unhealthy: expected int, got 'gpu-3'"),
+    (lambda: answer(envs={"A=B": "c"}), "ContainerAllocateResponse.envs: expected names of variables, which are not "),
+    (lambda: RESPONSES.environment_list(["a"], ""), "ContainerAllocateResponse.envs: expected names of variables, whi"),
     (lambda: SIMULATED(GPU, ["gpu-0"]), "SimulatedPlugin.devices: expected Device, got 'gpu-0'"),
     (lambda: SimulatedPlugin("a/b/c"), 'the ResourceName "a/b/c" is invalid: expected a name such as example.com/gpu'),
 ]
@@ -215,6 +252,33 @@ MANAGERS: list[tuple[Try, str]] = [
     (lambda: manager(topology="restricted"), "DeviceManager: topology: expected Topology, got 'restricted'"),
     (lambda: manager(hint_providers=[7]), "DeviceManager: hint_providers: expected a HintProvider, got 7"),
     (lambda: manager(observers=print), "observers: expected several values, such as a tuple, got <built-in function p"),
+    (lambda: manager(observers=[Driver]), "observers: expected an instance of Driver, not the class, got <class"),
+    (lambda: manager(observers=[lambda: None]), "observers: expected a function of one argument, the notification, g"),
+    (lambda: manager(policy=lambda: None), "DeviceManager: policy: expected a function of one argument, the choice, "),
+    (lambda: ANY_PODS(active=[POD]), "MemoryPods.active: expected str, got Pod("),
+    (lambda: ANY_PODS(active="p"), "MemoryPods.active: expected several values, such as a tuple, got 'p'"),
+    (lambda: ANY_PODS(running={"main"}), "MemoryPods.running: expected ContainerKey, got 'main'"),
+    (lambda: ANY_METRICS().measured("file", MemoryStore()), "measured(store, file): store: expected a CheckpointStore"),
+    (lambda: ANY_METRICS().measured(MemoryStore(), 5), "measured(store, file): file: expected str, got 5"),
+    (lambda: ANY_SINK("n", Access(), strategy="put"), "KubeApiSink: strategy: expected 'strategic-merge' or 'apply', "),
+    (lambda: ANY_ACCESS(timeout="10"), "Access.timeout: expected a number of seconds, got '10'"),
+    (lambda: ANY_PACE(resync="300"), "Pace.resync: expected a number of seconds, got '300'"),
+    (lambda: ANY_CLIENT("s", timeout="1"), "PodResourcesClient: timeout: expected a number of seconds, got '1'"),
+    (lambda: ANY_FAULTS.Script().on("save", NeverAnswers), "Script: fault: expected an instance of NeverAnswers, not "),
+    (lambda: ANY_FAULTS.Script().always("save", "no"), "Script: fault: expected a function, got 'no'"),
+    (lambda: ANY_FAULTS.Script().on("save", nth="2"), "Script.on: nth: expected int, got '2'"),
+    (lambda: ANY_FAULTS.FaultyStore(MemoryStore, Script()), "FaultyStore: the first argument: expected an instance o"),
+    (lambda: ANY_FAULTS.FaultyStore(Script(), MemoryStore()), "FaultyStore: script: expected Script, got MemoryStore("),
+    (lambda: ANY_FAULTS.TakesTime("5"), "TakesTime.seconds: expected a number of seconds, got '5'"),
+    (lambda: ANY_HEALTH("n", "d", "Healthy"), "ReportedHealth.health: expected DraHealth, got 'Healthy'"),
+    (lambda: Polled().subscribe(print), "Polled.poll_interval: expected a number of seconds, got '5s'"),
+    (lambda: MemoryKubelet(timeout=ANY_TEXT), "MemoryKubelet: timeout: expected a number of seconds, got '60'"),
+    (lambda: ANY_PROCESS(["sleep", 5], "/"), "command: expected a program and its arguments, each a string, got 5"),
+    (lambda: ANY_PROCESS("sleep 5", "/"), "command: expected several values, such as a tuple, got 'sleep 5'"),
+    (
+        lambda: resource_claim_of({"kind": "ResourceClaimTemplate"}),
+        "ResourceClaim: kind: expected a ResourceClaim, got 'ResourceClaimTemplate'",
+    ),
     (lambda: manager(observers=[None]), "observers: expected a function, got None"),
     (lambda: manager(admission_budget="60"), "DeviceManager: admission_budget: expected a number of seconds, got '60'"),
     (lambda: manager(admission_budget=-1), "DeviceManager: admission_budget: expected a number of seconds of at least"),
@@ -255,6 +319,13 @@ CALLS: list[tuple[Callable[[Any], object], str]] = [
         lambda manager: manager.evict(7),
         "DeviceManager.evict: the uids of pods, such as [pod.uid]: expected several values",
     ),
+    (lambda manager: manager.state.ledger.of_pod(POD), "Ledger.of_pod: expected the UID of a pod, such as pod.uid, go"),
+    (lambda manager: manager.state.ledger.of_container("main"), "Ledger.of_container: expected a ContainerKey, such a"),
+    (lambda manager: manager.state.ledger.in_use(POD), "Ledger.in_use: expected the name of a resource, such as exam"),
+    (lambda manager: manager.state.inventory.last_report(None), "Inventory.last_report: expected the name of a resour"),
+    (lambda manager: STATUS(manager, POD), "allocated_resources_status: state: expected NodeState, got <DeviceManager"),
+    (lambda manager: STATUS(manager.state, "p"), "allocated_resources_status: pod: expected Pod, got 'p'"),
+    (lambda manager: manager.wait_for(lambda: True, 0), "wait_for: condition: expected a function of one argument, th"),
     (lambda manager: manager.wait_for(7, 0), "wait_for: condition: expected a function, got 7"),
     (lambda manager: manager.wait_for(bool, "1"), "wait_for: timeout: expected a number of seconds, got '1'"),
 ]
@@ -586,3 +657,32 @@ def test_a_socket_that_does_not_exist_is_named_as_the_reason() -> None:
         pytest.raises(PodResourcesError, match="there is no such socket"),
     ):
         client.list()
+
+
+def test_a_command_that_is_one_string_with_spaces_gets_a_hint() -> None:
+    process = PluginProcess(["sleep 5"], "/")
+    with pytest.raises(CannotRunError, match="It is one word with spaces in it: pass each word on its own"):
+        process.start()
+    process.stop()
+
+
+def test_a_test_kubelet_refuses_strings_for_numbers_and_states() -> None:
+    wrong: Any = "2"
+    with MemoryKubelet() as kubelet:
+        for call, what in (
+            (lambda: kubelet.wait_for_counts(GPU, wrong), "wait_for_counts: capacity"),
+            (lambda: kubelet.wait_for_registration(GPU, wrong), "wait_for_registration: number"),
+            (lambda: kubelet.wait_for_device(GPU, "gpu-0", wrong), "wait_for_device: health"),
+            (lambda: kubelet.wait_for_counts(GPU, 2, timeout=wrong), "timeout"),
+            (lambda: kubelet.advance(wrong), "advance"),
+        ):
+            with pytest.raises(TypeError, match=f"^{what}: expected .*, got '2'$"):
+                call()
+
+
+def test_a_kubeconfig_is_written_to_a_name_once_the_port_is_known(tmp_path: Path) -> None:
+    server, name = LocalApiServer(), str(tmp_path / "kubeconfig")
+    with pytest.raises(NotStartedError, match="the API server is not started"):
+        server.kubeconfig(name)
+    with server:
+        assert server.url in server.kubeconfig(name).read_text()

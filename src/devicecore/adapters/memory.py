@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
-from attrs import define, field
+from attrs import Attribute, define, field
 
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checks import tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import (
@@ -216,13 +217,21 @@ class MemorySink:
             shown.update((str(name), counts.get(name, 0)) for name in (*status.removed, *counts))
 
 
+def _are_uids(_: object, field: "Attribute[set[PodUid]]", value: set[PodUid]) -> None:
+    tuple_of(value, str, f"MemoryPods.{field.name}")
+
+
+def _are_keys(_: object, field: "Attribute[set[ContainerKey]]", value: set[ContainerKey]) -> None:
+    tuple_of(value, ContainerKey, f"MemoryPods.{field.name}")
+
+
 @define
 class MemoryPods:
     """A `PodSource` that returns its attributes."""
 
-    active: set[PodUid] = field(factory=set)
+    active: set[PodUid] = field(factory=set, validator=_are_uids)
     ready: bool = True
-    running: set[ContainerKey] = field(factory=set)
+    running: set[ContainerKey] = field(factory=set, validator=_are_keys)
 
     def active_pods(self) -> tuple[PodUid, ...]:
         """Return the active pods."""

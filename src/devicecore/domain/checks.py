@@ -5,8 +5,9 @@ what was expected, and shows the value, escaped and truncated. An adapter in the
 an instance, is refused when the manager is constructed, not by a later call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
+from inspect import signature
 from typing import TypeVar
 
 from attrs import Attribute, AttrsInstance, fields
@@ -99,6 +100,11 @@ def is_absolute_path(instance: object, field: "Attribute[str]", value: str) -> N
         raise ValueError(expected(_place(instance, field), "an absolute path, such as /dev/gpu0", value))
 
 
+def is_seconds(instance: object, field: "Attribute[float]", value: float) -> None:
+    """Refuse anything but a number of seconds of at least 0."""
+    check_seconds(_place(instance, field), value)
+
+
 def _place(instance: object, field: "Attribute[T]") -> str:
     return f"{type(instance).__name__}.{field.name}"
 
@@ -113,22 +119,30 @@ def check_adapter(what: str, given: object, port: type, *, optional: bool = Fals
     """
     if given is None and optional:
         return
-    if isinstance(given, type):
-        raise TypeError(expected(what, f"an instance of {given.__name__}, not the class", given))
+    refuse_class(what, given)
     if not all(callable(getattr(given, method, None)) for method in _methods(port)):
         raise TypeError(expected(what, f"a {port.__name__}", given))
 
 
-def check_callable(what: str, given: object) -> None:
-    """Raise TypeError if it is not callable."""
+def check_callable(what: str, given: object, takes: str = "") -> None:
+    """Raise TypeError if it is not callable, or cannot be called with one argument, `takes`, if that is given."""
     if not callable(given):
         raise TypeError(expected(what, "a function", given))
+    if takes and not _takes_one_argument(given):
+        raise TypeError(expected(what, f"a function of one argument, {takes}", given))
 
 
-def check_callables(what: str, given: Iterable[object]) -> None:
-    """Raise TypeError unless it is several functions, such as observers."""
+def check_callables(what: str, given: Iterable[object], takes: str = "") -> None:
+    """Raise TypeError unless it is several functions, such as observers. A class would only be instantiated."""
     for one in items(given, what):
-        check_callable(what, one)
+        refuse_class(what, one)
+        check_callable(what, one, takes)
+
+
+def refuse_class(what: str, given: object) -> None:
+    """Raise TypeError if it is a class where an instance is needed."""
+    if isinstance(given, type):
+        raise TypeError(expected(what, f"an instance of {given.__name__}, not the class", given))
 
 
 def check_seconds(what: str, given: object) -> None:
@@ -137,6 +151,16 @@ def check_seconds(what: str, given: object) -> None:
         raise TypeError(expected(what, "a number of seconds", given))
     if not given >= 0:
         raise ValueError(expected(what, "a number of seconds of at least 0", given))
+
+
+def _takes_one_argument(given: Callable[..., object]) -> bool:
+    try:
+        signature(given).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a function in C without a signature
+        return True
+    return True
 
 
 def _methods(port: type) -> list[str]:

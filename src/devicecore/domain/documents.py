@@ -154,6 +154,12 @@ class Value:
             return self.refuse(str(error), error)
 
 
+def check_kind(document: Value, kind: str) -> None:
+    """Refuse an object that says it is of another kind. The items of a list need not say it."""
+    if document["kind"].data not in (None, kind):
+        document["kind"].refuse(f"expected a {kind}, got {described(document['kind'].data)}")
+
+
 def described(data: object) -> str:
     """Return a description of a value for errors."""
     match data:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from devicecore.domain.checks import checked
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import DeviceId, Health, Pod, PodUid, ResourceName
@@ -26,8 +27,10 @@ class ResourceHealth:
 def allocated_resources_status(state: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
     """Return the health of the devices that each container of a pod holds, except init containers (kubelet.md 10.4).
 
-    Kubelet: `UpdateAllocatedResourcesStatus`.
+    Kubelet: `UpdateAllocatedResourcesStatus`. Raises TypeError if an argument is of another type, such as a manager.
     """
+    checked(state, NodeState, "allocated_resources_status: state")
+    checked(pod, Pod, "allocated_resources_status: pod")
     return {
         container.name: tuple(
             ResourceHealth(one.resource, {device: _health(state, one.resource, device) for device in one.devices})

@@ -12,6 +12,7 @@ from functools import cached_property
 from attrs import evolve, field, frozen
 
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checks import expected
 from devicecore.domain.device_list import DeviceList, DevicesById
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import PluginAlreadyConnectedError
@@ -186,7 +187,12 @@ class Inventory:
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return the current report or the expired one, whose devices containers may still hold (kubelet.md 3.6)."""
+        """Return the current report or the expired one, whose devices containers may still hold (kubelet.md 3.6).
+
+        Raises TypeError if `name` is not a string, such as a plugin.
+        """
+        if not isinstance(name, str):
+            raise TypeError(expected("Inventory.last_report", "the name of a resource, such as example.com/gpu", name))
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":

@@ -14,6 +14,7 @@ from operator import or_
 
 from attrs import evolve, frozen
 
+from devicecore.domain.checks import expected
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import DeviceHeldError
 from devicecore.domain.model import NO_TOPOLOGY, ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
@@ -115,7 +116,12 @@ class Ledger:
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:
-        """Return the devices of a resource that containers hold, reserved or allocated."""
+        """Return the devices of a resource that containers hold, reserved or allocated.
+
+        Raises TypeError if `resource` is not a string.
+        """
+        if not isinstance(resource, str):
+            raise TypeError(expected("Ledger.in_use", "the name of a resource, such as example.com/gpu", resource))
         return self._in_use.get(resource, _NONE)
 
     def shared_by_error(self, resource: ResourceName) -> DeviceSet:
@@ -130,11 +136,21 @@ class Ledger:
         return None
 
     def of_pod(self, pod: PodUid) -> tuple[Allocation, ...]:
-        """Return a pod's allocations, in the order in which they were confirmed."""
+        """Return a pod's allocations, in the order in which they were confirmed.
+
+        Raises TypeError if `pod` is not a string, such as a Pod.
+        """
+        if not isinstance(pod, str):
+            raise TypeError(expected("Ledger.of_pod", "the UID of a pod, such as pod.uid", pod))
         return self.allocations.get(pod, ())
 
     def of_container(self, key: ContainerKey) -> tuple[Allocation, ...]:
-        """Return the allocations of a container, one for each resource, in the order in which they were confirmed."""
+        """Return the allocations of a container, one for each resource, in the order in which they were confirmed.
+
+        Raises TypeError if `key` is not a ContainerKey, such as a container's name.
+        """
+        if not isinstance(key, ContainerKey):
+            raise TypeError(expected("Ledger.of_container", "a ContainerKey, such as pod.key(container)", key))
         return tuple([allocation for allocation in self.allocations.get(key.pod, ()) if allocation.key == key])
 
     def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:

@@ -5,7 +5,7 @@ gives the same pod no matter where it was read.
 """
 
 from devicecore.domain.checks import repeated
-from devicecore.domain.documents import Value, described
+from devicecore.domain.documents import Value, check_kind
 from devicecore.domain.model import Container, ContainerClaim, ExtendedClaim, Pod, PodClaim, PodUid, RequestMapping
 from devicecore.domain.text import foreign_text
 
@@ -22,8 +22,7 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
             containers have the same name.
     """
     pod = Value.of(manifest, "Pod")
-    if pod["kind"].data not in (None, "Pod"):
-        pod["kind"].refuse(f"expected a Pod, got {described(pod['kind'].data)}")
+    check_kind(pod, "Pod")
     metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
     init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
     if twice := repeated(one["name"].text() for one in (*init_containers, *containers)):

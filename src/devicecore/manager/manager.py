@@ -102,7 +102,7 @@ class DeviceManager(Runs):
         for provider in items(hint_providers, "DeviceManager: hint_providers"):
             check_adapter("DeviceManager: hint_providers", provider, HintProvider)
         if policy is not None:
-            check_callable("DeviceManager: policy", policy)
+            check_callable("DeviceManager: policy", policy, "the choice")
         check_seconds("DeviceManager: admission_budget", admission_budget)
         check_callable("DeviceManager: clock", clock)
         self._transport = transport

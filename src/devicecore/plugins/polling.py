@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
+from devicecore.domain.checks import check_seconds
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.system.background import SupervisedThread
 
@@ -26,7 +27,11 @@ class PollingPlugin(DevicePlugin):
     """Seconds between two polls."""
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` whenever the list has changed. Return a function that unsubscribes."""
+        """Call `changed` whenever the list has changed. Return a function that unsubscribes.
+
+        Raises TypeError or ValueError if `poll_interval` is not a number of seconds.
+        """
+        check_seconds(f"{type(self).__name__}.poll_interval", self.poll_interval)
         seen = tuple(self.devices())
 
         def poll(stopping: threading.Event) -> None:

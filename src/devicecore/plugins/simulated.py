@@ -133,18 +133,20 @@ def simulated_devices(
         unhealthy: numbers of the devices that are unhealthy.
 
     Raises:
-        TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped.
+        TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped; or
+            `numa_nodes` or `unhealthy` is not several numbers.
         ValueError: `count` is below 0.
     """
     checked(prefix, str, "simulated_devices(prefix, count): prefix")
     if checked(count, int, "simulated_devices(prefix, count): count") < 0:
         raise ValueError(expected("simulated_devices(prefix, count): count", "a number of at least 0", count))
-    numbers = set(unhealthy)
+    nodes = tuple_of(numa_nodes, int, "simulated_devices: numa_nodes")
+    numbers = set(tuple_of(unhealthy, int, "simulated_devices: unhealthy"))
     return tuple(
         Device(
             DeviceId(f"{prefix}-{number}"),
             Health.UNHEALTHY if number in numbers else Health.HEALTHY,
-            (NumaNode(numa_nodes[number % len(numa_nodes)]),) if numa_nodes else None,
+            (NumaNode(nodes[number % len(nodes)]),) if nodes else None,
         )
         for number in range(count)
     )

@@ -93,9 +93,9 @@ class CurrentState(Generic[Value]):
 
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds. The text contains the last value.
-            TypeError: `condition` is not a function, or `timeout` is not a number.
+            TypeError: `condition` is not a function of one argument, or `timeout` is not a number.
         """
-        check_callable("wait_for: condition", condition)
+        check_callable("wait_for: condition", condition, "the state")
         check_seconds("wait_for: timeout", timeout)
         until = time.monotonic() + timeout
         changed = WakeUp()

@@ -18,7 +18,7 @@ class Observers(Generic[Notification]):
     """The observers of one manager. Its callers hold no lock."""
 
     def __init__(self, observers: Iterable[Callable[[Notification], None]]) -> None:
-        check_callables("observers", observers)
+        check_callables("observers", observers, "the notification")
         self._observers = tuple(observers)
         self.exist: bool = bool(self._observers)
         """Return whether there are any observers."""

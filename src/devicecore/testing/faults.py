@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checks import check_seconds, expected
+from devicecore.domain.checks import check_callables, check_seconds, checked, expected, is_seconds, refuse_class
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     EmptyAllocateResponseError,
@@ -170,15 +170,17 @@ class Script:
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
         """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
 
-        Raises ValueError if only its capital letters differ from the name of a call, such as `allocate`.
+        Raises ValueError if only its capital letters differ from the name of a call, such as `allocate`, and TypeError
+        if a fault is not a function, or is a class.
         """
-        _check_method(method)
+        _check(method, faults)
+        checked(nth, int, "Script.on: nth")
         with self._lock:
             self._due.append((method, self._calls.get(method, 0) + nth, faults))
 
     def always(self, method: str, *faults: Fault) -> None:
-        """Use `faults` for every call to `method`, before the faults of `on`. Raises ValueError as `on` does."""
-        _check_method(method)
+        """Use `faults` for every call to `method`, before the faults of `on`. Raises errors as `on` does."""
+        _check(method, faults)
         with self._lock:
             self._standing[method] = (*self._standing.get(method, ()), *faults)
 
@@ -201,6 +203,11 @@ class Script:
             now = [entry for entry in self._due if entry[:2] == (method, number)]
             self._due = [entry for entry in self._due if entry not in now]
             return [*self._standing.get(method, ()), *(fault for entry in now for fault in entry[2])]
+
+
+def _check(method: str, faults: Sequence[Fault]) -> None:
+    _check_method(method)
+    check_callables("Script: fault", faults, "the call")
 
 
 def _check_method(method: str) -> None:
@@ -250,7 +257,7 @@ class NeverAnswers:
 class AnswersLate:
     """The adapter does what was requested, but responds `by` seconds after the caller's timeout."""
 
-    by: float = 1.0
+    by: float = field(default=1.0, validator=is_seconds)
 
     def __call__(self, call: Call) -> NoReturn:
         """Proceed, wait for the timeout and `by` more seconds to pass, then fail."""
@@ -263,7 +270,7 @@ class AnswersLate:
 class TakesTime:
     """The response takes `seconds` and is always returned, as with an in-memory adapter, which has no timeouts."""
 
-    seconds: float
+    seconds: float = field(validator=is_seconds)
 
     def __call__(self, call: Call) -> Answer:
         """Proceed, and wait for `seconds` to pass."""
@@ -442,9 +449,17 @@ class Delayed:
 
 
 class _Faulty:
-    """The base of the adapters below: a wrapped adapter, a script, and a clock."""
+    """The base of the adapters below: a wrapped adapter, a script, and a clock.
+
+    Raises TypeError if one of them is of another type, or the adapter is a class.
+    """
 
     def __init__(self, adapter: object, script: Script, clock: ManualClock | None) -> None:
+        name = type(self).__name__
+        refuse_class(f"{name}: the first argument", adapter)
+        checked(script, Script, f"{name}: script")
+        if clock is not None:
+            checked(clock, ManualClock, f"{name}: clock")
         self._adapter = adapter
         self._script = script
         self._clock = ManualClock() if clock is None else clock

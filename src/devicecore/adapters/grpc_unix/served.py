@@ -21,6 +21,7 @@ from attrs import frozen
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.adapters.grpc_unix.loop import LoopThread, LoopUser
+from devicecore.domain.checks import check_seconds
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
@@ -195,8 +196,11 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is the error of the last
                 attempt.
             NotStartedError: it is not started.
+            TypeError: `timeout` is not a number.
         """
         self._lifecycle.check_running()
+        if timeout is not None:
+            check_seconds("wait_registered: timeout", timeout)
         with self._lock:
             self._attempted.wait_for(self._is_decided, timeout)
             if not self.registered:

@@ -25,7 +25,7 @@ from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConne
 from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport, WholeAnswer, read
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.domain.checks import expected
+from devicecore.domain.checks import expected, is_seconds
 from devicecore.domain.errors import DeviceCoreError, ForkedError, SetUpError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
@@ -124,8 +124,8 @@ class Access:
     kubeconfig: str | PathLike[str] | None = None
     context: str | None = None
     service_account: str | PathLike[str] = field(default=SERVICE_ACCOUNT, kw_only=True)
-    timeout: float = field(default=10.0, kw_only=True)
-    program_timeout: float = field(default=30.0, kw_only=True)
+    timeout: float = field(default=10.0, kw_only=True, validator=is_seconds)
+    program_timeout: float = field(default=30.0, kw_only=True, validator=is_seconds)
 
     def connection(self) -> ApiConnection:
         """Read the files.

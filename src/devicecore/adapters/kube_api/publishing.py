@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from attrs import frozen
 
 from devicecore.adapters.kube_api.access import ApiServer, RequestError
+from devicecore.domain.checks import check_seconds
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread, bounded_backoff
@@ -154,7 +155,9 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
         Raises:
             DeviceCoreError: it still does not after `timeout` seconds. The error is the `problem`, if one is known.
+            TypeError: `timeout` is not a number.
         """
+        check_seconds("wait_until_published: timeout", timeout)
         with self._lock:
             if not self._condition.wait_for(lambda: self.is_published, timeout):
                 raise self._problem or self._error_of(f"no answer within {timeout:g} s")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.adapters.kube_api.access import (
     Access,
@@ -25,6 +25,7 @@ from devicecore.adapters.kube_api.patches import Json, NodeObject, PatchStrategy
 from devicecore.adapters.kube_api.publishing import ApiPublisher, Backoff
 from devicecore.adapters.kube_api.requests import NODES, selectors
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checks import is_seconds, one_of
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
@@ -46,7 +47,7 @@ class Pace:
     """
 
     backoff: Backoff = Backoff()
-    resync: float = 300.0
+    resync: float = field(default=300.0, validator=is_seconds)
     patches_per_second: int = 2
     clock: Callable[[], float] = time.monotonic
 
@@ -73,6 +74,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
         NodeNameError: the node name is invalid.
+        ValueError: there is no such strategy.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         pace: Pace = Pace(),
     ) -> None:
         check_node_name(node)
+        strategy = one_of(strategy, PatchStrategy, "KubeApiSink: strategy")
         server = connection_of(access).server
         place = f"node {node} at {_PASSWORD.sub('//***@', server)}"
         new = partial(ApiServer, access, node_sentences(node))

@@ -18,6 +18,7 @@ from attrs import frozen
 from devicecore.adapters.manifests.file import NOTHING, File, Stamp, accept
 from devicecore.adapters.manifests.pods import ManifestError, pod_objects
 from devicecore.adapters.manifests.pods_file import PodsFile, this_boot
+from devicecore.domain.checks import expected
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
@@ -134,7 +135,12 @@ class ManifestPods(PodSource):
         )
 
     def mark_running(self, pod: PodUid) -> None:
-        """Remember that a pod's containers run, for the next start. Any thread may call this."""
+        """Remember that a pod's containers run, for the next start. Any thread may call this.
+
+        Raises TypeError if `pod` is not a string, such as a Pod.
+        """
+        if not isinstance(pod, str):
+            raise TypeError(expected("ManifestPods.mark_running", "the UID of a pod, such as pod.uid", pod))
         self._state.mark_running(pod)
 
     def mark_ready(self) -> None:

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
-from devicecore.domain.checks import expected
+from devicecore.domain.checks import check_seconds, expected
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
@@ -56,6 +56,7 @@ class PodResourcesClient(HasLifecycle):
         self.socket: str = str(socket)
         if "://" in self.socket:
             raise ValueError(expected("PodResourcesClient", "the path of a unix socket", self.socket))
+        check_seconds("PodResourcesClient: timeout", timeout)
         self._timeout = timeout
         self._lifecycle = Lifecycle("the client of the pod-resources API")
         self._channel: grpc.Channel | None = None

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import Factory, define, field
 
-from devicecore.domain.checks import check_callable, checked
+from devicecore.domain.checks import check_adapter, check_callable, checked
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
+from devicecore.ports.store import CheckpointStore
 from devicecore.system.extras import needs_extra
 
 with needs_extra("prometheus"):
@@ -31,7 +32,6 @@ from devicecore.adapters.prometheus.store import MeasuredStore
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
-    from devicecore.ports.store import CheckpointStore
 
 __all__ = ["PrometheusMetrics"]
 
@@ -153,11 +153,15 @@ class PrometheusMetrics:
             for one in series:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
-    def measured(self, store: "CheckpointStore", file: str) -> "CheckpointStore":
+    def measured(self, store: CheckpointStore, file: str) -> CheckpointStore:
         """Return a store that behaves like `store`. Its saves are measured under the name of this file.
 
         Stores of several managers may have the same name; their saves are counted together.
+
+        Raises TypeError if `store` is not a store or `file` is not a string, for example because they are swapped.
         """
+        check_adapter("measured(store, file): store", store, CheckpointStore)
+        checked(file, str, "measured(store, file): file")
 
         def record(seconds: float, failed: bool) -> None:  # noqa: FBT001 - as `measured` calls it
             with self._lock:

@@ -29,7 +29,7 @@ from devicecore.domain.allocation.model import (
     UnallocatedClaim,
 )
 from devicecore.domain.allocation.node_selectors import node_selector
-from devicecore.domain.documents import Value, described
+from devicecore.domain.documents import Value, check_kind
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 
@@ -167,8 +167,7 @@ def _check_kind(one: Value, kind: str) -> str:
 
     Refuses another kind, and v1alpha3, whose fields are unknown.
     """
-    if one["kind"].data not in (None, kind):
-        one["kind"].refuse(f"expected a {kind}, got {described(one['kind'].data)}")
+    check_kind(one, kind)
     version = one["apiVersion"]
     group, _, name = version.text("").rpartition("/")
     if group and name not in VERSIONS:

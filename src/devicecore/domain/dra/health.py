@@ -9,8 +9,9 @@ from enum import Enum
 from itertools import chain
 from math import inf
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
+from devicecore.domain.checks import checked
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import claim_devices
 from devicecore.domain.dra.lookup import claim_key
@@ -50,13 +51,17 @@ class DraHealth(Enum):
     UNKNOWN = "Unknown"
 
 
+def _is_health(_: object, field: "Attribute[DraHealth]", value: DraHealth) -> None:
+    checked(value, DraHealth, f"ReportedHealth.{field.name}")
+
+
 @frozen
 class ReportedHealth:
     """A device in a driver's report. `limit` is in seconds; 0 or less is the default."""
 
     pool: str
     device: str
-    health: DraHealth
+    health: DraHealth = field(validator=_is_health)
     limit: int = 0
     message: str = ""
 

@@ -3,7 +3,7 @@
 Law: any parsed JSON gives a value or an error that names the field.
 """
 
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Value, check_kind
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimUid, DriverConfig, DriverName, ResourceClaim
 from devicecore.domain.dra.slices import StoredSlice
 
@@ -16,9 +16,10 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
         uid: a UID to use instead of the manifest's, which then need not have one.
 
     Raises:
-        DocumentError: a field has the wrong type, or a name or UID is missing.
+        DocumentError: it is another kind of object, a field has the wrong type, or a name or UID is missing.
     """
     claim = Value.of(manifest, "ResourceClaim")
+    check_kind(claim, "ResourceClaim")
     metadata, status = claim["metadata"], claim["status"]
     allocation = status["allocation"]
     owners = [owner["uid"].text() for owner in metadata["ownerReferences"].sequence() if owner["controller"].boolean()]
@@ -36,6 +37,7 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
 def slice_of(manifest: object) -> StoredSlice:
     """Return a ResourceSlice of API version resource.k8s.io/v1. Raises DocumentError."""
     slice_ = Value.of(manifest, "ResourceSlice")
+    check_kind(slice_, "ResourceSlice")
     metadata, spec = slice_["metadata"], slice_["spec"]
     pool = spec["pool"]
     return StoredSlice(

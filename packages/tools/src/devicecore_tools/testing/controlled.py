@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.checks import check_seconds
 from devicecore.ports.context import Runs
 from devicecore.ports.store import CheckpointStore
 from devicecore_tools.testing.process import PluginProcess
@@ -97,7 +98,11 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
             last_to_first.push(self._cleanup.pop_all())
 
     def advance(self, seconds: float) -> None:
-        """Move the kubelet's clock forward, and do what is then due."""
+        """Move the kubelet's clock forward, and do what is then due.
+
+        Raises TypeError or ValueError unless it is a number of seconds of at least 0.
+        """
+        check_seconds("advance", seconds)
         self._passed += seconds
         self.manager.tick()
         self._wake()

@@ -377,6 +377,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
+        checked(instances, int, "wait_for_driver: instances")
         expected = f"{counted(instances, 'connected instance')} of {driver}"
         self.wait_until(expected, lambda: len(self.connected(driver)) >= instances, timeout=timeout)
         return self.connected(driver)[-1]
@@ -388,6 +389,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             WaitTimeoutError: there were still more when the timeout expired.
         """
         __tracebackhide__ = True
+        checked(instances, int, "wait_until_gone: instances")
         expected = f"at most {counted(instances, 'registered instance')} of {driver}" if instances else f"no {driver}"
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
@@ -399,6 +401,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
+        checked(count, int, "wait_for_devices: count")
         expected = f"ResourceSlices of {driver} with {counted(count, 'device')}"
         self.wait_until(expected, lambda: len(self.published(driver)) >= count, timeout=timeout)
         return self.published(driver)
@@ -413,6 +416,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
+        checked(health, DraHealth, "wait_for_health: health")
         expected = f"device {device} of {driver} with health {health.value}"
         self.wait_until(expected, lambda: self.health(driver, device, pool) is health, timeout=timeout)
 

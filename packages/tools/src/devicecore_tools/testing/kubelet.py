@@ -20,7 +20,7 @@ from attrs import frozen
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
 from devicecore.adapters.memory import MemoryConnection, MemorySink, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
-from devicecore.domain.checks import expected
+from devicecore.domain.checks import checked, expected
 from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mount
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
@@ -259,6 +259,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
+        checked(number, int, "wait_for_registration: number")
         self.wait_until(
             f"registration number {number} of {resource}",
             lambda: self.registrations(resource) >= number,
@@ -286,6 +287,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
+        checked(health, Health, "wait_for_device: health")
 
         def found() -> Device | None:
             if self.plugin(resource) is None:
@@ -305,6 +307,9 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
+        checked(capacity, int, "wait_for_counts: capacity")
+        if allocatable is not None:
+            checked(allocatable, int, "wait_for_counts: allocatable")
         expected = (capacity, capacity if allocatable is None else allocatable)
         self.wait_until(
             f"{resource} with capacity {expected[0]} and allocatable {expected[1]}",

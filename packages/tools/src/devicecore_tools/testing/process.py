@@ -19,6 +19,7 @@ from typing import IO
 
 from attrs import frozen
 
+from devicecore.domain.checks import expected, items
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.environment import inherited_environment
@@ -59,7 +60,13 @@ class CannotRunError(PluginProcessError):
     cause: str
 
     def __str__(self) -> str:
-        return f"cannot run `{shlex.join(self.command)}`: {self.cause}"
+        return f"cannot run `{shlex.join(self.command)}`: {self.cause}{_hint(self.command)}"
+
+
+def _hint(command: Sequence[str]) -> str:
+    """Return advice for a command whose words are in one string."""
+    is_one_word = len(command) == 1 and len(command[0].split()) > 1
+    return ". It is one word with spaces in it: pass each word on its own" if is_one_word else ""
 
 
 @frozen
@@ -143,6 +150,9 @@ class PluginProcess(HasLifecycle):
         where = str(directory)
         socket = str(Path(where) / "kubelet.sock")
         texts = {"{dir}": where, "{socket}": socket, **placeholders}
+        for word in items(command, "command"):
+            if not isinstance(word, str | os.PathLike):
+                raise TypeError(expected("command", "a program and its arguments, each a string", word))
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
         self._cwd = cwd

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from devicecore.domain.checks import check_seconds
 from devicecore.domain.errors import DeviceCoreError
 from devicecore_tools.testing.process import PluginProcess
 
@@ -42,6 +43,7 @@ class Waiting(ABC):
     """
 
     def __init__(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+        check_seconds(f"{type(self).__name__}: timeout", timeout)
         self.timeout = timeout
         self._changed = threading.Condition()
         self._processes: list[PluginProcess] = []
@@ -67,9 +69,11 @@ class Waiting(ABC):
         Raises:
             WaitTimeoutError: the condition was not met in time.
             ExitedEarlyError: a plugin process exited in the meantime.
+            TypeError: `timeout` is not a number.
         """
         __tracebackhide__ = True
         limit = self.timeout if timeout is None else timeout
+        check_seconds("timeout", limit)
         deadline = time.monotonic() + limit
         while True:
             with self._changed:

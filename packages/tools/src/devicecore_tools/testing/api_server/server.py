@@ -8,12 +8,14 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 
 from devicecore.domain.checks import checked
+from devicecore.domain.errors import NotStartedError
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore_tools.testing.api_server.causes import mapping_of
@@ -164,12 +166,20 @@ class LocalApiServer(Runs):
         return "127.0.0.1", self._port
 
     def kubeconfig(
-        self, path: Path, user: Mapping[str, Any] = {}, *, authority: Path | None = None, namespace: str = "default"
+        self,
+        path: str | PathLike[str],
+        user: Mapping[str, Any] = {},
+        *,
+        authority: str | PathLike[str] | None = None,
+        namespace: str = "default",
     ) -> Path:
-        """Write a kubeconfig for this server to `path`. The only user in it has these credentials. Return `path`.
+        """Write a kubeconfig for this server to `path`. The only user in it has these credentials. Return its path.
 
-        `authority` is the certificate file of the authority that clients should trust.
+        `authority` is the certificate file of the authority that clients should trust. Raises NotStartedError before
+        the first start, which chooses the port.
         """
+        if not self._port:
+            raise NotStartedError("the API server")
         credentials = dict(user) or ({"token": self.bearer} if self.bearer else {})
         cluster: Json = {"server": self.url}
         if authority is not None:
@@ -179,9 +189,10 @@ class LocalApiServer(Runs):
         parts = {"clusters": ("cluster", cluster), "users": ("user", credentials), "contexts": ("context", context)}
         lists = {part: [{"name": name, field: value}] for part, (field, value) in parts.items()}
         config = {"apiVersion": "v1", "kind": "Config", **lists, "current-context": name}
-        path.touch(mode=0o600)  # it may contain a token
-        path.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
-        return path
+        file = Path(path)
+        file.touch(mode=0o600)  # it may contain a token
+        file.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
+        return file
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
