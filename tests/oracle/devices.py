@@ -259,7 +259,9 @@ class _Author:
         """Yield the removal of a pod before a restarted kubelet knows all pods, so its devices stay taken."""
         if step.get("waits") and self.pods and self.random.random() < 0.4:
             yield self.remove_pod()
-            yield self._with_affinity({"op": "allocate_again", "pod": RUNNING})
+            self.count += 1
+            uid = f"pod-{self.count:03}"
+            yield self._with_affinity({"op": "allocate", "pod": {**RUNNING, "uid": uid, "name": uid}})
 
     def _asked_again(self, resource: str) -> Iterator[Json]:
         """Yield steps that query again the devices of the newest pods that may hold devices from a changed list."""
