@@ -1,4 +1,4 @@
-"""Say why a pod is refused, in a kubelet's words, and which resource name is misspelt."""
+"""Say why a pod is refused, in a kubelet's words, and which resource name is misspelled."""
 
 from devicecore import Admitted, Container, DeviceManager, Pod, PodUid, Refused
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
@@ -18,7 +18,7 @@ def test_a_pod_that_asks_for_too_much_is_refused() -> None:
     assert verdict.reason == "UnexpectedAdmissionError"  # what `kubectl describe pod` shows
 
 
-def test_a_misspelt_resource_does_not_refuse_the_pod_and_is_named() -> None:
+def test_a_misspelled_resource_does_not_refuse_the_pod_and_is_named() -> None:
     """A kubelet ignores resources that it does not know, so check `unhandled`."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
