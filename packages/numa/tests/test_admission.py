@@ -9,7 +9,7 @@ from tests.oracle.asking import Json
 
 
 def started() -> numa.NumaReplay:
-    """A node with a GPU and four CPUs, of which one is reserved."""
+    """Return a running node with a GPU and four CPUs, one of which is reserved."""
     cores = [{"core_id": core, "socket_id": 0, "thread_ids": [core]} for core in range(4)]
     node: Json = {"node_id": 0, "memory": 2**30, "hugepages": [], "cores": cores}
     replay = numa.NumaReplay(

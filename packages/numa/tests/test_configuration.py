@@ -37,7 +37,7 @@ def test_without_a_field_no_manager_has_a_policy() -> None:
     assert {name: str(amount) for name, amount in policies.reserved.items()} == {"memory": "100Mi"}
 
 
-def test_a_list_of_reserved_cpus_counts_in_place_of_the_numbers() -> None:
+def test_a_list_of_reserved_cpus_replaces_the_numbers() -> None:
     by_list = read({**STATIC, "kubeReserved": {"cpu": "3"}, "systemReserved": {"cpu": "500m"}}).cpus
     by_number = read({**STATIC, "reservedSystemCPUs": "", "kubeReserved": {"cpu": "1500m"}}).cpus
     assert by_list is not None
@@ -93,7 +93,7 @@ def test_each_socket_may_be_a_numa_node() -> None:
     assert read(given).cpus is not None
 
 
-def test_more_cpus_than_there_are_cannot_be_reserved() -> None:
+def test_more_cpus_than_exist_cannot_be_reserved() -> None:
     layout = CpuLayout.of(TWO_SOCKETS)
     with pytest.raises(NumaConfigError, match=r"\(size of  did not equal 17\)"):
         StaticCpuPolicy.of(layout, CpuOptions(), count=17, reserved=0, topology=Policy.NONE)
@@ -157,7 +157,7 @@ def test_numa_nodes_have_different_numbers(cells: tuple[NumaCell, ...]) -> None:
         ),
     ],
 )
-def test_a_configuration_with_which_no_kubelet_starts_is_refused(given: dict[str, Any], sentence: str) -> None:
+def test_a_configuration_that_no_kubelet_starts_with_is_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(NumaConfigError) as raised:
         read(given)
     assert sentence in str(raised.value)

@@ -18,7 +18,7 @@ def test_numa_nodes_that_give_all_they_have_are_used_before_one_more() -> None:
     assert take_distributed(layout, available, 7, 1) == parse_cpus("0-2,4-7")
 
 
-def test_a_numa_node_that_has_one_cpu_more_suffices_alone() -> None:
+def test_a_numa_node_with_one_more_cpu_suffices_alone() -> None:
     layout = CpuLayout.of(Machine([NumaCell(0, map(Core, ((0,), (1,), (2,)))), NumaCell(1, map(Core, ((3,), (4,))))]))
     assert take_distributed(layout, layout.all, 3, 1) == parse_cpus("0-2")
 

@@ -19,6 +19,6 @@ def test_a_history_has_the_outcome_that_it_has_in_a_kubelet(history: Json) -> No
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=[one["id"] for one in HISTORIES])
-def test_a_state_file_of_a_kubelet_is_written_again_byte_for_byte(history: Json) -> None:
+def test_a_kubelets_state_file_is_written_again_byte_for_byte(history: Json) -> None:
     for name, text in history["files"].items():
         assert numa.encoded_again(name, text.encode()) == text.encode()

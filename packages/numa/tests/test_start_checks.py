@@ -1,4 +1,4 @@
-"""State files that are judged although the kubelet's configuration or its machine is not known as a whole."""
+"""State files that are judged although the kubelet's configuration or machine is only partly known."""
 
 import pytest
 from attrs import evolve
@@ -19,7 +19,7 @@ RESERVED = {0: {"memory": _GI}}
 @pytest.mark.parametrize(
     "known", [Known(), Known("static"), Known(machine=MACHINE)], ids=["nothing", "the-policy", "the-machine"]
 )
-def test_cpus_of_a_file_that_fits_are_returned(known: Known) -> None:
+def test_the_cpus_in_a_valid_file_are_returned(known: Known) -> None:
     assert started_cpus(encode_cpus("static", CPUS), known) == CPUS
 
 
@@ -28,7 +28,7 @@ def test_cpus_of_a_file_that_fits_are_returned(known: Known) -> None:
     [Known(), Known("Static"), Known(machine=MACHINE), Known(reserved=RESERVED)],
     ids=["nothing", "the-policy", "the-machine", "what-is-reserved"],
 )
-def test_memory_of_a_file_that_fits_is_returned(known: Known) -> None:
+def test_the_memory_in_a_valid_file_is_returned(known: Known) -> None:
     assert started_memory(encode_memory("Static", MEMORY), known) == MEMORY
 
 
@@ -41,7 +41,7 @@ def test_memory_of_a_file_that_fits_is_returned(known: Known) -> None:
         ("static", evolve(CPUS, shared=0b11_1100), Known(machine=MACHINE), "does not have: 4-5"),
     ],
 )
-def test_a_file_of_cpus_with_which_no_kubelet_starts_is_refused(
+def test_a_cpu_file_that_no_kubelet_starts_with_is_refused(
     policy: str, state: CpuState, known: Known, problem: str
 ) -> None:
     with pytest.raises(InvalidStateError) as raised:
@@ -60,13 +60,13 @@ def test_a_file_of_cpus_with_which_no_kubelet_starts_is_refused(
         ),
     ],
 )
-def test_a_file_of_memory_with_which_no_kubelet_starts_is_refused(known: Known, problem: str) -> None:
+def test_a_memory_file_that_no_kubelet_starts_with_is_refused(known: Known, problem: str) -> None:
     with pytest.raises(InvalidStateError) as raised:
         started_memory(encode_memory("Static", MEMORY), known)
     assert problem in str(raised.value)
 
 
-def test_a_file_that_names_a_numa_node_too_many_is_refused() -> None:
+def test_a_file_that_names_an_extra_numa_node_is_refused() -> None:
     two = DescribedMachine(sockets=2, memory=4 * _GI).machine()
     state = MemoryState(StaticMemoryPolicy(two, RESERVED).empty())
     with pytest.raises(InvalidStateError, match="it names NUMA node 1, which this machine does not have"):

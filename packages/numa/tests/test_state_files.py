@@ -35,7 +35,7 @@ def manager(blob: bytes | None) -> CpuManager:
     ("blob", "problem"),
     [
         (FILE.replace(b"1-3", b"1-2"), "dataChecksum"),
-        (OLDER.replace(b"1-3", b"1-2"), "checksum does not fit"),
+        (OLDER.replace(b"1-3", b"1-2"), "checksum does not match"),
         (b"", "expected JSON"),
         (b"[]", "expected an object in the file"),
         (b"{" * 100_000, "expected JSON"),
@@ -47,13 +47,13 @@ def manager(blob: bytes | None) -> CpuManager:
         (b'{"entries":{"a":[]}}', "expected an object in entries"),
     ],
 )
-def test_a_damaged_file_is_refused_with_a_sentence(blob: bytes, problem: str) -> None:
+def test_a_damaged_file_is_refused_in_a_sentence(blob: bytes, problem: str) -> None:
     with pytest.raises(CorruptStateError) as caught:
         decode_cpus(blob)
     assert problem in str(caught.value)
 
 
-def test_a_pod_may_have_null_in_place_of_containers() -> None:
+def test_a_pod_may_have_null_instead_of_containers() -> None:
     assert decode_cpus(b'{"entries":{"a":null}}').state.assignments == {"a": {}}
     assert decode_memory(b'{"entries":{"a":null,"b":{"c":null}}}').state.assignments == {"a": {}, "b": {"c": ()}}
 
@@ -67,7 +67,7 @@ def test_a_pod_may_have_null_in_place_of_containers() -> None:
         b'{"entries":{"a":{"b":[1]}}}',
     ],
 )
-def test_a_damaged_file_of_memory_is_refused(blob: bytes) -> None:
+def test_a_damaged_memory_file_is_refused(blob: bytes) -> None:
     with pytest.raises(CorruptStateError):
         decode_memory(blob)
 
@@ -81,13 +81,13 @@ def test_a_damaged_file_of_memory_is_refused(blob: bytes) -> None:
         (CpuState(0, {"p": {"c": 2}}), "default cpuset cannot be empty"),
     ],
 )
-def test_a_state_that_does_not_fit_the_machine_stops_the_start(state: CpuState, problem: str) -> None:
+def test_a_state_that_does_not_fit_the_machine_prevents_the_start(state: CpuState, problem: str) -> None:
     with pytest.raises(InvalidStateError) as caught:
         manager(encode_cpus("static", state)).start()
     assert str(caught.value) == problem
 
 
-def test_a_file_of_another_policy_stops_the_start() -> None:
+def test_a_file_from_another_policy_prevents_the_start() -> None:
     with pytest.raises(
         InvalidStateError, match='configured policy "static" differs from state checkpoint policy "none"'
     ):
@@ -106,7 +106,7 @@ def test_an_option_that_needs_a_feature_gate_is_refused_without_it() -> None:
     assert CpuOptions.parse({"align-by-socket": "true"}, alpha=True).align_by_socket
 
 
-def test_the_machine_of_sysfs_has_its_cores_caches_memory_and_pages(tmp_path: Path) -> None:
+def test_the_machine_in_sysfs_has_its_cores_caches_memory_and_pages(tmp_path: Path) -> None:
     texts = {
         "node/node0/cpulist": "0-3",
         "node/node0/meminfo": "Node 0 MemTotal: 1024 kB",
@@ -142,7 +142,7 @@ def test_a_machine_whose_files_are_missing_has_one_core_for_each_cpu_and_no_memo
 
 
 def test_a_file_that_a_kubelet_may_start_with_is_not_refused() -> None:
-    """The kubelet walks a map, so if a NUMA node is in two groups, its verdict depends on chance."""
+    """A kubelet iterates over a map, so if a NUMA node is in two groups, its verdict depends on chance."""
     machine = DescribedMachine(sockets=2, cores_per_numa_node=2).machine()
     configuration = {
         "memoryManagerPolicy": "Static",

@@ -1,7 +1,7 @@
-"""Each question from Kubernetes' own tests of both packages, answered as Kubernetes answers it.
+"""Each question from Kubernetes' own tests of both packages gets the same answer as in Kubernetes.
 
-`tools/record_numa_tables.py` has run the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call of the
-functions that decide. `data/tables_of_kubernetes.json.gz` has the calls, each once, and the names of all tests.
+`tools/record_numa_tables.py` ran the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call to the
+functions that decide. `data/tables_of_kubernetes.json.gz` contains each call once, and the names of all tests.
 """
 
 import gzip
@@ -35,15 +35,15 @@ from devicecore.domain.topology import Hints, NumaMask, Policy, TopologyHint
 Json = Mapping[str, Any]
 RECORDED = Path(__file__).parent / "data" / "tables_of_kubernetes.json.gz"
 
-_GATE = "the gate PodLevelResourceManagers, which is off by default"
-_NAME = "a name or a text of Go alone"
+_GATE = "the PodLevelResourceManagers feature gate, which is off by default"
+_NAME = "a name or a message that only the Go code has"
 _PARTS = "a part of a function that is compared as a whole"
-_RESIZE = "no admission: neither policy does anything for other operations"
-_WINDOWS = "the policy BestEffort, which is of Windows"
-_CHANCE = "two options are wrong, and Kubernetes names the one that it meets first in a map"
-_MOCK = "a policy of the test answers, or none is asked: what the manager around it does"
-_NONE = "the policy none, which decides nothing"
-_START = "a configuration that is refused, or the policy none: test_configuration.py"
+_RESIZE = "not an admission: neither policy does anything for other operations"
+_WINDOWS = "the BestEffort policy, which exists only on Windows"
+_CHANCE = "two options are wrong, and Kubernetes names the one that it finds first in a map"
+_MOCK = "the test's own policy answers, or none is asked: the test is about the manager around the policy"
+_NONE = "the none policy, which decides nothing"
+_START = "a configuration that is refused, or the none policy: see test_configuration.py"
 NOT_COMPARED = {
     "cpumanager.TestCPUAccumulatorFreeCPUs": _PARTS,
     "cpumanager.TestCPUAccumulatorFreeCores": _PARTS,
@@ -65,7 +65,7 @@ NOT_COMPARED = {
     "cpumanager.TestPolicyOptionsAlwaysAvailableOnceGA": _PARTS,
     "cpumanager.TestPolicyOptionsAvailable": _PARTS,
     "cpumanager.TestReconcileState": _MOCK,
-    "cpumanager.TestSMTAlignmentErrorText": "the texts, which refusals of cpu-allocate have",
+    "cpumanager.TestSMTAlignmentErrorText": "the messages, which are compared in the refusals of cpu-allocate",
     "memorymanager.TestAddContainer": _MOCK,
     "memorymanager.TestConvertPreReserved": _PARTS,
     "memorymanager.TestNewManager": _START,
@@ -79,7 +79,7 @@ NOT_COMPARED = {
     "memorymanager.Test_getPodRequestedResources": _PARTS,
     "memorymanager.Test_isAffinityViolatingNUMAAllocations": _PARTS,
 }
-"""The tests with cases for which no call is compared, and why."""
+"""The tests that have cases for which no call is compared, each with the reason."""
 
 
 @cache
@@ -135,7 +135,7 @@ def cpu_state_of(question: Json) -> CpuState:
 
 
 def cpu_json(state: CpuState) -> Json:
-    """Return a state as it was recorded."""
+    """Return a state in its recorded form."""
     entries = {uid: {name: cpu_list(cpus) for name, cpus in held.items()} for uid, held in state.assignments.items()}
     return {"shared": cpu_list(state.shared), "entries": {uid: held for uid, held in entries.items() if held}}
 
@@ -147,7 +147,7 @@ def hint_of(given: tuple[list[int] | None, bool]) -> TopologyHint:
 
 
 def hints_json(hints: Hints) -> Json:
-    """Hints as they were recorded."""
+    """Return hints in their recorded form."""
     return {
         name: [[None if one.mask is None else list(one.mask), one.preferred] for one in listed or ()]
         for name, listed in hints.items()
@@ -178,7 +178,7 @@ def cpu_request(question: Json) -> Json:
 
 
 def container_of(question: Json) -> tuple[PodRequest, ContainerRequest]:
-    """Return the same for a question about a container."""
+    """Return the pod and the container for a question that is about a container."""
     pod, container = asked_of(question)
     assert container is not None
     return pod, container
@@ -264,7 +264,7 @@ def memory_state_of(question: Json) -> MemoryState:
 
 
 def memory_json(state: MemoryState) -> Json:
-    """Return a state as it can be compared: blocks in order, and memory by group of NUMA nodes."""
+    """Return a state in a form that can be compared: blocks in order, and memory by group of NUMA nodes."""
     return {
         "nodes": {
             str(number): [
@@ -350,7 +350,7 @@ KINDS: dict[str, Callable[[Json], Json]] = {
 
 
 def why_not(call: Json) -> str:
-    """Return why a call is not compared; empty if it is."""
+    """Return why a call is not compared, or an empty string if it is."""
     question, kind = call["question"], call["kind"]
     has_sizes = bool((question.get("pod") or {}).get("spec", {}).get("resources"))
     if question.get("podLevel") and (has_sizes or kind.endswith("start")):
@@ -373,7 +373,7 @@ def ours(call: Json) -> Json:
 
 
 def theirs(call: Json) -> Json:
-    """Return what Kubernetes has answered. After an error, only that counts."""
+    """Return what Kubernetes answered. If this is an error, nothing else is compared."""
     answer = dict(call["answer"])
     if answer.get("error"):
         return {"error": answer["error"]}

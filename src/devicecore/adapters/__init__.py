@@ -1,1 +1,1 @@
-"""Implementations of the ports, with one technology per module. No adapter knows the manager or another adapter."""
+"""Implementations of the ports, with one technology per module. No adapter knows the manager or any other adapter."""

@@ -1,7 +1,7 @@
-"""CDI files as container runtimes read them: the CDI specification, and its library in Go, version 1.1.
+"""CDI files as container runtimes read them: by version 1.1 of the CDI specification and of its Go library.
 
-Laws: for a file that the library refuses, a problem is reported here. Directories are read in rising priority. A name
-defined in two files of one directory cannot be resolved.
+Laws: a problem is reported for every file that the library refuses. Directories are read in order of rising priority. A
+name defined in two files of one directory cannot be resolved.
 """
 
 import json
@@ -27,7 +27,7 @@ VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.
 """The versions of the specification that the library accepts."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The maximum number of bytes that are read from a file. A file for eight large devices has about 200 KiB."""
+"""The maximum number of bytes that are read from a file. A file for eight large devices takes about 200 KiB."""
 
 MAX_DEVICES = 20_000
 """The maximum number of devices in a file."""
@@ -122,7 +122,7 @@ class Edits:
 
 @frozen(kw_only=True)
 class CdiDevice:
-    """A device: its name, and its changes."""
+    """A device: its name, and the changes to a container that uses it."""
 
     name: str
     annotations: Mapping[str, str] = field(factory=dict)
@@ -150,7 +150,7 @@ class CdiDocument:
 
 @frozen
 class NoCdiFileError(ValueError):
-    """A file is not a CDI file. The problem says why, without its path."""
+    """A file is not a CDI file. The problem says why, without naming the file."""
 
     problem: str
 
@@ -159,9 +159,9 @@ class NoCdiFileError(ValueError):
 
 
 def cdi_files(directory: Path) -> list[Path]:
-    """Return the .json and .yaml files in a directory, the only ones that runtimes read, by name.
+    """Return the .json and .yaml files in a directory, sorted by name: runtimes read no others.
 
-    Raises OSError if the directory cannot be listed. One that does not exist has no files.
+    Raises OSError if the directory cannot be listed. A missing directory counts as empty.
     """
     try:
         return sorted(path for path in directory.iterdir() if path.name.endswith(_ENDINGS) and not _is_directory(path))
@@ -195,7 +195,7 @@ def spec_in(data: bytes, name: str) -> CdiDocument:
 
 
 def _first_document(data: bytes, name: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the document that the library reads: the first one, as YAML, which includes JSON."""
+    """Return the document that the library reads: the first one, read as YAML, which includes JSON."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -241,7 +241,7 @@ _types = cache(get_type_hints)
 
 @frozen
 class UnresolvableError(Exception):
-    """No runtime could resolve a name. `invalid` is the problem of a file that may define it, or an empty string."""
+    """No runtime could resolve a name. `invalid` says what is wrong with a file that may define it, or is empty."""
 
     problem: str
     invalid: str = ""
@@ -255,7 +255,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
     Args:
         name: the full name of the device.
-        directories: the directories that runtimes read, in rising priority.
+        directories: the directories that runtimes read, in order of rising priority.
 
     Raises:
         UnresolvableError: a runtime would refuse the container.
@@ -265,17 +265,17 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
         if len(having) > 1:  # even if a later directory defines the name (Go: `Cache.refresh`)
             both = " and ".join(path.name for path, _ in having)
-            raise UnresolvableError(f"{both} both have {name}")
+            raise UnresolvableError(f"{both} both define {name}")
         for _, spec in having:
             found = spec, next(device for device in spec.devices if f"{spec.kind}={device.name}" == name)
     if found is not None:
         return _joined(found[0].containerEdits, found[1].containerEdits)
-    problem = f"no valid file in {' or '.join(map(str, reversed(directories)))} has {name}"
+    problem = f"no valid file in {' or '.join(map(str, reversed(directories)))} defines {name}"
     raise UnresolvableError(problem, _invalid_file_with(name.partition("=")[2], directories))
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return the problem of an ignored file whose text contains this name, or an empty string."""
+    """Return what is wrong with an ignored file whose text contains this name, or an empty string."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -294,7 +294,7 @@ def problem_of(path: Path) -> str:
 
 
 def names_in(directory: Path) -> Iterator[str]:
-    """Yield the full names of the devices in the files of a directory that runtimes do not ignore."""
+    """Yield the full names of the devices in those of a directory's files that runtimes do not ignore."""
     return (name for _, spec in _good_specs(directory) for name in spec.names)
 
 
@@ -302,7 +302,7 @@ def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
     for path in cdi_files(directory):
         try:
             spec = read_spec(path)
-        except (NoCdiFileError, OSError):  # a runtime ignores this, too
+        except (NoCdiFileError, OSError):  # runtimes ignore these files, too
             continue
         if not list(problems_of(spec)):
             yield path, spec

@@ -24,7 +24,10 @@ CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 
 
 MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
-"""The maximum size of a checkpoint, in bytes. 50,000 allocated devices take 3 MiB. It is rewritten for each pod."""
+"""The maximum size of a checkpoint, in bytes. 50,000 allocated devices take 3 MiB.
+
+The file is rewritten for each pod.
+"""
 
 _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distinct names
 
@@ -32,7 +35,7 @@ _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distin
 class FileStore:
     """The checkpoint in one file, mode 0600. A symbolic link is not followed.
 
-    One store at a time may write the file. If another process has written it, `save` notices and refuses.
+    One store at a time may write the file. If another process has written it, `save` notices this and refuses.
 
     Args:
         path: the file.
@@ -52,7 +55,7 @@ class FileStore:
 
     @classmethod
     def in_directory(cls, directory: str | os.PathLike[str]) -> "FileStore":
-        """Return the store of the checkpoint where a kubelet keeps it: in the plugin directory."""
+        """Return a store for the checkpoint where a kubelet keeps it: in the plugin directory."""
         return cls(Path(directory) / CHECKPOINT_NAME)
 
     def load(self) -> bytes | None:
@@ -67,7 +70,7 @@ class FileStore:
             return blob
 
     def save(self, blob: bytes) -> None:
-        """Replace the file. When this returns, it is on the disk.
+        """Replace the file. When this returns, the new content is on the disk.
 
         Raises:
             StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
@@ -137,7 +140,7 @@ class JsonFileSink:
         """Merge `status` into the file. A removed resource is kept with 0, as in a Node object (kubelet.md 8.2).
 
         Raises:
-            SinkError: the file cannot be written, or contains something else. It is left unchanged.
+            SinkError: the file cannot be written, or contains something else. The file is left unchanged.
         """
         removed = dict.fromkeys(status.removed, 0)
         try:

@@ -1,4 +1,4 @@
-"""Every port without leaving the process: for tests and programs without sockets and files.
+"""Every port, implemented within one process: for tests, and for programs without sockets and files.
 
 Law: these adapters fulfill the same contracts as the real adapters.
 """
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryTransport:
-    """A `PluginTransport` to plugins that are objects of this process.
+    """A `PluginTransport` to plugins that are objects in this process.
 
     Calls run in the caller's thread, so a plugin's method that does not return is not interrupted. This is the only
     promise of the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never answer.
@@ -53,7 +53,7 @@ class MemoryTransport:
         return f"MemoryTransport({state})"
 
     def start(self, listener: Listener) -> None:
-        """Begin to accept registrations, by `connect`. A second start does nothing.
+        """Begin to accept registrations, which `connect` makes. A second start does nothing.
 
         Raises:
             TransportInUseError: another manager has started this transport and not stopped it.
@@ -74,7 +74,7 @@ class MemoryTransport:
         Raises:
             TypeError: `plugin` is not a plugin, or lists something other than devices.
             TransportNotStartedError: the transport is not started.
-            InvalidResourceNameError: a kubelet would not accept the name of the plugin's resource.
+            InvalidResourceNameError: a kubelet would not accept the plugin's resource name.
             DeviceCoreError: the listener refuses the plugin.
         """
         check_plugin(plugin, "connect")
@@ -177,7 +177,7 @@ class MemoryConnection:
 
 @define
 class MemoryStore:
-    """A `CheckpointStore` in memory. `aside` has the blobs that were set aside, oldest first."""
+    """A `CheckpointStore` in memory. `aside` contains the blobs that were set aside, oldest first."""
 
     blob: bytes | None = None
     aside: list[bytes] = field(factory=list)
@@ -203,7 +203,7 @@ class MemoryStore:
 class MemorySink:
     """A `NodeStatusSink` that is a node: `capacity` and `allocatable` as a Node object shows them.
 
-    `published` has every status that was published, oldest first.
+    `published` contains every status that was published, oldest first.
     """
 
     capacity: dict[str, int] = field(factory=dict)

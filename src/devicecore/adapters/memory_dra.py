@@ -1,4 +1,4 @@
-"""Every port of dynamic resource allocation without leaving the process.
+"""Every port of dynamic resource allocation, implemented within one process.
 
 Law: these adapters fulfill the same contracts as the real adapters. The store is `MemoryStore`, as for
 device plugins.
@@ -37,10 +37,11 @@ _V1 = "v1.DRAPlugin"
 
 
 class MemoryDriverTransport:
-    """A `DriverTransport` to drivers that are objects of this process.
+    """A `DriverTransport` to drivers that are objects in this process.
 
     Calls run in the caller's thread, so a driver's method that does not return is not interrupted: this adapter cannot
-    keep the port's finite time. A driver simulates silence by raising a `DriverCallError` with `unanswered`.
+    keep the port's promise to return in finite time. A driver simulates silence by raising a `DriverCallError` with
+    `unanswered`.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class MemoryDriverTransport:
         self._generations = count(1)
 
     def start(self, listener: DriverListener) -> None:
-        """Begin to accept registrations, by `register`. A second start does nothing.
+        """Begin to accept registrations, which `register` makes. A second start does nothing.
 
         Raises:
             TransportInUseError: another manager has started this transport and not stopped it.
@@ -187,7 +188,7 @@ class MemoryClaims:
 
 @define
 class MemorySlices:
-    """`ResourceSlices` of a node: the names of slices by driver."""
+    """The `ResourceSlices` of a node: the names of slices by driver."""
 
     slices: dict[DriverName, set[str]] = field(factory=dict)
 

@@ -49,7 +49,7 @@ class Admitted:
 
 @frozen
 class Refused:
-    """The pod cannot run here. `container` is the container that failed, or None if the pod as a whole did."""
+    """The pod cannot run here. `container` is the container that failed, or None if the whole pod failed."""
 
     error: DeviceCoreError
     container: str | None = None
@@ -64,7 +64,7 @@ class Refused:
 
     @property
     def message(self) -> str:
-        """The message with the reason: only the error if the reason says what is wrong (`GetPodAdmitResult`)."""
+        """The message to go with the reason: just the error if the reason says what is wrong (`GetPodAdmitResult`)."""
         if self.reason != AdmissionError.reason:
             return str(self.error)
         return f"Allocate failed due to {self.error}, which is unexpected"
@@ -83,7 +83,7 @@ class Refused:
 
 @frozen
 class NotReady:
-    """The pod cannot be judged yet: the plugin of `resource` has sent no list since the restart. Try again later."""
+    """The pod cannot be judged yet: the plugin for `resource` has sent no list since the restart. Try again later."""
 
     error: DeviceCoreError
     resource: ResourceName

@@ -1,6 +1,6 @@
 """Checks on the values that callers construct.
 
-Law: a refused value raises a `TypeError` or `ValueError` of one sentence. It names the class and the field, says
+Law: refusing a value raises a `TypeError` or `ValueError` with one sentence. It names the class and the field, says
 what was expected, and shows the value, escaped and truncated. An adapter in the wrong position, or a class instead of
 an instance, is refused when the manager is constructed, not by a later call.
 """
@@ -26,7 +26,7 @@ def expected(what: str, wanted: str, value: object) -> str:
 
 
 def checked(value: object, wanted: type[T], what: str) -> T:
-    """Return `value` if it is a `wanted`. Raises TypeError if it has another type."""
+    """Return `value` if it is a `wanted`. Raises TypeError if it has a different type."""
     if not isinstance(value, wanted):
         raise TypeError(expected(what, wanted.__name__, value))
     return value
@@ -80,7 +80,7 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
 
 
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
-    """Refuse a string in place of several values, such as `("gpu")` without its comma.
+    """Refuse a string instead of several values, such as `("gpu")` without its comma.
 
     None means that there is no answer.
     """

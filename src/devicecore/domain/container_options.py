@@ -19,7 +19,7 @@ class Mount:
     """A host path that is mounted into the container.
 
     Raises:
-        TypeError: a value has another type.
+        TypeError: a value has the wrong type.
         ValueError: a path is not absolute.
     """
 
@@ -35,11 +35,11 @@ def _are_permissions(_: object, __: object, value: str) -> None:
 
 @frozen
 class DeviceSpec:
-    """A device node. `permissions` are letters of `r`, `w` and `m` (mknod).
+    """A device node. `permissions` consists of the letters `r`, `w` and `m` (mknod).
 
     Raises:
-        TypeError: a value has another type.
-        ValueError: a path is not absolute, or the permissions have other letters.
+        TypeError: a value has the wrong type.
+        ValueError: a path is not absolute, or the permissions contain other letters.
     """
 
     container_path: str = field(validator=is_absolute_path)
@@ -119,7 +119,7 @@ class Conflict:
     resource: ResourceName
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name} stays {self.kept!r}, because {self.dropped!r} of {self.resource} came later"
+        return f"{self.kind} {self.name} stays {self.kept!r}, because {self.dropped!r} from {self.resource} came later"
 
 
 @frozen

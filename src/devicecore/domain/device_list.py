@@ -1,7 +1,7 @@
 """A plugin's list of devices, column by column.
 
 Law: a device list is equal to the sequence of its devices. A `Device` is created when a caller reads it, because
-    plugins repeatedly send lists of 50,000 devices, most of which are only compared with the previous list.
+plugins repeatedly send lists of 50,000 devices, most of which are only compared with the previous list.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -35,7 +35,7 @@ def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
     """Return `ids` sorted by `natural_key`.
 
-    If all ids are a common prefix followed by a number, no keys are computed.
+    If all ids consist of a common prefix and a number, no keys are computed.
     """
     ordered = sorted(ids)
     if len(ordered) <= 1:
@@ -83,11 +83,11 @@ class DeviceIndex:
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
     def knows(self, ids: Iterable[DeviceId]) -> bool:
-        """Return whether it has a number for each of `ids`."""
+        """Return whether the index has a number for each of `ids`."""
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """This index if it has all `ids`, otherwise a new index of its ids and these."""
+        """Return this index if it contains all `ids`, otherwise a new index of its ids and these."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
@@ -101,7 +101,7 @@ class DeviceIndex:
             for place in known:
                 bits |= 1 << place
             return DeviceSet(self, bits)
-        # Bit by bit would copy the whole integer once per member: quadratic on large sets.
+        # Setting bit by bit would copy the whole integer once per member, which is quadratic on large sets.
         digits = bytearray(b"0") * len(self.ids)
         for place in known:
             digits[-1 - place] = 49  # "1"
@@ -114,7 +114,7 @@ class DeviceIndex:
 
 
 _NO_DEVICES = DeviceIndex.of(())
-_set_field = object.__setattr__  # as attrs writes fields of a frozen class
+_set_field = object.__setattr__  # as attrs writes the fields of a frozen class
 
 
 @frozen(eq=False, repr=False, init=False)
@@ -150,7 +150,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return cls.of(ids)
 
     def on(self, index: DeviceIndex) -> "DeviceSet":
-        """This set, represented with `index`, which must have all members."""
+        """Return this set, represented with `index`, which must contain all members."""
         return self if index is self.index else index.select(self)
 
     def take(self, count: int) -> "DeviceSet":
@@ -240,7 +240,8 @@ class DeviceSet(AbstractSet[DeviceId]):
             return iter(few)
         if bits == (1 << len(ids)) - 1:
             return iter(ids)
-        # Bit by bit from the lowest would shift the whole integer once per member: quadratic on large sets.
+        # Going bit by bit from the lowest would shift the whole integer once per member, which is quadratic on large
+        # sets.
         return compress(ids, bin(bits)[:1:-1].encode().translate(_TRUTH))
 
     def __len__(self) -> int:

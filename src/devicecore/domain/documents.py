@@ -1,7 +1,7 @@
-"""The values of documents from outside, such as API objects, manifests and kubeconfigs, after JSON or YAML is parsed.
+"""The values in documents from outside, such as API objects, manifests and kubeconfigs, after JSON or YAML is parsed.
 
-Law: a value is read as the expected type or refused with an error that names the file, the line if
-known, and the path of the field. A null is a missing field, and unknown fields are ignored.
+Law: a value is read as the expected type or refused with an error that names the file, the line if it is known, and the
+path to the field. A null is a missing field, and unknown fields are ignored.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen
 class Document:
-    """How errors name a document: by its file and its first line, if known. Also has the type of error to raise."""
+    """How errors name a document: by its file and its first line, if known. `error` is the type of error to raise."""
 
     file: str
     line: int | None = None
@@ -28,8 +28,8 @@ class Value:
     """A value in a document, with its place for errors. It may be missing: then `data` is None.
 
     Args:
-        data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with the
-            line of each value by index or key.
+        data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with each
+            value's line, by index or key.
         place: the value that contains it; for a whole document, the document or its file's name.
         step: its key or index in `place`.
     """
@@ -46,7 +46,7 @@ class Value:
         """Return parsed JSON as a value. A value is returned as it is."""
         return data if isinstance(data, Value) else cls(data, file)
 
-    # The place is computed only for errors, because nearly all documents have none.
+    # The place is computed only for errors, because nearly all documents have no errors.
 
     @property
     def file(self) -> str:
@@ -168,7 +168,7 @@ def described(data: object) -> str:
         case list():
             return "a list"
         case "":
-            return "an empty text"
+            return "an empty string"
         case None:
             return "nothing"
         case bool():

@@ -1,7 +1,7 @@
-"""All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk, the setup.
+"""All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk or the setup.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
-`str(error)` is the kubelet's own message where it has one, and the fields carry the facts.
+`str(error)` is the kubelet's own message where a kubelet has one, and the fields carry the facts.
 
 The library raises a `DeviceCoreError` if something outside the caller's program is to blame. A mistake in a call raises
 the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), and a wait that takes too
@@ -15,7 +15,7 @@ from attrs import fields_dict, frozen, has
 
 from devicecore.domain.text import foreign_text
 
-_SHOWN_DEVICES = 8  # how many are named in one sentence
+_SHOWN_DEVICES = 8  # how many devices one sentence lists
 
 
 class DeviceCoreError(Exception):
@@ -122,7 +122,7 @@ class ContainerNotFoundError(DeviceCoreError, KeyError):
 
 @frozen(repr=False)
 class ChangedRequestError(AdmissionError):
-    """A container that already holds devices requests another number of them."""
+    """A container that already holds devices requests a different number of them."""
 
     pod: str
     container: str
@@ -242,7 +242,7 @@ class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
 
 @frozen(repr=False)
 class CalledFromInsideError(DeviceCoreError, RuntimeError):
-    """A call that would deadlock, because `method` is called from inside `inside` in the same thread."""
+    """A call would deadlock, because `method` is called from inside `inside` in the same thread."""
 
     method: str
     inside: str
@@ -259,8 +259,8 @@ class ForkedError(DeviceCoreError, RuntimeError):
     started_in: int
     process: int
     _text = (
-        "this was started in process {started_in}, and process {process} is a fork of it, without its "
-        "threads and locks. Use it in the first process, or start a new process instead of a fork"
+        "this was started in process {started_in}, and process {process} is a fork of it, without its threads and "
+        "locks. Use it in the first process, or start a new process instead of forking"
     )
 
 
@@ -285,7 +285,7 @@ class UnsupportedVersionError(PluginError):
 
 @frozen(repr=False)
 class NoSupportedVersionError(PluginError):
-    """A plugin that the plugin watcher found supports no API version of `supported`."""
+    """A plugin that the plugin watcher found supports none of the API versions in `supported`."""
 
     supported: tuple[str, ...]
     offered: tuple[str, ...]
@@ -367,7 +367,7 @@ class EndpointNotFoundError(PluginError):
 
 @frozen(repr=False)
 class PluginCallError(PluginError):
-    """A call to the plugin failed. `cause` is the text of the plugin or the transport."""
+    """A call to the plugin failed. `cause` is the text from the plugin or the transport."""
 
     resource: str
     method: str
@@ -426,7 +426,7 @@ class PluginAnswersTooLargeError(PluginError):
     size: int
     limit: int
     _text = (
-        "the answers of the device plugin of {resource} to Allocate would have {size:,} bytes in the checkpoint, "
+        "the answers to Allocate from the device plugin for {resource} would take {size:,} bytes in the checkpoint, "
         "expected at most {limit:,}"
     )
 
@@ -537,7 +537,7 @@ class SetUpError(DeviceCoreError):
 
 @frozen(repr=False)
 class SocketPathTooLongError(SetUpError):
-    """A unix socket path that the operating system cannot bind. `limit` is in bytes."""
+    """A unix socket path is too long for the operating system to bind it. `limit` is in bytes."""
 
     path: str
     limit: int

@@ -13,7 +13,7 @@ from devicecore.domain.model import Device, PluginId, PluginOptions
 
 @frozen
 class RegistrationRequested:
-    """A caller requested to register `resource`, which has not been validated yet.
+    """A caller asked to register `resource`, which has not been validated yet.
 
     A kubelet counts these calls (kubelet.md 2.4).
     """

@@ -53,7 +53,7 @@ def json_text(value: object) -> bytes:
 
 
 def with_escapes(json: bytes) -> bytes:
-    """Add Go's escapes to JSON. The characters to escape occur only inside strings."""
+    """Add Go's escapes to JSON text. The characters to escape occur only inside strings."""
     json = json.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
     if not json.isascii():
         for char, escape in _SEPARATORS:

@@ -1,8 +1,8 @@
 """What a node's plugins currently report: their devices, and whether they are healthy.
 
-Law: an event of one plugin instance never changes what another instance reported. A resource is served by the instance
-that registered last. If that instance disconnects, the latest one that is still connected serves the resource with its
-own devices.
+Law: an event from one plugin instance never changes what another instance reported. A resource is served by the
+instance that registered last. If that instance disconnects, the latest one that is still connected serves the resource
+with its own devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +36,9 @@ class DeviceReport:
 
     @classmethod
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
-        """Return the report of a plugin's list.
+        """Return the report for a plugin's device list.
 
-        Its sets use `index` if that has all ids, otherwise an extended index.
+        Its sets use `index` if that contains all ids, otherwise an extended index.
         """
         listed = DeviceList.of(devices)
         by_id = listed.by_id
@@ -65,7 +65,7 @@ class DeviceReport:
 
     @property
     def index(self) -> DeviceIndex:
-        """The index of all sets of this report."""
+        """The index that all sets of this report use."""
         return self.healthy.index
 
     @cached_property
@@ -75,7 +75,7 @@ class DeviceReport:
 
     @cached_property
     def by_numa_node(self) -> Mapping[NumaNode, DeviceSet]:
-        """The devices attached to each NUMA node that has any, healthy or not, in the order of the numbers."""
+        """The devices attached to each NUMA node that has any, healthy or not, in the order of the node numbers."""
         ids: dict[NumaNode, list[DeviceId]] = {}
         for device, (_, topology) in self.devices.states.items():
             for numa_node in topology or ():
@@ -84,7 +84,7 @@ class DeviceReport:
 
     @cached_property
     def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
-        """The number of devices on each NUMA node, or None if a device is on several, because a sum would be wrong."""
+        """The number of devices on each NUMA node, or None if a device is on several, because sums would be wrong."""
         sizes = tuple([(numa_node, len(devices)) for numa_node, devices in self.by_numa_node.items()])
         return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
@@ -123,18 +123,18 @@ class Phase(Enum):
     AWAITED = "registered before a restart, and not reported since"
     REGISTERED = "a plugin has registered, but none has sent a list"
     SERVED = "a plugin is connected and has sent its list"
-    GONE = "the last plugin has disconnected, and the grace period runs"
+    GONE = "the last plugin has disconnected, and the grace period is running"
 
 
 @frozen(repr=False)
 class Resource:
     """One resource of the node.
 
-    `plugins` are the connected instances, in order of registration. `report` is the current list, None
-    until a plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time of the
-    disconnection (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was
-    known before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last;
-    if none is connected, the one that disconnected last.
+    `plugins` are the connected instances, in order of registration. `report` is the current list, or None until a
+    plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time of the disconnection
+    (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was known before a
+    restart and no plugin has reported it since. `plugin` is the connected instance that registered last; if none is
+    connected, the one that disconnected last.
     """
 
     name: ResourceName
@@ -182,7 +182,7 @@ class Inventory:
         return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return a resource's current report, or None if no plugin sent a list (kubelet: key of `healthyDevices`)."""
+        """Return a resource's current report, or None if no list has been sent (kubelet: key of `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 
@@ -217,7 +217,7 @@ class Inventory:
         return self._with(evolve(resource, plugins=plugins, report=_current_list(plugins, report), awaited=False))
 
     def is_repeated(self, id_: PluginId, devices: Sequence[Device]) -> bool:
-        """Return whether `devices` is the current list again, sent by the instance that serves the resource."""
+        """Return whether `devices` is a repetition of the current list by the instance that serves the resource."""
         resource = self.resources.get(id_.resource)
         if resource is None or resource.report is None or not resource.plugins or resource.awaited:
             return False
@@ -258,7 +258,7 @@ class Inventory:
         return tuple(sorted(removed)), Inventory(live, {**self.former, **removed})
 
     def status(self) -> NodeStatus:
-        """Capacity and allocatable of every registered resource (kubelet: `GetCapacity`)."""
+        """Return the capacity and allocatable of every registered resource (kubelet: `GetCapacity`)."""
         reports = {name: resource.report for name, resource in sorted(self.resources.items())}
         return NodeStatus(
             capacity={name: len(report.healthy) + len(report.unhealthy) for name, report in reports.items() if report},

@@ -1,10 +1,10 @@
 """The cost of reading a JSON text, estimated before it is read.
 
 Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
-    itself. Writers use the same function, so any file they write can be read again.
+itself. Writers use the same function, so any file they write can be read again.
 
-Values are counted by the commas and brackets in the text, so those inside strings count as well. An object counts
-twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
+Values are counted by the commas and brackets in the text, so those inside strings also count. An object counts twice,
+because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
 """
 
 from attrs import frozen
@@ -12,14 +12,14 @@ from attrs import frozen
 MAX_BYTES = 64 * 1024 * 1024
 """The maximum size of a string in bytes.
 
-A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB.
+A checkpoint with 50,000 allocated devices takes 3 MiB, and a list of 5,000 pods takes 30 MiB.
 """
 
 MAX_OF_OWNER = 4 * 1024 * 1024
 """How many bytes one driver or device plugin may take up in a state file.
 
-That is an eighth of what a store writes, so a single driver or plugin cannot fill the file at the expense of the
-others.
+This is an eighth of the most that a store writes, so a single driver or plugin cannot fill the file at the expense of
+the others.
 """
 
 MAX_MEMORY = 420_000_000
@@ -30,10 +30,10 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF starts
 
 @frozen
 class Reader:
-    """The cost of a string for a reader.
+    """What reading a string costs a reader.
 
-    `max_values` is how many values it can read in time, `value_bytes` is the memory of a value, and `copies` says how
-    many copies of all strings exist at once.
+    `max_values` is how many values it can read in time, `value_bytes` is the memory that a value takes, and `copies` is
+    how many copies of all strings exist at once.
     """
 
     max_values: int
@@ -42,7 +42,7 @@ class Reader:
 
 
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
-"""Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured).
+"""State files, read as Go reads them: keys keep their order, and numbers keep their text (188 bytes were measured).
 
 Each of 50,000 devices in separate entries counts as ten values. The copies are the ones that the checksum is computed
 over.
@@ -55,7 +55,7 @@ OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 def share_of_file(text: bytes, escapes: int = 0) -> int:
     """Return how many bytes of a state file a JSON text is charged for, including `escapes` bytes added there.
 
-    The number of values is limited as well. A string with many values is charged for more bytes than it has, so that it
+    The number of values is also limited. A string with many values is charged for more bytes than it has, so that it
     uses the same share of both limits.
     """
     return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
@@ -65,7 +65,7 @@ def near_limit(what: str, before: int, after: int, file: str) -> str:
     """Return a warning if `what` has just grown beyond half of `MAX_OF_OWNER` in a state file."""
     if not before <= MAX_OF_OWNER // 2 < after:
         return ""
-    return f"{what}: {after:,} bytes in {file}; from {MAX_OF_OWNER:,} bytes on, anything more is refused"
+    return f"{what}: {after:,} bytes in {file}; more than {MAX_OF_OWNER:,} bytes are refused"
 
 
 def size_problem(text: bytes, reader: Reader = STATE) -> str:
@@ -94,7 +94,7 @@ def _values(text: bytes) -> int:
 
 
 def _character_bytes(text: bytes) -> int:
-    """Return how many bytes Python keeps for each character of a string with the widest character of `text`."""
+    """Return how many bytes Python uses for each character of a string whose widest character is that of `text`."""
     if text.isascii() and b"\\u" not in text:
         return 1
     is_astral = b"\\ud" in text or b"\\uD" in text or bool(text.translate(None, _BELOW_ASTRAL))

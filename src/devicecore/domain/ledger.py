@@ -164,7 +164,7 @@ class Ledger:
     def reserve(
         self, key: ContainerKey, resource: ResourceName, devices: DeviceSet, reusable: DeviceSet = _NONE
     ) -> "Ledger":
-        """Take `devices` for a container, before its plugin prepares them. `reusable` may be shared inside the pod.
+        """Take `devices` for a container, before the plugin prepares them. The pod may share those in `reusable`.
 
         Raises DeviceHeldError if another pod holds one of them, if this pod does and it is not reusable, or if the
         container already holds devices of the resource.
@@ -190,7 +190,7 @@ class Ledger:
     ) -> "Ledger":
         """Turn a reservation into an allocation, because the plugin has prepared its devices.
 
-        Raises KeyError without one.
+        Raises KeyError if there is no reservation.
         """
         reservation, others = self._reservation(key, resource)
         nodes = {device: sorted_numa_nodes(numa_nodes_of(device)) for device in reservation.devices}
@@ -214,7 +214,7 @@ class Ledger:
         return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
-        """Return the same ledger with a resource's used devices on `index`, to combine quickly with other sets."""
+        """Return the same ledger with a resource's used devices on `index`, to combine them quickly with other sets."""
         in_use = self.in_use(resource)
         if in_use.index is index or resource not in self._in_use:
             return self
@@ -250,7 +250,7 @@ def _copied(
 
 
 def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """Return the sorted NUMA nodes of a device, without `NO_TOPOLOGY`, which a restored checkpoint may have."""
+    """Return the sorted NUMA nodes of a device, without `NO_TOPOLOGY`, which a restored checkpoint may contain."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 

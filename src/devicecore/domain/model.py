@@ -18,7 +18,7 @@ DeviceId = NewType("DeviceId", str)
 """A device's id: any string, unique within its resource."""
 
 NumaNode = NewType("NumaNode", int)
-"""The number of a NUMA node of the machine."""
+"""The number of one of the machine's NUMA nodes."""
 
 NO_TOPOLOGY = NumaNode(-1)
 """The number under which a checkpoint keeps devices without a NUMA node (kubelet: `nodeWithoutTopology`)."""
@@ -63,7 +63,7 @@ def is_extended_resource(text: str) -> bool:
 
 
 def is_container_resource(text: str) -> bool:
-    """Return whether a container can have a limit of `text` (Kubernetes: `validateContainerResourceName`)."""
+    """Return whether a container can have a limit for `text` (Kubernetes: `validateContainerResourceName`)."""
     return is_native_resource(text) or is_extended_resource(text)
 
 
@@ -100,12 +100,12 @@ def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
 class Device:
     """One device as its plugin reports it.
 
-    `topology` (the device plugin API's term) holds the device's NUMA nodes in the plugin's order. None
-    (the plugin sent no topology) and an empty tuple (it sent one without nodes) differ in hints and in the
+    `topology` (the device plugin API's term) holds the device's NUMA nodes in the plugin's order. None (the plugin sent
+    no topology) and an empty tuple (it sent a topology without nodes) have different effects on hints and in the
     pod-resources API. If `health` is a string, `Health.parse` reads it.
 
     Raises:
-        TypeError: a value has another type.
+        TypeError: a value has the wrong type.
         ValueError: the id is empty.
     """
 
@@ -182,14 +182,14 @@ def _container_claims(value: Iterable[ContainerClaim]) -> tuple[ContainerClaim, 
 class Container:
     """The parts of a container's spec that the managers use.
 
-    `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` are allowed and
-    ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the
-    entries of the pod's `claims` that the container uses. `requests` has the requests that differ from the limits: a
-    claim can serve an extended resource that a container requests.
+    `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` are allowed and ignored.
+    `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the entries of
+    the pod's `claims` that the container uses. `requests` contains the requests that differ from the limits: a claim
+    can serve an extended resource that a container requests.
 
     Raises:
         InvalidLimitError: a limit is not a whole number, or below 0.
-        TypeError: a value has another type.
+        TypeError: a value has the wrong type.
         ValueError: the name is empty.
     """
 
@@ -251,12 +251,12 @@ class Pod:
     """The parts of a pod that the managers use.
 
     `generated_claims` maps names of `claims` to the ResourceClaims that were created for them (API:
-    `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` has the (container, resource)
-    pairs that `extended_claim` serves instead of a device plugin. `in_start_order` contains all containers in the order
-    a kubelet admits them: init containers first.
+    `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` contains the (container,
+    resource) pairs that `extended_claim` serves instead of a device plugin. `in_start_order` contains all containers in
+    the order in which a kubelet admits them: init containers first.
 
     Raises:
-        TypeError: a value has another type.
+        TypeError: a value has the wrong type.
         ValueError: the uid is empty, or two containers have the same name, which the API server refuses.
     """
 
@@ -311,5 +311,5 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:
-        """Return whether `container` is an init container that ends: others may reuse its devices (kubelet.md 5.2)."""
+        """Return whether this is an init container that ends, so that others may reuse its devices (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

@@ -1,7 +1,7 @@
-"""Names as the API server accepts them, and the names of resources.
+"""The names that the API server accepts, including resource names.
 
 Law: only these functions decide what a valid name is. A name that one of them accepts is ASCII without spaces, so it
-    can be part of a path, a selector or a log line.
+can be part of a path, a selector or a log line.
 """
 
 import re
@@ -20,27 +20,27 @@ _VERSION = re.compile(rf"{_NUMBER}(\.{_NUMBER}){{2}}(-{_BEFORE}(\.{_BEFORE})*)?(
 
 
 def is_dns_label(text: str) -> bool:
-    """Return whether it is a valid name of a container, namespace or device (Kubernetes: `IsDNS1123Label`)."""
+    """Return whether `text` is a valid name for a container, namespace or device (Kubernetes: `IsDNS1123Label`)."""
     return len(text) <= MAX_LABEL and _LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
-    """Return whether it is a valid name of a pod, node or driver (Kubernetes: `IsDNS1123Subdomain`)."""
+    """Return whether `text` is a valid name for a pod, node or driver (Kubernetes: `IsDNS1123Subdomain`)."""
     return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether it is a valid value of a label or taint (Kubernetes: `IsValidLabelValue`)."""
+    """Return whether `text` is a valid value for a label or taint (Kubernetes: `IsValidLabelValue`)."""
     return not text or (len(text) <= MAX_LABEL and _QUALIFIED.fullmatch(text) is not None)
 
 
 def is_qualified_name(text: str) -> bool:
-    """Return whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
+    """Return whether `text` is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
     prefix, slash, name = text.rpartition("/")
     is_name = len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
     return is_name and (not slash or is_dns_subdomain(prefix))
 
 
 def is_semantic_version(text: str) -> bool:
-    """Return whether it is a valid version attribute of a device, as semver.org defines it."""
+    """Return whether `text` is a version as semver.org defines it, and so a valid version attribute of a device."""
     return _VERSION.fullmatch(text) is not None

@@ -85,9 +85,9 @@ class NodeState:
         )
 
     def unhandled(self, pod: Pod) -> tuple[tuple[str, str], ...]:
-        """Return the resources that a pod requests, by container, but no device plugin has registered.
+        """Return, by container, the resources that a pod requests but no device plugin has registered.
 
-        These are extended resources, and names that no resource can have, such as `gpu`: they may be misspelled.
+        They are extended resources, or names that no resource can have, such as `gpu`. Either may be misspelled.
         """
         return tuple(
             [
@@ -111,10 +111,10 @@ class NodeState:
         return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
-        """Confirm a reservation. If the plugin no longer lists a device, it counts as a device without topology.
+        """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology.
 
-        Raises KeyError without a reservation, and PluginAnswersTooLargeError if the plugin's answers have become too
-        large in total.
+        Raises KeyError if there is no reservation, and PluginAnswersTooLargeError if the plugin's answers have become
+        too large in total.
         """
         if len(receipt) > SMALL_ANSWER:
             size = _large_answers(self.ledger, resource) + _size_in_file(receipt)
@@ -157,7 +157,7 @@ def answers_warning(ledger: Ledger, resource: ResourceName, receipt: Receipt) ->
     if len(receipt) <= SMALL_ANSWER:
         return ""
     size = _large_answers(ledger, resource)
-    what = f"answers of the device plugin of {resource}"
+    what = f"answers from the device plugin for {resource}"
     return near_limit(what, size - _size_in_file(receipt), size, "the checkpoint")
 
 

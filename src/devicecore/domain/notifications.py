@@ -1,6 +1,7 @@
 """The notifications that the manager sends to observers.
 
-Law: an observer receives each notification at least once. The second of two equal notifications has no new information.
+Law: an observer receives each notification at least once. The second of two equal notifications contains no new
+information.
 """
 
 from attrs import frozen
@@ -11,7 +12,7 @@ from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
 
 @frozen
 class Allocated:
-    """Devices were allocated to a container. This is in the checkpoint; the answer to the admission comes next."""
+    """Devices were allocated to a container. The checkpoint contains them; the answer to the admission comes next."""
 
     pod: PodUid
     allocation: Allocation

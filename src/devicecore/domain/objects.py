@@ -1,7 +1,7 @@
-"""Turn API objects into pods, whether they come from the API server, a kubelet or a manifest.
+"""Turns API objects into pods, whether they come from the API server, a kubelet or a manifest.
 
-Law: any parsed JSON gives a pod or an error that names the field. Every source of pods uses this function, so an object
-gives the same pod no matter where it was read.
+Law: any parsed JSON results in a pod or in an error that names the field. Every source of pods uses this function, so
+an object results in the same pod no matter where it was read.
 """
 
 from devicecore.domain.checks import repeated
@@ -15,7 +15,7 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
 
     Args:
         manifest: parsed JSON, or a `Value` of a document.
-        uid: a UID to use instead of the manifest's, which then need not have one.
+        uid: a UID to use instead of the manifest's. With it, the manifest need not have one.
 
     Raises:
         DocumentError: it is another kind of object, a field has the wrong type, a name or UID is missing, or two

@@ -1,7 +1,7 @@
-"""Strategies for choosing a container's devices among the possible ones.
+"""Strategies for choosing a container's devices from the possible ones.
 
-Law: a policy is a function of its question. It answers with `size` different devices of `available`, including all of
-`must_include`, and the same question gets the same answer. Among equals, the natural order of the ids decides.
+Law: a policy is a function of its question. It answers with `size` different devices from `available`, including all of
+`must_include`, and the same question gets the same answer. Ties are broken by the natural order of the ids.
 """
 
 from collections import Counter
@@ -60,7 +60,7 @@ class Choice:
         return self.available - self.must_include
 
     def with_chosen(self, devices: Iterable[DeviceId]) -> DeviceSet:
-        """Return the answer with `must_include`, filled up with the first of `devices`."""
+        """Return `must_include`, filled up with the first of `devices`."""
         free = self.free
         chosen = list(dict.fromkeys(device for device in devices if device in free))[: self.missing]
         return self.must_include | self.available.index.select(chosen)
@@ -72,7 +72,7 @@ class Choice:
 def kubelet_order(choice: Choice) -> DeviceSet:
     """Return the devices that the plugin prefers, then the others in natural order (kubelet: `devicesToAllocate`).
 
-    If NUMA nodes were chosen, devices without a NUMA node come last. This is a manager's behavior without a policy.
+    If NUMA nodes were chosen, devices without a NUMA node come last. This is how a manager behaves without a policy.
     """
     others = choice.free
     if choice.affinity is not None:
@@ -149,7 +149,7 @@ def _one_by_one(choice: Choice, group_of: Callable[[DeviceId], Hashable]) -> Dev
     used = Counter(map(group_of, choice.in_use | choice.must_include))
     chosen: list[DeviceId] = []
     while free and len(chosen) < choice.missing:
-        group = min(free, key=used.__getitem__)  # among equals, the group of the first device in natural order
+        group = min(free, key=used.__getitem__)  # ties are broken by the first device in natural order
         chosen.append(free[group].pop(0))
         used[group] += 1
         if not free[group]:
@@ -182,7 +182,7 @@ def _problem(choice: Choice, ids: Sequence[str]) -> str:
     if strange := [device for device in ids if device not in choice.available]:
         return f"expected available devices, but {foreign_text(strange[0], 100)} is not one"
     if (twice := repeated(ids)) is not None:
-        return f"expected different devices, but {foreign_text(twice, 100)} is there twice"
+        return f"expected different devices, but {foreign_text(twice, 100)} appears twice"
     if len(ids) != choice.size:
         return f"expected {counted(choice.size, 'device')}"
     if left_out := choice.must_include - set(map(DeviceId, ids)):

@@ -1,8 +1,7 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
 Law: a string that `k8s.io/apimachinery` refuses is refused, and values are rounded away from zero: a tenth of a device
-    counts as one device. A string without digits, such as `Gi`, is 0 there and here, unless Go would read it as a
-    decimal.
+counts as one device. A string without digits, such as `Gi`, is 0 there and here, unless Go would read it as a decimal.
 """
 
 import re
@@ -26,7 +25,7 @@ _EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)
 _NANO = 10**9
 _KI = 1024
 _MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # the maximum number of digits that Go parses without a decimal
-_INT_DIGITS = 9  # the maximum number of digits of an exponent; more makes every value 0 or too large
+_INT_DIGITS = 9  # the maximum number of digits of an exponent; with more, every value is 0 or too large
 
 
 class Quantity(NamedTuple):
@@ -53,7 +52,7 @@ class Quantity(NamedTuple):
         Raises InvalidQuantityError if `text` is not a quantity.
         """
         matched = _QUANTITY.fullmatch(text) if 0 < len(text) <= MAX_QUANTITY_LENGTH else None
-        if matched is None or abs(int(matched[3] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a number of 64 bits
+        if matched is None or abs(int(matched[3] or 0)) > MAX_QUANTITY:  # Go reads an exponent as a 64-bit number
             raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
         sign, number, exponent, suffix = matched.groups(default="")
         magnitude = _magnitude(number, exponent, suffix)

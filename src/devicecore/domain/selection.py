@@ -1,8 +1,8 @@
 """Which devices a container gets.
 
 Law: these functions call no port. If the plugin must be consulted for its preference, the returned value is the
-question; there is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests,
-each of them free or reusable inside its pod. Among equals the natural order of the ids decides.
+question; there is at most one. Whatever the plugin answers, the container gets exactly as many devices as it requests,
+each of them free or reusable inside its pod. Ties are broken by the natural order of the ids.
 """
 
 from collections.abc import Collection, Iterable
@@ -30,9 +30,9 @@ _NONE = DeviceSet()
 class ResourceRequest:
     """The request of one container for one resource.
 
-    `affinity` has the NUMA nodes that the topology policy chose, or None if it has no preference. `already_running`
-    says that the container has been running since before a restart, and that not all pods are known yet. Such a
-    container keeps the devices that it has (kubelet.md 4.5).
+    `affinity` contains the NUMA nodes that the topology policy chose, or is None if the policy has no preference.
+    `already_running` means that the container has been running since before a restart, and that not all pods are known
+    yet. Such a container keeps the devices that it has (kubelet.md 4.5).
     """
 
     key: ContainerKey
@@ -57,7 +57,7 @@ class AskPlugin:
     fallbacks: tuple[DeviceSet, ...]
 
     def answer(self, preferred: Iterable[DeviceId]) -> DeviceSet:
-        """Choose by the plugin's answer: its devices first, in its order, ignoring those that are not eligible."""
+        """Follow the plugin's answer: choose its devices first, in its order, ignoring those that are not eligible."""
         missing = self.size - len(self.must_include)
         usable = dict.fromkeys(device for device in preferred if device in self.eligible)
         chosen = self.eligible.index.select(list(usable)[:missing])
@@ -65,7 +65,7 @@ class AskPlugin:
 
 
 Decision = DeviceSet | AskPlugin
-"""The devices to reserve, of which there may be none, or a question to the plugin."""
+"""The devices to reserve, of which there may be none, or a question for the plugin."""
 
 
 def devices_to_allocate(
@@ -166,7 +166,10 @@ def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventor
 def filter_by_affinity(
     report: DeviceReport, affinity: Collection[NumaNode] | None, available: DeviceSet
 ) -> tuple[DeviceSet, DeviceSet, DeviceSet]:
-    """Split devices into aligned, unaligned and without affinity (kubelet: `filterByAffinity`, kubelet.md 5.6)."""
+    """Return the aligned devices, the unaligned ones, and those without affinity.
+
+    Kubelet: `filterByAffinity`, kubelet.md 5.6.
+    """
     if affinity is None or not report.has_topology:
         return _NONE, _NONE, available
     aligned = available & report.touching(affinity)

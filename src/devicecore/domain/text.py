@@ -24,7 +24,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
-    """Bound and escape text from outside, of any length. `limit` is at least 40.
+    """Limit and escape text from outside, of any length. `limit` is at least 40.
 
     A string that is printable and has at most `limit` characters is returned as it is. Otherwise, characters that are
     not printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as Python does, and text

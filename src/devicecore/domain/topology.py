@@ -1,7 +1,7 @@
 """The NUMA nodes from which a container's devices should come.
 
 Law: a hint says what could be allocated from a set of NUMA nodes, never what will be. None means that there is no
-preference, and an empty tuple that no set of NUMA nodes is possible; every function here keeps them apart.
+preference, and an empty tuple that no set of NUMA nodes is possible; every function here distinguishes the two.
 """
 
 import re
@@ -33,7 +33,7 @@ MAX_PAIRS = 255 * 255
 """How many pairs of masks a merge of hints examines completely. Up to 8 NUMA nodes have no more pairs than this."""
 
 MAX_PARTNERS = 100
-"""If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks of each side."""
+"""If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks from each side."""
 
 MAX_ALLOWABLE_NUMA_NODES = 8
 """The minimum and default of the kubelet's option `max-allowable-numa-nodes`."""
@@ -72,7 +72,7 @@ class NumaMask:
 class TopologyHint:
     """The request could be met from the NUMA nodes of `mask`, or from any NUMA nodes if it is None.
 
-    `preferred` says that it could not be met from a smaller set.
+    `preferred` means that the request could not be met from a smaller set.
     """
 
     mask: NumaMask | None
@@ -108,7 +108,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 @frozen
 class PolicyOptions:
-    """The options of the topology manager's policy: `topologyManagerPolicyOptions` of a kubelet's configuration."""
+    """The options of the topology manager's policy: `topologyManagerPolicyOptions` in a kubelet's configuration."""
 
     prefer_closest_numa_nodes: bool = False
     max_allowable_numa_nodes: int | None = None
@@ -244,7 +244,7 @@ def _hints(
 def generate_hints(
     report: DeviceReport, available: DeviceSet, reusable: DeviceSet, size: int, numa_nodes: Sequence[NumaNode]
 ) -> tuple[TopologyHint, ...]:
-    """Hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, kubelet.md 6.2).
+    """Return hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, kubelet.md 6.2).
 
     Only NUMA nodes with devices of the resource are combined. `_masks` says which sets are examined if there are more
     than `MAX_MASKS`.
@@ -323,9 +323,9 @@ def _masks(
 ) -> Iterable[_Mask]:
     """Return the sets of NUMA nodes to examine, smallest first.
 
-    If there are up to `MAX_MASKS`, these are all. Otherwise sets that are too small for the request are left out, sets
-    of NUMA nodes with more free devices come first within a width, and after `MAX_BEST_MASKS` sets, only the set of all
-    NUMA nodes follows.
+    If there are at most `MAX_MASKS`, all of them are returned. Otherwise sets that are too small for the request are
+    left out, sets of NUMA nodes with more free devices come first among sets of the same width, and after
+    `MAX_BEST_MASKS` sets, only the set of all NUMA nodes follows.
     """
     if 1 << len(numa_nodes) <= MAX_MASKS:
         return _all_masks(numa_nodes)
@@ -342,7 +342,7 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest(per_node: Collection[int], size: int) -> int:
-    """Return the smallest number of NUMA nodes that have `size` devices together, or all if they have fewer."""
+    """Return how few NUMA nodes together have `size` devices. If all of them have fewer, return their number."""
     total = 0
     for count, more in enumerate(sorted(per_node, reverse=True), start=1):
         total += more
@@ -399,9 +399,9 @@ def _distance_within(topology: Topology) -> _Distance:
 def _best(
     everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]], distance_within: _Distance
 ) -> TopologyHint:
-    """Return the best hint that combines one hint of each list: its mask is the intersection of their masks.
+    """Return the best hint that combines one hint from each list: its mask is the intersection of their masks.
 
-    A combined hint is preferred only if every list prefers its mask. It searches for such masks first, because that
+    A combined hint is preferred only if every list prefers its mask. Such masks are searched for first, because that
     needs no combinations.
     """
     preferred = _preferred_by_all(everywhere, hint_lists)
@@ -423,7 +423,7 @@ def _best(
 
 
 def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> list[NumaMask]:
-    """Return the masks that every list prefers. A list with a preferred hint without a mask prefers every mask."""
+    """Return the masks that every list prefers. A list with a preferred hint that has no mask prefers every mask."""
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
@@ -439,7 +439,7 @@ def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int
 
 
 def _rank_of_preferred(mask: NumaMask, distance_within: _Distance) -> tuple[int, int, int]:
-    """Sort key: the narrowest mask is best; among equals, the closest one, then the smaller number."""
+    """Sort key: the narrowest mask is best; ties are broken by the closest mask, then by the smaller number."""
     return len(mask), distance_within(mask.bits), mask.bits
 
 
@@ -447,7 +447,7 @@ def _rank_of_others(bits: int, best_width: int, distance_within: _Distance) -> t
     """Return the sort key for masks that are not preferred: the smallest key is best.
 
     Masks of exactly `best_width` NUMA nodes come first, then narrower ones, the widest first, then wider ones, the
-    narrowest first. Among equals, the closest one is best, then the smaller number.
+    narrowest first. Ties are broken by the closest mask, then by the smaller number.
     """
     width = bits.bit_count()
     above = width > best_width

@@ -1,6 +1,6 @@
 """A time of day that can be compared with later times in the same process.
 
-Law: this time never goes back and never jumps, even if the machine's clock is set.
+Law: this time never goes back and never jumps, even if someone sets the machine's clock.
 """
 
 import time
@@ -9,9 +9,9 @@ _OFFSET = time.time_ns() - time.monotonic_ns()
 
 
 def steady_time_ns() -> int:
-    """Nanoseconds since 1970: the machine's clock when this module was loaded, plus the monotonic clock since then.
+    """Return nanoseconds since 1970: the machine's clock when this module was loaded, plus monotonic time since then.
 
-    A driver's report from ten seconds ago must not count as old because the clock was set forward in the meantime. A
-    kubelet's `time.Since` measures in the same way.
+    A driver's report from ten seconds ago must not count as old because the clock was set forward in the meantime.
+    `time.Since` in a kubelet measures in the same way.
     """
     return _OFFSET + time.monotonic_ns()

@@ -59,7 +59,7 @@ class DriverList:
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
-        """Delete the slices that are due to be deleted. Return the errors by driver. None means all drivers."""
+        """Delete the slices that are due to be deleted. Return the errors by driver, where None means all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
             with suppress(DraStoppedError):  # the run was stopped in the meantime, so nothing is due anymore

@@ -69,15 +69,16 @@ class DraManager(Runs):
         slices: deletes the ResourceSlices of vanished drivers; without it, none are deleted.
         health_store: where device health is kept; without it, a restart forgets it.
         metrics: measures `prepare` and `unprepare`.
-        observers: are notified of the health of claimed devices.
+        observers: notified of the health of claimed devices.
         fail_on_warnings: whether `prepare` fails if a driver returns devices that were not allocated, requests that
             the claim does not have, or malformed CDI names. A kubelet accepts them.
-        clock: monotonic seconds.
-        wall_clock: nanoseconds since 1970; by default a clock that does not follow changes of the machine's.
+        clock: returns monotonic seconds.
+        wall_clock: returns nanoseconds since 1970; the default clock does not follow changes to the machine's clock.
         saver: saves the health of devices; managers may share it. Without it, each run has its own thread.
 
     Raises:
-        TypeError: an argument has the wrong type, such as a store in place of the claims, or a class.
+        TypeError: an argument has the wrong type, such as a store instead of the claims, or a class instead of an
+            object.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class DraManager(Runs):
     def stop(self) -> None:
         """Disconnect all drivers. Every call that has returned is already saved.
 
-        Stopping calling it twice is not an error.
+        Stopping it twice is not an error.
 
         A call in progress fails once its driver has answered, because nothing is saved after a stop.
 
@@ -244,7 +245,7 @@ class DraManager(Runs):
             self._turns.end(turn)
 
     def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
-        """Return the CDI names for a container, to be read before each start (kubelet: `GetResources`).
+        """Return the CDI names for a container, to be read before each of its starts (kubelet: `GetResources`).
 
         Calls no driver.
 
@@ -268,7 +269,7 @@ class DraManager(Runs):
     def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
         """Return the health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`).
 
-        A claimed request without devices has no `resources`: remove the entry of its name from the pod's status.
+        A claimed request without devices has no `resources`: remove the entry with its name from the pod's status.
         """
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
@@ -294,7 +295,7 @@ class DraManager(Runs):
         """Release the claims of pods that are not active, and claims that no pod uses (kubelet-dra.md 7).
 
         Nothing is released before all sources of pods are ready. Returns the errors by pod; None means claims that no
-        pod uses. Errors are logged too.
+        pod uses. Errors are also logged.
         """
         self._lifecycle.check_started()
         run = self._saved.run()

@@ -33,10 +33,10 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.turns import Turns
 
 TURN_PATIENCE = 120.0
-"""How many seconds a call waits for earlier calls for the same pod or claims. A driver may take 45 for each call."""
+"""How many seconds a call waits for earlier calls for the same pod or claims. A driver may take 45 s for each call."""
 
 MAX_LOGGED = 10
-"""The maximum number of sentences that are logged about one answer, which may have 100,000 names."""
+"""The maximum number of sentences that are logged about one answer, which may contain 100,000 names."""
 
 _log = logging.getLogger(__name__)
 
@@ -138,4 +138,4 @@ def _log_warnings(driver: DriverName, warnings: Sequence[str]) -> None:
     for warning in warnings[:MAX_LOGGED]:
         _log.warning("%s", foreign_text(warning))
     if len(warnings) > MAX_LOGGED:
-        _log.warning("%d more warnings about answers of %s", len(warnings) - MAX_LOGGED, foreign_text(driver))
+        _log.warning("%d more warnings about answers from %s", len(warnings) - MAX_LOGGED, foreign_text(driver))

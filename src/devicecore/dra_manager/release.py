@@ -1,7 +1,7 @@
 """Releases the claims of a pod that has ended.
 
 Law: the store contains the claim, with the pod, until every driver of the claim has released it. If another pod starts
-    to use the claim in the meantime, the claim stays, and its drivers are called to prepare it again.
+to use the claim in the meantime, the claim stays, and its drivers are called to prepare it again.
 """
 
 import logging
@@ -71,8 +71,8 @@ class Release:
         """Release the claims of these pods, and those that no pod uses. Return the errors by pod.
 
         Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
-        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. None
-        means the claims that no pod uses.
+        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. As a
+        key, None means the claims that no pod uses.
         """
         failed: dict[PodUid | None, DeviceCoreError] = {}
         turn = self._turns.begin_now(pods, OpenCall())
@@ -101,7 +101,7 @@ class Release:
         failed: dict[PodUid | None, DeviceCoreError],
         pods: Sequence[PodUid | None],
     ) -> None:
-        """Release the claims of some pods, and save all that succeed together. Add errors to `failed`."""
+        """Release the claims of some pods, and save together all that succeed. Add errors to `failed`."""
         turn = self._turns.begin_now(pods, OpenCall())
         left = {pod: keys[pod] for pod in pods if pod in turn.keys}
         released: dict[PodUid | None, tuple[tuple[ClaimKey, ...], Released]] = {}

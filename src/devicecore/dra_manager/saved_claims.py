@@ -43,7 +43,7 @@ Step = TypeVar("Step", bound=_Step)
 
 
 class SavedClaims:
-    """The claim cache and its store. A change is a function from a cache to a step, which has the next cache."""
+    """The claim cache and its store. A change is a function from a cache to a step, which contains the next cache."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
@@ -55,7 +55,7 @@ class SavedClaims:
         return self._state.value
 
     def begin(self, run: Run) -> RestoredClaims:
-        """Begin a run with the claims of the store.
+        """Begin a run with the claims in the store.
 
         Raises StoreError if the file can be neither used nor set aside, and DraStoppedError if the run was stopped.
         """

@@ -33,13 +33,13 @@ class ActivePods:
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
 
     def is_active(self, pod: PodUid) -> bool:
-        """Return whether a pod is active. Without a pod source it is active from its admission until `evict`."""
+        """Return whether a pod is active. Without a pod source, a pod is active from its admission until `evict`."""
         return pod in (self._pods.active_pods() if self._pods else self._state.value.ledger.allocations)
 
     def is_already_running(self, pod: Pod, container: Container) -> bool:
         """Return whether the container has run since before a restart and not all pods are known yet (kubelet.md 4.5).
 
-        An init container that has ended counts, too, if a later container runs. A kubelet refuses the pod in this case
+        An init container that has ended also counts if a later container runs. A kubelet refuses the pod in this case
         (kubernetes#138446).
         """
         if not self._running or self._pods is None or self._pods.sources_ready():
@@ -56,8 +56,8 @@ class ActivePods:
         holding = self._state.value.ledger.allocations.keys()
         if holding <= _active(self._pods):
             return False
-        # Ask again, because a pod may have been admitted since. The ledger and admissions read before the list
-        # distinguish such a pod from one that is gone.
+        # Ask again, because a pod may have been admitted since. The ledger and the admissions, which were read before
+        # the list, distinguish such a pod from one that is gone.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         active = _active(self._pods)

@@ -49,8 +49,8 @@ _log = logging.getLogger(__name__)
 class _Admission:
     """The progress of one admission.
 
-    `prepared` has its reservations with the plugins' answers. The last reservation is not included until it has an
-    answer. `at` is the container that is being admitted, None before the first.
+    `prepared` contains its reservations with the plugins' answers. The last reservation is not included until it has an
+    answer. `at` is the container that is being admitted, or None before the first one.
     """
 
     pod: Pod
@@ -62,9 +62,9 @@ class _Admission:
 
 @define(eq=False, repr=False, kw_only=True)
 class Admissions:
-    """The order of effects of an admission: reserve, call the plugin, save, commit, notify. It owns no lock.
+    """The order of an admission's effects: reserve, call the plugin, save, commit, notify. It owns no lock.
 
-    `budget` is the number of seconds for one admission, and `clock` gives monotonic seconds.
+    `budget` is the number of seconds for one admission, and `clock` returns monotonic seconds.
     """
 
     _state: CurrentState[NodeState]
@@ -97,12 +97,12 @@ class Admissions:
             return Refused(ManagerStoppedError())
         admission = _Admission(pod, run, self._clock() + self._budget)
         try:
-            # For the whole admission, this state decides which requests are for plugins' devices.
+            # This state decides for the whole admission which requests are for plugins' devices.
             before = self._state.value
             self._allocate_all(admission, containers, affinity, before)
             if admission.prepared:
                 self._commit(admission)
-                is_swept = False  # the commit has saved the freed devices, too
+                is_swept = False  # the commit has also saved the freed devices
         except BaseException as error:
             # A failed store may have written a state that never became current.
             if is_swept or isinstance(error, StoreError):
@@ -147,7 +147,7 @@ class Admissions:
             settle = self._ask(request, decision, self._time_left(admission))
 
     def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
-        """Ask the plugin. If there is a policy, consult the policy as well, and pass it the plugin's preference."""
+        """Ask the plugin. If there is a policy, also consult the policy, and pass it the plugin's preference."""
         state, policy = self._state.value, self._policy
         if policy is None:
             preferred = self._plugins.preferred(request.resource, question, time_left)

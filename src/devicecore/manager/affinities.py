@@ -1,4 +1,4 @@
-"""Chooses the NUMA nodes that devices should come from: all providers' hints, merged by the topology policy.
+"""Chooses the NUMA nodes that devices should come from: the topology policy merges the hints of all providers.
 
 Law: a hint provider is called while no lock is held.
 """
@@ -48,7 +48,7 @@ class Affinities:
         return lambda _: affinity
 
     def hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Return the hints for devices alone, for a container or for the pod as a whole."""
+        """Return only the hints for devices, for a container or for the pod as a whole."""
         state = self._state.value
         return device_hints(pod, container, state.inventory, state.ledger, self._topology.numa_nodes)
 

@@ -65,15 +65,15 @@ class DeviceManager(Runs):
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order in which they are
             called.
-        observers: are notified of allocations, releases and health changes.
+        observers: notified of allocations, releases and health changes.
         policy: which of the possible devices a container gets; by default, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
         saver: performs the saves that no call waits for. Managers may share it; without it, each run has its own
             thread.
 
     Raises:
-        TypeError: an argument has the wrong type, such as a sink in place of the store, or a class.
+        TypeError: an argument has the wrong type, such as a sink instead of the store, or a class instead of an object.
         ValueError: the budget is negative.
     """
 
@@ -176,7 +176,7 @@ class DeviceManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all plugins. Every answered admission is already saved. Stopping calling it twice is not an error.
+        """Disconnect all plugins. Every answered admission is already saved. Stopping it twice is not an error.
 
         A save in progress finishes first. Admissions in progress are refused, because nothing is saved after the stop:
         the store may soon belong to another manager.
@@ -206,7 +206,7 @@ class DeviceManager(Runs):
 
     @property
     def status(self) -> NodeStatus:
-        """Capacity and allocatable now (kubelet: `GetCapacity`, kubelet.md 3.6)."""
+        """The current capacity and allocatable (kubelet: `GetCapacity`, kubelet.md 3.6)."""
         return self.state.inventory.status()
 
     def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
@@ -221,7 +221,7 @@ class DeviceManager(Runs):
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Return the settings that a container needs for its devices, or None if it has none. Changes nothing.
+        """Return the settings that a container needs for its devices, or None if it has no devices. Changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -255,13 +255,14 @@ class DeviceManager(Runs):
     def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
         """Allocate devices to all containers of a pod, or to none of them.
 
-        A pod that already holds devices keeps them. `affinity` has the NUMA nodes that the caller has chosen for every
-        container; without it, the topology policy chooses.
+        A pod that already holds devices keeps them. `affinity` contains the NUMA nodes that the caller has chosen for
+        every container; without it, the topology policy chooses.
 
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
-            here; or `NotReady`, if a plugin has not sent its list since the restart, so the caller tries again later.
-            Only `Admitted` is true. A failing plugin or store does not raise an error here: the pod is refused.
+            here; or `NotReady`, if a plugin has not sent its list since the restart, so that the caller should try
+            again later. Only `Admitted` is true. A failing plugin or store does not raise an error here: the pod is
+            refused.
 
         Raises:
             TypeError: `pod` is not a `Pod`, or `affinity` is not several numbers.
@@ -297,8 +298,8 @@ class DeviceManager(Runs):
         """Prepare the start of a container. Return the settings that it needs, or None if it has no devices.
 
         Call it before each start. It calls PreStartContainer of each plugin that requires this. If the pod is active
-        and the container has no allocation yet, it allocates now. See kubelet.md 7.1 (kubelet:
-        `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, it issues a
+        and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1 (kubelet:
+        `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, this issues a
         RuntimeWarning.
 
         Raises:
@@ -337,7 +338,7 @@ class DeviceManager(Runs):
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.
-            TypeError: `pods` is one uid, or has an item that is not a uid.
+            TypeError: `pods` is one uid, or contains an item that is not a uid.
         """
         uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods, such as [pod.uid]")))
         self._lifecycle.check_started()

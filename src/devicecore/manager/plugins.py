@@ -55,7 +55,10 @@ class Plugins:
             )
 
     def offers_preference(self, resource: ResourceName) -> bool:
-        """Return whether the plugin offers GetPreferredAllocation. Raises EndpointNotFoundError without a plugin."""
+        """Return whether the plugin offers GetPreferredAllocation.
+
+        Raises EndpointNotFoundError if there is no plugin.
+        """
         return self._instance(resource).options.get_preferred_allocation_available
 
     def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
@@ -67,8 +70,8 @@ class Plugins:
         state = self._state.value
         known = state.inventory.resources.get(resource)
         if known and known.plugin is None:
-            # the plugin is not back since the restart, so its options are unknown, and a kubelet continues (kubelet.md
-            # 7.2)
+            # the plugin has not come back since the restart, so its options are unknown; a kubelet continues
+            # (kubelet.md 7.2)
             return
         plugin = self._instance(resource)
         if not plugin.options.pre_start_required:

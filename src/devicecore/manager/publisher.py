@@ -57,6 +57,6 @@ class Publisher:
             return status
 
     def check_call(self, method: str) -> None:
-        """Raise CalledFromInsideError inside the sink: `method` would wait for events that wait to publish."""
+        """Raise CalledFromInsideError if the sink calls `method`, which would wait for events that wait to publish."""
         if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "NodeStatusSink.publish")

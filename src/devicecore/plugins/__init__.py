@@ -1,1 +1,1 @@
-"""Device plugins in Python. Each runs in memory or, served by an adapter, against a real kubelet."""
+"""Device plugins in Python. Each of them runs in memory, or against a real kubelet if an adapter serves it."""

@@ -71,8 +71,8 @@ class AlreadyRunningError(SetUpError):
     driver: str
     directory: str = field(converter=foreign_text)
     _text = (
-        "an instance of {driver} runs already and uses {directory}: stop it, or give this one a name of "
-        "its own, such as its pod's UID"
+        "an instance of {driver} is already running and uses {directory}: stop it, or give this one a name of its "
+        "own, such as its pod's UID"
     )
 
 
@@ -86,7 +86,7 @@ class _Record:
     cdi: str
 
     def to_bytes(self) -> bytes:
-        """Return the record as JSON, as it is in its file."""
+        """Return the record as JSON, in the form that it has in its file."""
         return json.dumps(to_json(self)).encode()
 
     @classmethod
@@ -116,9 +116,9 @@ class CdiDriver(DraDriver, ABC):
         claims: the source of ResourceClaims, because a kubelet's request does not contain the allocation.
         state_directory: where claims are recorded. It must survive a reboot. Created if missing.
         cdi_directory: where CDI files are written. Created if missing.
-        cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
-        cdi_version: the oldest version of the CDI specification that has all that `edits` uses, at least 0.5.0, because
-            names start with the claim's UID, and before 0.5.0, a device's name could not start with a digit.
+        cdi_kind: the vendor and class of the CDI names; by default `<driver>/device`.
+        cdi_version: the oldest version of the CDI specification that has everything that `edits` uses. It is at least
+            0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not start with a digit.
 
     Raises:
         CdiKindError: no CDI name can have this kind.
@@ -148,7 +148,8 @@ class CdiDriver(DraDriver, ABC):
     def edits(self, claim: ResourceClaim, device: AllocatedDevice) -> Mapping[str, object]:
         """Return what a container gets with a device: non-empty `containerEdits` of the CDI specification.
 
-        This is called each time the claim is prepared, before the device is taken, and must return the same each time.
+        This is called each time the claim is prepared, before the device is taken, and must return the same edits each
+        time.
 
         Raises:
             DraError: the device cannot be prepared; the text is the answer to the kubelet.
@@ -169,7 +170,7 @@ class CdiDriver(DraDriver, ABC):
         """
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Record the devices of each claim, write its CDI file, and return its devices."""
+        """Record each claim's devices, write its CDI file, and return the devices."""
         return {claim.uid: self._answer(claim, self._prepare, PrepareResult) for claim in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
@@ -178,7 +179,7 @@ class CdiDriver(DraDriver, ABC):
 
     @contextmanager
     def running(self, instance: str = "") -> Iterator[None]:
-        """Run as one instance of the driver until the end of the block. Serve the driver inside it.
+        """Run as one instance of the driver until the end of the block. Serve the driver inside the block.
 
         On entry, missing CDI files of prepared claims are written, for example after a reboot.
 
@@ -213,7 +214,7 @@ class CdiDriver(DraDriver, ABC):
 
     def _answer(self, claim: ClaimRef, act: Callable[[ClaimRef], Result], result: Callable[..., Result]) -> Result:
         try:
-            if not _UID.fullmatch(claim.uid):  # it becomes the name of a file
+            if not _UID.fullmatch(claim.uid):  # it becomes a file name
                 raise NotPreparedError(claim.key.name, f"expected a UID, got {foreign_text(claim.uid)!r}")
             self._make_directories()
             with self._locks.held(claim.uid, _LOCK_SECONDS):
@@ -258,7 +259,7 @@ class CdiDriver(DraDriver, ABC):
         devices: dict[str, Mapping[str, object]] = {}
         for row in rows:
             name = f"{claim.uid}-{row.device}" + (f":{row.share_id}" if row.share_id else "")
-            name = f"{name}:{len(devices)}" if name in devices else name  # two requests may have the same device
+            name = f"{name}:{len(devices)}" if name in devices else name  # two requests may get the same device
             devices[name] = self.edits(claim, row)
         listed = [{"name": name, "containerEdits": edits} for name, edits in devices.items()]
         document = {"cdiVersion": self._cdi_version, "kind": self.cdi_kind, "devices": listed}
@@ -293,7 +294,7 @@ class CdiDriver(DraDriver, ABC):
         return DurableFile(self._cdi_directory / f"{vendor}-{uid}.json", 0o644, max_bytes=MAX_RECORD)
 
     def _known(self) -> Iterator[ClaimUid]:
-        """Return the UIDs of the recorded claims."""
+        """Yield the UIDs of the recorded claims."""
         for path in sorted(self._state_directory.glob("*.json")):
             if _UID.fullmatch(path.stem):
                 yield ClaimUid(path.stem)

@@ -21,7 +21,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DirectoryPlugin(PollingPlugin):
-    """A `DevicePlugin` that offers the files below `path`; a folder that does not exist has none.
+    """A `DevicePlugin` that offers the files below `path`. A folder that does not exist has no files.
 
     A device's id is its file's name relative to `path`. Files whose name cannot be an id are left out, with a warning.
     To pass the files into containers as device nodes, use `devicecore.plugins.responses.device_nodes` as `answer`.
@@ -29,7 +29,7 @@ class DirectoryPlugin(PollingPlugin):
     Args:
         resource: the extended resource name.
         path: the folder.
-        answer: returns what a container with these devices gets. By default, the variable `DEVICES` lists them.
+        answer: returns what a container with these devices gets. By default, the variable `DEVICES` lists the devices.
         poll_interval: seconds between two reads of the directory, while a kubelet listens.
 
     Raises:
@@ -59,7 +59,7 @@ class DirectoryPlugin(PollingPlugin):
         return [Device(DeviceId(name)) for name in names if self._can_be_an_id(name)]
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Give a container the files.
+        """Give the files to a container.
 
         Raises:
             DeviceRefusedError: one of them does not exist.
@@ -71,7 +71,7 @@ class DirectoryPlugin(PollingPlugin):
         possible = len(name) <= MAX_DEVICE_ID_LENGTH and name.isprintable()
         if not possible and name not in self._left_out:
             self._left_out.add(name)
-            expected = f"the id of a device, which has at most {MAX_DEVICE_ID_LENGTH} printable characters"
+            expected = f"a device id, which has at most {MAX_DEVICE_ID_LENGTH} printable characters"
             logger.warning(
                 "the file %s in %s is left out: its name cannot be %s", foreign_text(name), self.path, expected
             )
@@ -79,7 +79,7 @@ class DirectoryPlugin(PollingPlugin):
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield every file below `folder`, except in directories so deep that a name in them is too long for an id."""
+    """Yield every file below `folder`, except in directories so deep that the names in them are too long for an id."""
     longest = len(str(folder)) + len("/") + MAX_DEVICE_ID_LENGTH
     pending = [str(folder)]
     while pending:

@@ -48,7 +48,7 @@ def environment_list(
 
 
 def last_number(device: DeviceId) -> int:
-    """Return the number at the end of a device's id, such as 3 for `gpu-3`.
+    """Return the number at the end of a device id, such as 3 for `gpu-3`.
 
     Raises:
         ValueError: the id does not end in a number.
@@ -66,7 +66,7 @@ def numbered_device_nodes(
     """Return device nodes `/dev/NAME<minor>`, which the container sees as `/dev/NAME0`, `/dev/NAME1`, and so on.
 
     The number on the host comes from the id, never from the position: the container's `/dev/NAME0` is its device with
-    the lowest minor number, for any order of `devices`. Iluvatar's plugin answers like this.
+    the lowest minor number, whatever the order of `devices`. Iluvatar's plugin answers in this way.
     """
     minors = sorted(minor(device) for device in _ids(devices, "numbered_device_nodes"))
     return ContainerAllocateResponse(
@@ -83,13 +83,13 @@ def device_nodes(
     container_directory: str | None = None,
     permissions: str = "rw",
 ) -> ContainerAllocateResponse:
-    """Return the host's device node of the same name for each device, as a `DirectoryPlugin` of nodes needs.
+    """Return the host's device node of the same name for each device, as a `DirectoryPlugin` of device nodes needs.
 
     Args:
         devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
         host_directory: where the nodes are on the host.
         container_directory: where the container sees them; by default at the same path.
-        permissions: letters of `r`, `w` and `m` (mknod).
+        permissions: one or more of the letters `r`, `w` and `m` (mknod).
 
     Raises:
         ValueError: a directory is not an absolute path.
@@ -129,7 +129,7 @@ def _check_absolute(function: str, *directories: str) -> None:
 
 
 def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateResponse:
-    """Return names for the Container Device Interface, of a kind such as `vendor.com/gpu`: `vendor.com/gpu=<id>`."""
+    """Return names for the Container Device Interface: `vendor.com/gpu=<id>` for the kind `vendor.com/gpu`."""
     return ContainerAllocateResponse(cdi_devices=tuple(f"{kind}={device}" for device in _ids(devices, "cdi_names")))
 
 

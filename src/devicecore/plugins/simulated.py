@@ -29,8 +29,8 @@ class SimulatedPlugin(DevicePlugin):
 
     Args:
         resource: the extended resource name, by default the value of the environment variable `resourcename`.
-        devices: the initial devices. `simulated_devices` creates some. By default there are ten, named as by the
-            command `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
+        devices: the initial devices. `simulated_devices` can create them. By default there are ten, with the names that
+            the command `devicecore plugin simulated` uses: `gpu-0` and so on for example.com/gpu.
         variable: the environment variable that lists a container's devices, separated by commas; by default
             `variable_of(resource)`.
 
@@ -58,7 +58,7 @@ class SimulatedPlugin(DevicePlugin):
         return f"SimulatedPlugin({self.resource!r}, {counts})"
 
     def devices(self) -> Sequence[Device]:
-        """Return the devices as last set."""
+        """Return the devices that were set last."""
         return tuple(self._devices.values())
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -92,7 +92,7 @@ class SimulatedPlugin(DevicePlugin):
 
         Raises:
             DeviceNotFoundError: the plugin has no such device. It is a KeyError.
-            TypeError: `health` is not a Health, such as a misspelled string.
+            TypeError: `health` is not a Health but, for example, a misspelled string.
         """
         id_ = DeviceId(device)
         if id_ not in self._devices:
@@ -129,8 +129,9 @@ def simulated_devices(
     Args:
         prefix: the first part of their ids.
         count: how many.
-        numa_nodes: the NUMA nodes that the devices are attached to, in turn. Without any, the devices have no topology.
-        unhealthy: numbers of the devices that are unhealthy.
+        numa_nodes: the NUMA nodes that the devices are attached to, in turn. If there are none, the devices have no
+            topology.
+        unhealthy: the numbers of the devices that are unhealthy.
 
     Raises:
         TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped; or

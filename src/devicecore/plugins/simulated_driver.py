@@ -18,7 +18,7 @@ __all__ = ["SimulatedDriver"]
 PARAMETERS = {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig"}
 """The API version and kind of this driver's parameters.
 
-They may have `env`: variables that containers get with a device.
+They may contain `env`: the variables that containers get with a device.
 """
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -80,8 +80,8 @@ def published(
 
     Args:
         devices: their names.
-        numa_nodes: the NUMA nodes that they are attached to, in turn, or several for a device that is attached to all
-            of them.
+        numa_nodes: the NUMA nodes that they are attached to, in turn; an element may be several nodes, for a device
+            attached to all of them.
         parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume the
             same counters, so a scheduler allocates either the device or its parts.
     """
@@ -111,7 +111,7 @@ def _consumes(device: str, parts: int) -> Mapping[str, object]:
 
 
 def _variables_of(claim: ResourceClaim, parameters: object) -> dict[str, str]:
-    expected = f"expected parameters {PARAMETERS} and perhaps `env`"
+    expected = f"expected parameters {PARAMETERS}, optionally with `env`"
     if not isinstance(parameters, Mapping):
         raise NotPreparedError(claim.key.name, f"{expected}, got {type(parameters).__name__}")
     rest = dict(parameters)
@@ -124,9 +124,7 @@ def _variables_of(claim: ResourceClaim, parameters: object) -> dict[str, str]:
     for name, value in variables.items():
         if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or not value.isprintable():
             shown = foreign_text(f"{name}={value}")
-            raise NotPreparedError(
-                claim.key.name, f"env: expected names of variables and printable strings, got {shown}"
-            )
+            raise NotPreparedError(claim.key.name, f"env: expected variable names and printable strings, got {shown}")
     return dict(variables)
 
 

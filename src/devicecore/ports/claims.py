@@ -1,4 +1,4 @@
-"""Read ResourceClaims.
+"""Reads ResourceClaims.
 
 Law: the returned claim is current, never from a cache.
 """

@@ -2,8 +2,8 @@
 
 Law: leaving the context stops it, even if the block has failed, and the block's error is not suppressed.
 
-`docs/maintain/managers.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks,
-and `devicecore.runtime.lifecycle` the shared implementation.
+The rule is in `docs/maintain/managers.md` ("Starting and stopping"), the checks are in
+`devicecore.testing.contracts.lifecycle`, and the shared implementation is in `devicecore.runtime.lifecycle`.
 """
 
 from abc import ABC, abstractmethod

@@ -1,6 +1,6 @@
 """The driver's own side of dynamic resource allocation: what a driver author writes.
 
-Law: there is one result for each claim passed, and the same call for the same claims may be repeated.
+Law: there is one result for each claim that is passed, and the same call for the same claims may be repeated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,12 +40,12 @@ def check_driver(driver: DraDriver, function: str) -> None:
 
 
 def prepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, PrepareResult]:
-    """Return what `prepare` of a driver returns. Raises TypeError if it is not a mapping to PrepareResults."""
+    """Return what a driver's `prepare` returns. Raises TypeError if it is not a mapping to PrepareResults."""
     return _results(driver.prepare(claims), PrepareResult, f"{type(driver).__name__}.prepare")
 
 
 def unprepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, UnprepareResult]:
-    """Return what `unprepare` of a driver returns. Raises TypeError if it is not a mapping to UnprepareResults."""
+    """Return what a driver's `unprepare` returns. Raises TypeError if it is not a mapping to UnprepareResults."""
     return _results(driver.unprepare(claims), UnprepareResult, f"{type(driver).__name__}.unprepare")
 
 

@@ -1,6 +1,6 @@
 """Takes the measurements that a kubelet takes of dynamic resource allocation.
 
-Law: each operation of a pod is measured once, whether or not it failed.
+Law: each operation for a pod is measured once, whether or not it failed.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ class DraMetrics(Protocol):
     """Takes measurements. It never blocks and never raises."""
 
     def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
-        """One operation of a pod took `seconds` (`dra_operations_duration_seconds`).
+        """Record that one operation for a pod took `seconds` (`dra_operations_duration_seconds`).
 
         `operation` is `PrepareResources` or `UnprepareResources`.
         """

@@ -1,4 +1,4 @@
-"""Observe the health of claimed devices.
+"""Observes the health of claimed devices.
 
 Law: an observer changes nothing. Any exception that it raises is logged.
 """

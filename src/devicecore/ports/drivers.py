@@ -22,7 +22,7 @@ class DriverTransport(Protocol):
 
     A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of an
     instance start with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
-    adapter got at construction (a kubelet allows 45 seconds). An answer after that is ignored.
+    adapter was given at construction (a kubelet allows 45 seconds). An answer after that is ignored.
     """
 
     def start(self, listener: DriverListener) -> None:
@@ -39,12 +39,14 @@ class DriverTransport(Protocol):
         """Ask a driver to prepare claims. Return its answer; only its size is checked.
 
         Raises:
-            DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.
+            DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself reported the
+                failure.
         """
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Ask a driver to release claims. Return its answer; only its size is checked.
 
         Raises:
-            DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.
+            DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself reported the
+                failure.
         """

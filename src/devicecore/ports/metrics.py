@@ -1,4 +1,4 @@
-"""Count the events that a kubelet counts.
+"""Counts the events that a kubelet counts.
 
 Law: a measurement never blocks, never raises and changes nothing.
 """

@@ -1,4 +1,4 @@
-"""Observe allocations, releases and the health of devices.
+"""Observes allocations, releases and the health of devices.
 
 Law: observers are notified of each change at least once, and of changes to a given pod in order.
 """
@@ -13,11 +13,11 @@ class Observer(Protocol):
 
     The notifications about a given pod arrive in the order of the events. Calls come from several threads, while the
     manager holds no lock. An observer must not block, because an admission waits for it. An exception is logged and
-    changes nothing. After a start, `Allocated` comes for each restored allocation.
+    changes nothing. After a start, `Allocated` is sent for each restored allocation.
     """
 
     def __call__(self, notification: Notification, /) -> None:
         """Receive a notification.
 
-        `Allocated` comes after the save, `Released` before it, so a crash in between repeats it.
+        `Allocated` comes after the save and `Released` before it, so a crash in between repeats the notification.
         """

@@ -1,6 +1,7 @@
 """The plugin's own side: what a device plugin author writes.
 
-Law: a plugin serves one resource. Its options announce the optional methods it has, unless it declares its own options.
+Law: a plugin serves one resource. Its options announce the optional methods that it has, unless it declares its own
+options.
 """
 
 from abc import abstractmethod
@@ -18,18 +19,19 @@ _DERIVED = {
     for pre_start in (False, True)
     for preferred in (False, True)
 }
-"""The options of classes that declare none, by their optional methods."""
+"""The options of classes that declare no options, by the optional methods of the class."""
 
 
 class DevicePlugin(Protocol):
-    """One resource and its devices. A plugin must define `resource`, `devices` and `allocate`. The rest has defaults.
+    """One resource and its devices.
 
-    Subclass it to get the defaults. A class without `devices` or `allocate` cannot be instantiated. Any adapter can
-    serve a plugin: in memory, or over gRPC to a real kubelet. Methods may be called from several threads at once. If a
-    method raises an error, the call that a kubelet made fails with its text.
+    A plugin must define `resource`, `devices` and `allocate`. The other members have defaults. Subclass it to get the
+    defaults. A class without `devices` or `allocate` cannot be instantiated. Any adapter can serve a plugin: in memory,
+    or over gRPC to a real kubelet. Methods may be called from several threads at once. If a method raises an error, the
+    kubelet's call fails with the error's text.
 
-    A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce it: its `options` do. A
-    class or object that declares `options` itself keeps its own.
+    A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce it, because the default
+    `options` does. A class or object that declares `options` itself keeps its own.
     """
 
     resource: ResourceName
@@ -54,7 +56,7 @@ class DevicePlugin(Protocol):
         """
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` from now on whenever `devices` would return something else.
+        """Call `changed` from now on whenever `devices` would return something new.
 
         Return a function that unsubscribes.
 
@@ -65,7 +67,7 @@ class DevicePlugin(Protocol):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        """Choose the `size` devices of `available` that go together best. Called only if `options` announces it."""
+        """Choose the `size` devices from `available` that go together best. Called only if `options` announces it."""
         return ()
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
@@ -91,19 +93,19 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
 
 
 def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
-    """Return what `devices` of a plugin returns. Raises TypeError if it is not a list of devices."""
+    """Return what a plugin's `devices` returns. Raises TypeError if it is not a list of devices."""
     return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
 
 
 def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-    """Return what `allocate` of a plugin returns. Raises TypeError if it is not a ContainerAllocateResponse."""
+    """Return what a plugin's `allocate` returns. Raises TypeError if it is not a ContainerAllocateResponse."""
     return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
 
 
 def preferred(
     plugin: DevicePlugin, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
 ) -> tuple[DeviceId, ...]:
-    """Return what `get_preferred_allocation` of a plugin returns. A kubelet does not check the ids.
+    """Return what a plugin's `get_preferred_allocation` returns. A kubelet does not check the ids.
 
     Raises TypeError if it returns anything other than ids.
     """

@@ -1,4 +1,4 @@
-"""The node's knowledge about pods.
+"""What the node knows about pods.
 
 Law: once every source of pods has reported, a pod that is not listed may lose its devices.
 """

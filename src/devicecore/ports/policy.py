@@ -1,4 +1,4 @@
-"""Choose which of the eligible devices a container gets.
+"""Chooses which of the eligible devices a container gets.
 
 Law: a policy chooses among eligible devices. It does not decide which devices are eligible, or whether a pod is
 refused.
@@ -12,10 +12,13 @@ from devicecore.domain.policies import Choice
 
 
 class AllocationPolicy(Protocol):
-    """A function of one argument. `devicecore.domain.policies` has several, and any function of yours will do."""
+    """A function with one argument.
+
+    `devicecore.domain.policies` contains several, and any function of yours will do.
+    """
 
     def __call__(self, choice: Choice, /) -> Collection[DeviceId]:
-        """Return `choice.size` different devices of `choice.available`, including all of `choice.must_include`.
+        """Return `choice.size` different devices from `choice.available`, including all of `choice.must_include`.
 
         The same choice must get the same answer. The manager holds no lock while it calls a policy. If other containers
         have taken devices in the meantime, the manager calls it again. If a policy raises an error or returns an

@@ -1,4 +1,4 @@
-"""Evaluate the expressions that select devices.
+"""Evaluates the expressions that select devices.
 
 Law: within bounded time and memory, an expression has the same value as in Kubernetes, or raises `SelectorError`.
 """
@@ -9,7 +9,7 @@ from devicecore.domain.allocation.model import PoolDevice
 
 
 class Selectors(Protocol):
-    """Evaluates CEL expressions of DeviceClasses and ResourceClaims. It is the argument `matches` of `allocate`."""
+    """Evaluates the CEL expressions in DeviceClasses and ResourceClaims. It is the argument `matches` of `allocate`."""
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
         """Return whether an expression selects a device. An expression is compiled once.

@@ -1,6 +1,6 @@
-"""Delete the ResourceSlices of drivers that are gone.
+"""Deletes the ResourceSlices of drivers that are gone.
 
-Law: only slices of this node are deleted.
+Law: only this node's slices are deleted.
 """
 
 from typing import Protocol
@@ -18,5 +18,5 @@ class ResourceSlices(Protocol):
         Every call ends within a finite time.
 
         Raises:
-            SliceError: the slices could not be deleted, or not all of them.
+            SliceError: some or all of the slices could not be deleted.
         """

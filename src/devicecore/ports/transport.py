@@ -20,8 +20,8 @@ If it raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses t
 class PluginTransport(Protocol):
     """Connects the manager with plugins: accepts registrations and reports, and makes calls.
 
-    Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter got at construction if that
-    is shorter. Then it raises `PluginCallError`, and a later answer is ignored.
+    Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter was given at construction if
+    that is shorter. Then it raises `PluginCallError`, and a later answer is ignored.
     """
 
     def start(self, listener: Listener) -> None:
@@ -55,7 +55,9 @@ class PluginTransport(Protocol):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it would allocate. Return its answer, in its order and unchecked.
+        """Ask `plugin` which `size` of the `available` devices it would allocate.
+
+        Return its answer unchecked, in its order.
 
         Raises:
             PluginStoppedError: this instance is gone, so nothing was sent.

@@ -1,4 +1,4 @@
-"""The current value of some state of a manager, and the run that it belongs to.
+"""The current value of a part of a manager's state, and the run that it belongs to.
 
 Law: the value is immutable and is replaced as a whole, so a reader needs no lock. No port, plugin or caller's function
 is called while the lock is held.
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class CurrentState(Generic[Value]):
-    """The value, the run it belongs to, and the callers that wait for the value to change.
+    """The value, the run that it belongs to, and the callers that wait for the value to change.
 
     `stopped` creates the error for a call in a run that is over. The lock is written in C, because an interrupt cannot
     leave it half acquired.

@@ -44,7 +44,8 @@ class Lifecycle:
     Args:
         name: the object's name in errors, such as `the metrics server`.
         not_started: creates the error for a call before the start, by default a `NotStartedError`.
-        stopped: creates the error for a start that was stopped meanwhile, by default a `StoppedWhileStartingError`.
+        stopped: creates the error for a start that was stopped before it had ended, by default a
+            `StoppedWhileStartingError`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Lifecycle:
     ) -> None:
         self._not_started = not_started or partial(NotStartedError, name)
         self._stopped = stopped or partial(StoppedWhileStartingError, name)
-        self._run: Run | None = None  # the latest run, set at the very start of its start
+        self._run: Run | None = None  # the latest run, set as soon as its start begins
         self._starting = threading.Lock()  # held by a start, so that other starts wait for it
         self._turn = threading.Lock()  # held while `begin` or `end` is called
         self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks in progress, by thread
@@ -79,7 +80,7 @@ class Lifecycle:
         return run
 
     def check_running(self) -> None:
-        """Refuse a call that needs a run. Raises DeviceCoreError if it does not run, or after a fork."""
+        """Refuse a call that needs a run. Raises DeviceCoreError if the object is not running, or after a fork."""
         self.check_process()
         if not self.is_running:
             raise self._not_started()

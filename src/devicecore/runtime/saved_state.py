@@ -3,16 +3,16 @@
 Law: a committed change is in the store before anyone sees it and before its call returns. No older value is saved
 after a newer one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
-Why it is built like this:
+Why it is built this way:
 
-* There are two locks. The lock of the state (`CurrentState`) is held briefly, while the value is replaced. The
-  saving lock is held while the store is called, which may never return if a disk hangs. It may be held when the lock of
-  the state is taken, never the other way round. So a disk that hangs delays only calls that need it: readers take no
-  lock, and events replace the value without the lock of saving.
-* A change is a function from a value to the next value and a result. It is not the next value itself, because the
-  value may change while the store is called: then the change is applied again, to the newer value. So it may be applied
-  twice, and possibly to a value that has it already. The last result counts.
-* Several commits may wait for the lock of saving. The first one that gets it saves all of them with one write. If that
+* There are two locks. The state lock (`CurrentState`) is held briefly, while the value is replaced. The saving lock is
+  held while the store is called, which may never return if a disk hangs. It may be held when the state lock is taken,
+  never the other way round. So a disk that hangs delays only calls that need the disk: readers take no lock, and events
+  replace the value without the saving lock.
+* A change is a function from a value to the next value and a result. It is not the next value itself, because the value
+  may change while the store is called: then the change is applied again, to the newer value. So it may be applied
+  twice, and possibly to a value that already contains it. The last result counts.
+* Several commits may wait for the saving lock. The first one that gets it saves all of them with one write. If that
   fails, each is saved alone, so that no commit fails because of another's change. A call that is interrupted here
   leaves the others undone, so each call does its own commit unless it is already done. A commit whose call was
   interrupted is left out, because its caller may have tried again since, and an old change must not follow a newer one.
@@ -22,7 +22,7 @@ Why it is built like this:
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes that no call waits for are saved by a thread that starts and ends with the run, unless several managers share
   one. The call that makes such a change waits for at most a second.
-* The end of a run takes the lock of saving. So it waits for the save in progress, and later calls see that the run has
+* The end of a run takes the saving lock. So it waits for the save in progress, and later calls see that the run has
   stopped.
 * The store may call back in the thread that saves. Such a call would wait for itself, so it gets an error.
 """
@@ -60,7 +60,7 @@ def drop_frames(error: BaseException | None) -> None:
 
 @define(eq=False)
 class _Commit(Generic[Value]):
-    """A change that a call wants to save. At the end, it is done or holds the error that it failed with."""
+    """A change that a call wants to save. At the end, it is done or holds the error with which it failed."""
 
     run: Run
     change: Callable[[Value], tuple[Value, object]]
@@ -233,7 +233,7 @@ class SavedState(Generic[Value]):
             raise CalledFromInsideError(method, "CheckpointStore.save")
 
     def _save_now(self) -> None:
-        """Save the current value, if a run has it."""
+        """Save the current value, if it belongs to a run."""
         with self._lock:
             if self._state.run is not None:
                 self._save_logged()

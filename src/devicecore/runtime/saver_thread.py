@@ -3,8 +3,8 @@
 Law: once a request has returned True, no save that started before it is still running. The thread ends when it is
 stopped, or when its last owner is gone.
 
-A manager has its own thread or shares one with other managers. A shared thread saves one after another, so
-a disk that hangs delays all of them.
+A manager has its own thread or shares one with other managers. A shared thread performs one save after another, so a
+disk that hangs delays all of them.
 """
 
 import logging

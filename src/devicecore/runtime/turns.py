@@ -3,10 +3,10 @@
 Law: a turn ends with the call that started it. If an interrupt keeps that call from ending its turn, the next call that
 needs the turn ends it.
 
-Why it is built like this:
+Why it is built this way:
 
 * An interrupt (Ctrl-C, or an exception that another thread sends) may come between any two steps of a call: after a key
-  was taken and before that is recorded, or midway through giving keys back. No `finally` can exclude that, because the
+  was taken and before that is recorded, or midway through giving keys back. No `finally` can rule this out, because the
   interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken. It
   refers to the turn, and the turn refers to the call: the frame of a function (`OpenCall`). If that function has
   returned or raised, the turn is over, no matter what was left undone. Releasing keys is repeatable: it removes only
@@ -61,7 +61,7 @@ class Turns(Generic[Key]):
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
         """Start a turn for `keys`, which ends with `call`, as soon as no other turn holds any of them.
 
-        Return None if that took longer than `patience` seconds of real time. `method` is for the error.
+        Return None if that took longer than `patience` seconds of real time. `method` is named in the error.
 
         Raises:
             CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.
@@ -88,7 +88,7 @@ class Turns(Generic[Key]):
             self._waiting.pop(turn, None)
 
     def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
-        """Begin a turn for the free ones among `keys`, possibly none. This does not wait."""
+        """Begin a turn for those of the `keys` that are free, possibly none. This does not wait."""
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:

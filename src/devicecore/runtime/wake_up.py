@@ -1,9 +1,9 @@
 """Waits until another thread or a signal handler says that something may have changed.
 
 Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. Each wait
-with a timeout in the runtime and the managers is one of these.
+with a timeout in the runtime and the managers is of this kind.
 
-Why it is built like this:
+Why it is built this way:
 
 * `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
   has passed, it continues without a timeout. `Lock.acquire` checks this.
@@ -38,5 +38,5 @@ class WakeUp:
             return
 
     def wait(self, seconds: float) -> bool:
-        """Wait until `wake` is called, or until `seconds` have passed. Return whether it was called."""
+        """Wait until `wake` is called, or until `seconds` have passed. Return whether `wake` was called."""
         return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))

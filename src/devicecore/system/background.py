@@ -58,7 +58,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
 
 
 async def end(task: "asyncio.Task[NoReturn]") -> None:
-    """Cancel a task and wait until it has ended, and cancel it again if the cancellation was swallowed on the way.
+    """Cancel a task and wait until it has ended. Cancel it again if the cancellation was swallowed on the way.
 
     Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and stopping a gRPC
     server calls it.

@@ -23,7 +23,7 @@ _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_director
 
 
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
-    """Create the last part of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
+    """Create the last component of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
 
     Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
     """
@@ -38,9 +38,9 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_sha
 
 
 def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
-    """Create each missing part of `path`, as `make_directory` does.
+    """Create each missing component of `path`, as `make_directory` does.
 
-    `Path.mkdir(parents=True)` lets all users write into each part if the umask is 0.
+    `Path.mkdir(parents=True)` lets all users write into each new directory if the umask is 0.
     """
     parts = Path(path).absolute()
     missing = [one for one in (parts, *parts.parents) if not one.is_dir()]
@@ -51,8 +51,9 @@ def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
 class KeptDirectory:
     """A directory that is recreated if it is deleted while in use. Thread-safe.
 
-    A renamed directory is not recreated, because it may return, and then nothing must be in its place. `mode` is the
-    permissions it is created with, regardless of the umask. `allow_shared` says whether other users may write to it.
+    A renamed directory is not recreated, because it may return, and then nothing may be in its place. `mode` is the
+    permissions with which it is created, regardless of the umask. `allow_shared` says whether other users may write to
+    it.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -63,7 +64,7 @@ class KeptDirectory:
         self._opened: list[int] = []  # the directory, or nothing before `make`
 
     def make(self) -> None:
-        """Create its last part if it is missing, check it, and remember which directory it is until `close`.
+        """Create its last component if it is missing, check it, and remember which directory it is until `close`.
 
         Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
         """
@@ -121,7 +122,7 @@ def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False)
 
 
 def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
-    """Return why a directory cannot be used. `found` is what `lstat` returned for it. Return None if it can."""
+    """Return why a directory cannot be used, or None if it can. `found` is what `lstat` returned for it."""
     us = os.geteuid()
     if stat.S_ISLNK(found.st_mode):
         return f"it is a symbolic link: name the directory that it points to, {_ALLOW}"

@@ -18,16 +18,16 @@ from devicecore.domain.documents import Document, Value, described
 from devicecore.domain.errors import DocumentError
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
-"""The maximum size of a document in bytes. An API server accepts objects of 1.5 MiB; a large pod has about 20 KiB."""
+"""The maximum size of a document in bytes. An API server accepts objects of 1.5 MiB; a large pod takes about 20 KiB."""
 
 MAX_VALUES = 50_000
 """The maximum number of values, including keys. Every 64 characters of a value count as one more.
 
-A large pod has about 1,000.
+A large pod has about 1,000 of them.
 """
 
 MAX_DEPTH = 100
-"""The maximum number of levels of nesting. A pod has 10."""
+"""The maximum number of levels of nesting. A pod has 10 levels."""
 
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -68,7 +68,7 @@ def read_documents(
         raise error(file, refused.line, "", refused.problem) from refused
     except yaml.MarkedYAMLError as refused:
         line = refused.problem_mark.line + 1 if refused.problem_mark else None
-        # From PyYAML 6.0.4 on, libyaml refuses 1,000 levels itself, maybe before it reports the first of them.
+        # From PyYAML 6.0.4 on, libyaml refuses 1,000 levels itself, perhaps even before it reports the first of them.
         problem = _TOO_DEEP if refused.problem == "exceeded maximum nesting depth" else refused.problem
         before = text.split("\n", line)[line - 1] if line and line <= text.count("\n") + 1 else ""
         raise error(file, line, "", _explained(problem or "it is not YAML", before)) from refused
@@ -106,7 +106,7 @@ def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentErro
 
 
 class _RefusedError(Exception):
-    """Why a string is refused, without the name of its file."""
+    """Why a string is refused, without the file name."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem)
@@ -212,7 +212,7 @@ _UNFINISHED: Data = object()  # an alias inside the value of its own anchor
 
 @attrs.define
 class _Composer:
-    """Makes values of parser events. PyYAML's own composer has no limits, and multiplies what `<<` merges."""
+    """Turns parser events into values. PyYAML's own composer has no limits, and multiplies what `<<` merges."""
 
     events: Iterator[yaml.Event]
     unique_keys: bool
@@ -221,7 +221,7 @@ class _Composer:
     depth: int = 0
 
     def documents(self) -> Iterator[tuple[int, Data]]:
-        """Return the documents, each with its first line."""
+        """Yield the documents, each with its first line."""
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.anchors = {}

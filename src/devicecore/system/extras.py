@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """A context for imports that need an extra. If one fails, it raises a ModuleNotFoundError that names the extra."""
+    """A context manager for imports that need an extra.
+
+    If one fails, it raises a ModuleNotFoundError that names the extra.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -130,7 +130,7 @@ class DurableFile:
         self._new = str(self._path.with_name(f".{self._path.name}.{os.getpid()}-{self._number}.new"))
 
     def read(self) -> bytes | None:
-        """Return the file's content. Return None if the file does not exist."""
+        """Return the file's content, or None if the file does not exist."""
         self._seen = None
         identity = self._identity()
         try:
@@ -141,14 +141,14 @@ class DurableFile:
         return blob
 
     def current(self) -> bytes | None:
-        """Return the same as `read`, but read the file only if it is not the one that was last read or written here."""
+        """Return what `read` returns, but read the file only if it is not the one last read or written here."""
         identity = self._identity()
         if identity is not None and self._seen is not None and identity == self._seen[0]:
             return self._seen[1]
         return self.read()
 
     def write(self, blob: bytes, old: bytes | None) -> None:
-        """Replace the file. When this returns, it is on the disk.
+        """Replace the file. When this returns, the new content is on the disk.
 
         If the disk cannot make the change durable, this puts `old` back, or deletes the file if `old` is None.
         """
@@ -228,7 +228,7 @@ class DurableFile:
     def _sweep(self) -> None:
         """Delete the remains of a crash in the middle of `write`."""
         ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.new")
-        for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the operating system in every version of Python
+        for name in os.listdir(self._directory):  # noqa: PTH208 - a single system call in every version of Python
             if ours.fullmatch(name):
                 self._path.with_name(name).unlink(missing_ok=True)
         self._swept = True

@@ -21,7 +21,7 @@ def own_details(details: str) -> str:
 
 
 def target(path: str) -> str:
-    """Write a path for gRPC, which reads it as a URI."""
+    """Return a path as gRPC needs it, because gRPC reads paths as URIs."""
     return "unix:" + quote(os.fsencode(path))
 
 
@@ -30,7 +30,7 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
     return [
         ("grpc.default_authority", "localhost"),  # strict servers, such as Rust's, refuse a path there
         ("grpc.max_receive_message_length", max_message_bytes),
-        # gRPC repeats a call that the server has not started, without a pause. If a server sends GOAWAY and keeps the
+        # gRPC repeats, without a pause, a call that the server has not started. If a server sends GOAWAY and keeps the
         # connection, that uses a whole CPU and 400 MB of memory per second.
         ("grpc.enable_retries", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),

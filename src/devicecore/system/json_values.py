@@ -1,7 +1,8 @@
 """Values as JSON, and JSON as values: for reports, `--json` and state files.
 
-Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values of numbers, strings, bytes and enums, and
-of tuples and mappings of them. JSON from another program is checked: it gives a value, or an error with a sentence.
+Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values that consist of numbers, strings, bytes
+and enums, and of tuples and mappings of these. JSON from another program is checked: the result is a value, or an error
+with a sentence.
 """
 
 from collections.abc import Callable, Mapping

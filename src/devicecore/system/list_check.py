@@ -22,13 +22,13 @@ MAX_NUMA_NODES = 1024
 MAX_DEVICES = 250_000
 """The maximum number of devices in one list.
 
-A list of 4 MB, a kubelet's limit, has fewer if its ids have six characters.
+A list of 4 MB, a kubelet's limit, contains fewer devices if their ids have six characters.
 """
 
 MAX_DEVICE_ID = 4096
 """The maximum length of a device id. The API allows 63 characters, but some plugins send more."""
 
-_NEARLY_FULL = 0.8  # the fraction of a message's limit from which on a warning is logged
+_NEARLY_FULL = 0.8  # the fraction of a message's limit above which a warning is logged
 _SHOWN = 320  # characters of an id
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class DeviceListError(PluginError):
 
     resource: str
     problem: str
-    _text = "a list of {resource} {problem}"
+    _text = "a list from {resource} {problem}"
 
 
 class ListCheck:
@@ -90,7 +90,7 @@ class ListCheck:
         if not self._long_ids_logged:
             self._long_ids_logged = True
             what = f"{counted(len(long), 'device id')} of more than {MAX_DEVICE_ID_LENGTH} characters"
-            self._warn(f"has {what}, against the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
+            self._warn(f"has {what}, contrary to the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
         """Reject a list that would leave other plugins too little space in the checkpoint."""
@@ -98,8 +98,8 @@ class ListCheck:
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
         if self._in_file > MAX_OF_OWNER:
-            self._refuse(f"would have {self._in_file:,} bytes in the checkpoint, expected at most {MAX_OF_OWNER:,}")
-        if warning := near_limit(f"the list of {self._plugin.resource}", before, self._in_file, "the checkpoint"):
+            self._refuse(f"would take {self._in_file:,} bytes in the checkpoint, expected at most {MAX_OF_OWNER:,}")
+        if warning := near_limit(f"the list from {self._plugin.resource}", before, self._in_file, "the checkpoint"):
             _log.warning("%s", warning)
 
     def _look_at_size(self, size: int, devices: int, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Locks by name, which the threads of all processes share through one file.
+"""Named locks, which the threads of all processes share through one file.
 
 Law: threads of one process get a lock in the order in which they requested it. A lock is free as soon as its process
 has ended, no matter how, and leaves nothing behind.
@@ -22,7 +22,7 @@ _POLL = 0.02  # seconds between two attempts, because no system call waits for a
 
 
 class NamedLocks:
-    """Locks by name. The file is created if it is missing, and stays empty. Its directory must exist.
+    """Named locks. The file is created if it is missing, and stays empty. Its directory must exist.
 
     Each name locks one byte of the file, through a separate file descriptor. So a lock also excludes other threads of
     this process, and the system frees it when the process ends.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 class TokenBucket:
     """Holds at most `burst` tokens, and gains `per_second` tokens each second. Thread-safe.
 
-    `clock` gives monotonic seconds. Raises ValueError if the bucket could never hold a token.
+    `clock` returns monotonic seconds. Raises ValueError if the bucket could never hold a token.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:

@@ -20,7 +20,7 @@ from devicecore.domain.text import foreign_text
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107
-"""In bytes: sun_path has 108, one of which is for the NUL."""
+"""In bytes: sun_path has 108 bytes, one of which is for the NUL."""
 
 
 class SocketIdentity(NamedTuple):
@@ -32,7 +32,7 @@ class SocketIdentity(NamedTuple):
 
 
 def socket_identity(path: str) -> SocketIdentity | None:
-    """Return the identity of the socket at `path`. Return None if there is no file or if it is not a socket."""
+    """Return the identity of the socket at `path`, or None if there is no file or if it is not a socket."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):  # the ValueError is raised if the path has a NUL
@@ -78,12 +78,12 @@ class OwnedSocket:
 
     A socket is bound in a private directory next to the path and moved into place, because gRPC deletes the path that
     it binds, before it binds and after it stops, even if another process created the file there. So gRPC deletes only
-    the private name, the path always has either the old socket or the new one, and no client can connect before the
+    the private name, either the old socket or the new one is always at the path, and no client can connect before the
     mode is set.
 
     Args:
-        path: absolute, of at most `MAX_SOCKET_PATH` bytes.
-        mode: permissions of the socket; the umask does not change them. Users that may write to it may connect.
+        path: an absolute path of at most `MAX_SOCKET_PATH` bytes.
+        mode: the permissions of the socket; the umask does not change them. Users who may write to it may connect.
     """
 
     def __init__(self, path: str, mode: int = 0o755) -> None:
@@ -141,7 +141,7 @@ class OwnedSocket:
         return state
 
     def is_gone(self) -> bool:
-        """Check, and return whether the socket was missing in this check and the last, so that it must be served again.
+        """Check. Return whether the socket was missing in this check and in the last, so that it must be served again.
 
         One check is not enough: the path briefly has no socket while a kubelet takes over the directory.
         """

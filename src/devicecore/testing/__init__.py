@@ -1,4 +1,4 @@
-"""Tools for tests of adapters, and of programs that use devicecore.
+"""Tools for testing adapters, and programs that use devicecore.
 
 * `contracts`: a suite of checks for every port, to run on your own adapters.
 * `faults`: adapters that fail when a test says so.

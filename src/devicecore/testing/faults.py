@@ -1,10 +1,10 @@
 """Adapters that wrap other adapters and fail when a script says so.
 
 Law: without an entry in its script, a faulty adapter changes nothing. An entry changes only the calls that it names.
-Time passes on a `ManualClock` only; nothing here waits except a `Gate`, which the test opens.
+Time passes only on a `ManualClock`. Nothing here waits except a `Gate`, which the test opens.
 
-A fault is called in place of the adapter, with the `Call`, and responds to it. Faults can be combined: the first is
-called in place of the others. Any function that takes a `Call` is a fault.
+A fault is called instead of the adapter, with the `Call`, and responds to it. Faults can be combined: the first is
+called instead of the others. Any function that takes a `Call` is a fault.
 """
 
 import threading
@@ -102,7 +102,7 @@ class Call:
     """One call to a method, which a fault answers.
 
     `arguments` are those of the port's method without the plugin instance and the timeout, which are `plugin` and
-    `timeout`. `adapter` is the wrapped adapter. A transport's event is a call, too; its method is the event's name.
+    `timeout`. `adapter` is the wrapped adapter. A transport's event is also a call; its method is the event's name.
     """
 
     method: str
@@ -123,7 +123,7 @@ class Call:
         """Return an empty answer.
 
         Raises:
-            EmptyAllocateResponseError: the call is Allocate of a transport, which reports an empty answer in this way.
+            EmptyAllocateResponseError: the call is a transport's Allocate, which reports an empty answer in this way.
         """
         return self._nothing()
 
@@ -147,17 +147,17 @@ class Call:
 
 
 class Fault(Protocol):
-    """A function that is called in place of the adapter."""
+    """A function that is called instead of the adapter."""
 
     def __call__(self, call: Call) -> Answer:
         """Answer `call`, or raise."""
 
 
 class Script:
-    """Says which calls have which faults. Several adapters may share one script.
+    """Defines which calls have which faults. Several adapters may share one script.
 
-    Methods have the names that they have in the ports (`save`, `load`, `set_aside`, `publish`), calls to plugins the
-    names in the device plugin API (`Allocate`, `ListAndWatch`, ...), and events the names of their classes
+    Methods have the names that they have in the ports (`save`, `load`, `set_aside`, `publish`). Calls to plugins have
+    the names in the device plugin API (`Allocate`, `ListAndWatch`, ...), and events have the names of their classes
     (`PluginLost`, ...). Thread-safe.
     """
 
@@ -222,7 +222,7 @@ def _check_method(method: str) -> None:
 
 @frozen
 class Fails:
-    """The call fails, and the adapter was not called."""
+    """The call fails, and the adapter is not called."""
 
     cause: str = "Input/output error"
 
@@ -233,7 +233,7 @@ class Fails:
 
 @frozen
 class FailsAfterwards:
-    """The call fails although the adapter did what was requested."""
+    """The call fails although the adapter does what is requested."""
 
     cause: str = "Input/output error"
 
@@ -255,7 +255,7 @@ class NeverAnswers:
 
 @frozen
 class AnswersLate:
-    """The adapter does what was requested, but responds `by` seconds after the caller's timeout."""
+    """The adapter does what is requested, but responds `by` seconds after the caller's timeout."""
 
     by: float = field(default=1.0, validator=is_seconds)
 
@@ -293,7 +293,7 @@ class Meanwhile:
 
 @frozen
 class Loses:
-    """The call returns without an error, but the adapter was not called: a write or an event is lost."""
+    """The call returns without an error, but the adapter is not called: a write or an event is lost."""
 
     def __call__(self, call: Call) -> Answer:
         """Return an empty answer without proceeding."""
@@ -305,7 +305,7 @@ class Gate:
 
     Args:
         timeout: seconds of real time after which a waiting call raises `TimeoutError`, so that no test hangs.
-        after: suspend the call after the adapter is called instead of before.
+        after: suspend the call after the adapter is called, not before.
     """
 
     def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:
@@ -377,7 +377,7 @@ class AnswersForeign:
     ids: tuple[str, ...] = ("foreign-0", "foreign-1", "foreign-2", "foreign-3")
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Return other ids."""
+        """Return different ids."""
         return tuple(DeviceId(id_) for id_ in self.ids[: max(1, len(call.proceed()))])
 
 
@@ -414,7 +414,7 @@ class Tears:
 
 
 DISK_FULL = Fails("No space left on device")
-"""The error of a full disk: `script.always("save", DISK_FULL)`, and later `script.clear("save")`."""
+"""The error that a full disk causes: `script.always("save", DISK_FULL)`, and later `script.clear("save")`."""
 
 
 @frozen
@@ -519,7 +519,7 @@ class FaultyTransport(_Faulty, PluginTransport):
         self._dropped.add(plugin)
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Call Allocate of `plugin`."""
+        """Call Allocate for `plugin`."""
         return self._call(ALLOCATE, plugin, self._transport.allocate, (devices,), timeout)
 
     def get_preferred_allocation(
@@ -531,7 +531,7 @@ class FaultyTransport(_Faulty, PluginTransport):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Call GetPreferredAllocation of `plugin`."""
+        """Call GetPreferredAllocation for `plugin`."""
         question = (available, must_include, size)
         ask = self._transport.get_preferred_allocation
         return self._call(GET_PREFERRED_ALLOCATION, plugin, ask, question, timeout)
@@ -539,7 +539,7 @@ class FaultyTransport(_Faulty, PluginTransport):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Call PreStartContainer of `plugin`."""
+        """Call PreStartContainer for `plugin`."""
         self._call(PRE_START_CONTAINER, plugin, self._transport.pre_start_container, (devices,), timeout)
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
@@ -579,23 +579,23 @@ class FaultyPlugin(_Faulty, DevicePlugin):
         return tuple(self._call(LIST_AND_WATCH, self._plugin.devices, nothing=()))
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Subscribe to changes of the wrapped plugin."""
+        """Subscribe to changes of the wrapped plugin's list."""
         return self._plugin.subscribe(changed)
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Call `allocate` of the wrapped plugin."""
+        """Call the wrapped plugin's `allocate`."""
         nothing = ContainerAllocateResponse()
         return self._call(ALLOCATE, self._plugin.allocate, devices, nothing=nothing)
 
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> tuple[DeviceId, ...]:
-        """Call `get_preferred_allocation` of the wrapped plugin."""
+        """Call the wrapped plugin's `get_preferred_allocation`."""
         choose = self._plugin.get_preferred_allocation
         return tuple(self._call(GET_PREFERRED_ALLOCATION, choose, available, must_include, size, nothing=()))
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """Call `pre_start_container` of the wrapped plugin."""
+        """Call the wrapped plugin's `pre_start_container`."""
         self._call(PRE_START_CONTAINER, self._plugin.pre_start_container, devices, nothing=None)
 
     def _call(self, method: str, answer: Callable[..., T], *arguments: object, nothing: Answer) -> T:

@@ -76,8 +76,8 @@ class Interrupts:
 def _is_place(code: CodeType, last: int, now: int) -> bool:
     """Return whether a signal may be handled between two instructions.
 
-    Python raises its exception from the first one. This class raises it from the second one, which makes no difference
-    if both are in the same `try`. Other places are left out.
+    Python raises the handler's exception from the first one. This class raises it from the second one, which makes no
+    difference if both are in the same `try`. Other places are left out.
     """
     return dis.opname[code.co_code[last]] in _AFTER and _handler(code, last) == _handler(code, now)
 

@@ -66,7 +66,7 @@ _TRAPS = (
 )
 _HELD = tuple(DeviceId(f"gpu-{number}") for number in range(6))
 _MAX_STEPS = 6  # how many reservations, confirmations, releases and evictions a ledger goes through
-_TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters of a protobuf string
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters that a protobuf string can contain
 _WORDS = st.sampled_from(("a", "b", "c"))
 
 # --- names and devices -----------------------------------------------------------------------------------------------
@@ -116,10 +116,10 @@ def numa_nodes() -> st.SearchStrategy[NumaNode]:
 def devices(
     *, ids: st.SearchStrategy[DeviceId] | None = None, nodes: st.SearchStrategy[NumaNode] | None = None
 ) -> st.SearchStrategy[Device]:
-    """Devices: a healthy one without topology first, then with no, one and several of `nodes`."""
+    """Devices: a healthy one without topology first, then devices with none, one and several of `nodes`."""
     attached = st.lists(numa_nodes() if nodes is None else nodes, max_size=3, unique=True).map(tuple)
     known = device_ids() if ids is None else ids
-    # As a plugin in another language may report them, an id may be empty.
+    # An id may be empty, as a plugin in another language may report it.
     return st.builds(partial(received, Device), known, st.sampled_from(Health), st.none() | attached)
 
 
@@ -131,14 +131,14 @@ def device_lists(
     max_size: int = 8,
     unique: bool = True,
 ) -> st.SearchStrategy[tuple[Device, ...]]:
-    """Lists of devices of a plugin. With `unique=False`, a device may be listed twice."""
+    """A plugin's lists of devices. With `unique=False`, a device may be listed twice."""
     listed = devices(ids=ids, nodes=nodes)
     by = (lambda device: device.id) if unique else None
     return st.lists(listed, min_size=min_size, max_size=max_size, unique_by=by).map(tuple)
 
 
 def device_sets() -> st.SearchStrategy[DeviceSet]:
-    """Device sets, each with a separate index, which may have more devices than the set."""
+    """Device sets, each with a separate index, which may contain more devices than the set."""
     listed = st.lists(device_ids(), max_size=8)
 
     def chosen(known: list[DeviceId]) -> st.SearchStrategy[DeviceSet]:
@@ -149,7 +149,7 @@ def device_sets() -> st.SearchStrategy[DeviceSet]:
 
 
 def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
-    """Answers to Allocate: an empty one first. There are few names, so that answers conflict."""
+    """Answers to Allocate, an empty one first. There are few names, so that answers conflict."""
     texts = _WORDS | _TEXT
     letters = st.sampled_from(("r", "rw", "mrw"))
     paths = _WORDS.map(lambda word: f"/dev/{word}")
@@ -165,7 +165,7 @@ def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
 
 @st.composite
 def choices(draw: st.DrawFn) -> Choice:
-    """Questions to an allocation policy about nodes with up to three NUMA nodes, where some devices are in use."""
+    """Questions to an allocation policy about machines with up to three NUMA nodes, where some devices are in use."""
     ids = [DeviceId(f"card-{number // 2}::{number % 2}") for number in range(draw(st.integers(1, 12)))]
     listed = DeviceSet.of(ids)
     attached = draw(st.sampled_from(((), (0,), (0, 1), (0, 1, 2))))
@@ -214,7 +214,7 @@ def pods(
 def _limits(
     resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
-    """Return the limits of app containers, and the limits of init containers with whether each is a sidecar."""
+    """Return the limits of app containers, and the limits of init containers, each with whether it is a sidecar."""
     count = st.sampled_from((None, 1, 2, 3, 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}
@@ -227,7 +227,7 @@ def _limits(
 
 
 def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
-    """Machines of up to `max_nodes` NUMA nodes, under any policy in both scopes, with and without distances."""
+    """Machines with up to `max_nodes` NUMA nodes, under any policy in both scopes, with and without distances."""
 
     def machine(count: int) -> st.SearchStrategy[Topology]:
         row = st.lists(st.sampled_from((10, 11, 21)), min_size=count, max_size=count)
@@ -239,13 +239,13 @@ def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
 
 
 def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
-    """Hints for a machine of `nodes` NUMA nodes: without a mask first, then with a mask that is not empty."""
+    """Hints for a machine with `nodes` NUMA nodes: without a mask first, then with a mask that is not empty."""
     masks = st.integers(1, (1 << nodes) - 1).map(NumaMask)
     return st.builds(TopologyHint, st.none() | masks, st.booleans())
 
 
 def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[TopologyHint, ...] | None]]:
-    """Hints of one provider: no resource first; then no preference, no possible hint, several hints."""
+    """The hints of one provider: no resource first; then no preference, no possible hint, and several hints."""
     listed = st.lists(topology_hints(nodes=nodes), max_size=3).map(tuple)
     return st.dictionaries(_WORDS, st.none() | listed, max_size=2)
 
@@ -255,7 +255,7 @@ def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[Topol
 
 _CONTAINERS = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
 _RESOURCES = st.sampled_from(RESOURCES)
-_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # the fate of a reservation
+_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # what happens to a reservation
 _NODES = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
 # Allocations as in a checkpoint, independent of each other: two of them may hold the same device.
 _ALLOCATIONS = st.lists(
@@ -301,7 +301,7 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 def plugin_events(
     draw: st.DrawFn, *, lists: st.SearchStrategy[tuple[Device, ...]] | None = None, max_size: int = 8
 ) -> tuple[Event, ...]:
-    """Events of a transport: instances register, report and are lost.
+    """A transport's events: instances register, report and are lost.
 
     Some events are late, and some come after a loss.
     """
@@ -365,7 +365,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
 def admit(
     state: NodeState, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True
 ) -> NodeState:
-    """Return the node state after `containers` of `pod`, by default all, got the devices they request.
+    """Return the node state after `containers` of `pod`, by default all, have got the devices that they request.
 
     A request for more devices than exist is left out. The plugins have no preference.
     """

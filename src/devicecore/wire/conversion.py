@@ -1,7 +1,7 @@
 """Converts domain values to and from messages and bytes.
 
 Law: everything that a plugin sent is kept, including unknown fields and values that a constructor would refuse; equal
-    values are written as equal bytes.
+values are written as equal bytes.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,10 @@ from devicecore.wire import deviceplugin
 
 
 def to_device(message: deviceplugin.Device) -> Device:
-    """Read a device. No topology, a topology without nodes, and a node without a number (0) give different values."""
+    """Read a device.
+
+    A missing topology, a topology without nodes, and a node without a number (0) result in different values.
+    """
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return received(Device, DeviceId(message.ID), Health.parse(message.health), topology)
 
@@ -25,7 +28,7 @@ def from_device(device: Device) -> deviceplugin.Device:
     """Write a device."""
     message = deviceplugin.Device(ID=device.id, health=device.health.value)
     if device.topology is not None:
-        message.topology.SetInParent()  # an empty one is sent, too
+        message.topology.SetInParent()  # an empty one is also sent
         message.topology.nodes.extend(deviceplugin.NUMANode(ID=node) for node in device.topology)
     return message
 
@@ -91,7 +94,7 @@ def from_response(response: ContainerAllocateResponse) -> deviceplugin.Container
 
 def to_receipt(message: deviceplugin.ContainerAllocateResponse) -> Receipt:
     """Return a plugin's answer for one container as the bytes that a kubelet's checkpoint contains."""
-    # Map keys are sorted, so that equal answers give equal receipts, and checkpoints of equal histories are equal
+    # Map keys are sorted, so that equal answers result in equal receipts, and equal histories in equal checkpoint
     # files.
     return Receipt(message.SerializeToString(deterministic=True))
 

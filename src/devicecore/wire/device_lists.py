@@ -1,6 +1,6 @@
 """Lists of devices, read several times faster than device by device.
 
-Law: a list is read as protobuf would read it. If a list has anything unusual in it, protobuf reads it.
+Law: a list is read as protobuf would read it. A list with anything unusual in it is read by protobuf.
 
 Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
 to read it only once. Most of a list is usually the same as in the plugin's previous list, and that part is not read
@@ -37,8 +37,8 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    The start and end that a list shares with the previous one are taken from there, block by block, because
-    the end of a device is only known once everything before it has been read.
+    The start and end that a list shares with the previous one are taken from there, block by block, because the end of
+    a device is known only once everything before it has been read.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class ListReader:
 
 
 def count_devices(data: bytes, most: float = math.inf) -> int:
-    """Return how many devices a ListAndWatchResponse has, without a value for each of them.
+    """Return how many devices a ListAndWatchResponse has, without creating a value for each of them.
 
     Counting stops at `most`, and at anything that protobuf would refuse or that is not a device.
     """
@@ -97,7 +97,7 @@ def read_devices(data: bytes) -> DeviceList:
 
 
 def read_plain(data: bytes) -> DeviceList | None:
-    """Read a list without anything unusual. Return None for any other list."""
+    """Read a list that contains nothing unusual. Return None for any other list."""
     try:
         return _joined(_portions(data))
     except (DecodeError, ValueError):
@@ -113,7 +113,7 @@ def _joined(portions: Iterable[_Portion]) -> DeviceList:
 
 
 def _portions(data: bytes) -> list[_Portion]:
-    """Read a list without anything unusual. Raises DecodeError or ValueError if there is something unusual in it."""
+    """Read a list that contains nothing unusual. Raises DecodeError or ValueError for any other list."""
     text = data.decode("latin-1")  # one character for each byte; decoding each id takes longer
     spans: dict[bytes, tuple[int, int]] = {}
     states: dict[bytes, DeviceState] = {}

@@ -62,7 +62,7 @@ def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepa
     """Write an answer to NodePrepareResources; `v1beta1` reads the same bytes, without share ids."""
     answer = dra_v1.NodePrepareResourcesResponse()
     for uid, result in results.items():
-        entry = answer.claims[uid]  # an empty entry is an answer, too
+        entry = answer.claims[uid]  # an empty entry is also an answer
         entry.error = result.error
         entry.devices.extend(map(_from_device, result.devices))
     return answer

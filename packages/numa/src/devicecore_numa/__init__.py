@@ -1,4 +1,4 @@
-"""The kubelet's CPU manager and memory manager, and the admission of a pod by all three managers.
+"""The kubelet's CPU manager and memory manager, and pod admission by all three managers.
 
 Law: neither the library devicecore nor its tools import anything from this package when they start. Callers import it
     where it is used, and report what they could not check if it is not installed.

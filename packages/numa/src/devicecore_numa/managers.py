@@ -1,4 +1,4 @@
-"""The CPU manager and the memory manager, and the admission of a pod by them and the device manager.
+"""The CPU manager and the memory manager, and pod admission by these two and the device manager.
 
 Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has as much of both as before.
 """
@@ -50,7 +50,7 @@ class _Decisions(Protocol[_State]):
 
 @frozen
 class _Kind(Generic[_State]):
-    """Which manager it is: the names of its policies, and how its state is kept and released."""
+    """A kind of manager: the names of its policies, and how its state is stored and released."""
 
     none: str
     static: str
@@ -117,7 +117,7 @@ class _Manager(Generic[_State]):
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
 
     def keep(self, pods: AbstractSet[str]) -> None:
-        """Free what all other pods have."""
+        """Free everything that pods other than these have."""
         if self._policy is not None:
             for uid in sorted(self.state.assignments.keys() - pods):
                 self.state = self._released(self.state, uid)
@@ -136,7 +136,7 @@ class CpuManager(_Manager[CpuState]):
     def take_back(self, before: CpuState) -> None:
         """Free the CPUs of a pod that was refused after some of its containers had received theirs.
 
-        `before` is the state before.
+        `before` is the state before its admission.
 
         No other pod can reuse anything afterwards (Kubernetes: `updateCPUsToReuse` forgets all other pods).
         """
@@ -157,11 +157,11 @@ class MemoryManager(_Manager[MemoryState]):
     def take_back(self, before: MemoryState, uid: str) -> None:
         """Free the memory of a pod that was refused after some of its containers had received memory.
 
-        `before` is the state before.
+        `before` is the state before its admission.
 
-        Kubernetes releases it like that of any removed pod, starting with the first NUMA node of a group. So each group
-        has as much memory as before, but a single node of it may have more or less. As with CPUs, no other pod can
-        reuse anything.
+        Kubernetes releases this memory like that of any removed pod, starting with the first NUMA node of a group. So
+        each group has as much memory as before, but a single node of it may have more or less. As with CPUs, no other
+        pod can reuse anything.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)

@@ -1,4 +1,4 @@
-"""Random lives of a node whose CPUs and memory are pinned, with files that cannot be written and restarts.
+"""Random lives of a node that pins CPUs and memory, with restarts and with files that cannot be written.
 
 Laws: nothing is allocated twice, the shared pool has the rest, reserved plus free memory equals the allocatable memory,
 a refused pod has nothing, and a restart changes nothing.
@@ -64,7 +64,7 @@ class Life:
         check_memory(memory)
 
     def restart(self) -> None:
-        """Kill the node and restart it. Once it knows which pods exist, it knows what it knew before."""
+        """Kill the node and restart it. Once it knows which pods exist, it has the same state as before."""
         self.replay.admission.forget()
         before = self.states
         assert self.replay.begin()["ok"]
@@ -73,7 +73,7 @@ class Life:
         assert (after[1].nodes, after[1].assignments) == (before[1].nodes, before[1].assignments)
 
     def crash(self) -> None:
-        """Kill the node between writing its files. The resources of pods that are gone are free again."""
+        """Kill the node between writing its files. After the restart, the resources of pods that are gone are free."""
         known = {uid: read_pod(one) for uid, one in self.replay.pods.objects.items()}
         assert self.replay.begin()["ok"]
         self.replay.admission.forget()

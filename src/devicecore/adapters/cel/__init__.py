@@ -1,8 +1,8 @@
-"""CEL by Google's C++ library, in the environment that Kubernetes provides for device selectors.
+"""CEL evaluated by Google's C++ library, in the environment that Kubernetes provides for device selectors.
 
 Laws: an expression is compiled once, and evaluated once for all devices that are identical in everything it reads. A
-    domain without attributes of the device is an empty map. Every evaluation is bounded in memory and time: an
-    expression that might need a lot of either is compiled and evaluated in a process with limits.
+domain in which the device has no attributes is an empty map. Every evaluation is bounded in memory and time: an
+expression that might need a lot of either is compiled and evaluated in a process with limits.
 
 The library visits at most 10,000 elements for one expression; Kubernetes allows more if each costs little.
 """
@@ -76,7 +76,7 @@ _SCOPES = frozenset(
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error of the library in one line. Its rendering of the expression is left out."""
+    """Return one of the library's errors on one line, without its rendering of the expression."""
     lines = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()
     text = "; ".join(line for line in lines if not line.startswith(" | "))
     return foreign_text(_PLACE.sub(r"line \1, column \2: ", _in_go(text)))
@@ -93,7 +93,7 @@ def _again(error: SelectorError) -> SelectorError:
 
 
 def _type_name(kind: "cel.Type") -> str:
-    """Return the name of a type as Kubernetes writes it: `list(int)`, where the library has `LIST<INT>`."""
+    """Return the name of a type as Kubernetes writes it: `list(int)`, where the library writes `LIST<INT>`."""
 
     def in_go(word: re.Match[str]) -> str:
         return _GO_TYPES.get(word[0], word[0].lower() if word[0].isupper() else word[0])
@@ -135,8 +135,8 @@ class CelSelectors:
         features: the feature gates of the scheduler.
         is_limited: whether expensive expressions are evaluated in a process with limits.
         max_seconds: the limit for all evaluations together, such as the time after which a scheduler gives up on a
-            node. An object with such a limit is for one question. After that time, each unknown value is an
-            `EvaluationsGivenUpError`.
+            node. An object with such a limit is for one question. After that time, asking for a value that is not yet
+            known raises `EvaluationsGivenUpError`.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class CelSelectors:
         """Compile tokens. Errors refer to positions in `text`."""
         scopes, additions = sum(token in _SCOPES for token in tokens), tokens.count("+")
         if additions and (additions / max(scopes, 1) + 1) ** scopes > MAX_GROWTH:
-            return SelectorError("it could make values without a bound", at_run_time=False)
+            return SelectorError("its values could grow without bound", at_run_time=False)
         try:
             result, tokens = self._checked(tokens, text)
             problem = self._unlike(tokens)
@@ -319,7 +319,7 @@ class CelSelectors:
         """Return a problem that Kubernetes rejects but the library accepts: mixed types in a literal, or names."""
         named = zip(tokens, tokens[1:], tokens[2:], strict=False)
         if "`" in tokens or not _TYPE_NAMES.isdisjoint(named):
-            return "names in backquotes, and of types such as kubernetes.Semver, are not known"
+            return "names in backquotes and type names such as kubernetes.Semver are not supported"
         apart = rewriting.with_literals_apart(tokens)
         try:
             if apart != tokens:
@@ -332,9 +332,9 @@ class CelSelectors:
         for argument in rewriting.formatted(tokens):
             try:
                 if self._checking.compile(" ".join(argument)).return_type() == cel.Type.DYN:
-                    return f"the type of what is formatted is not known: {foreign_text(''.join(argument))}"
+                    return f"the type of a formatted value is not known: {foreign_text(''.join(argument))}"
             except RuntimeError:
-                continue  # it has a macro's variable
+                continue  # it contains a macro's variable
         return ""
 
     def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
@@ -346,7 +346,7 @@ class CelSelectors:
             try:
                 kinds.add(self._checking.compile(" ".join(one)).return_type() == cel.Type.DYN)
             except RuntimeError:
-                return False  # it has a macro's variable
+                return False  # it contains a macro's variable
         return len(kinds) > 1
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":
@@ -368,7 +368,7 @@ class CelSelectors:
         return self._environment.Activation(variables)
 
     def _has_sound_attributes(self, device: PoolDevice) -> bool:
-        """Return whether each attribute has a value. A device without one makes every expression fail."""
+        """Return whether each attribute has a value. An attribute without one makes every expression fail."""
         checked(device, PoolDevice, "CelSelectors: device")
         try:
             return all(one.kind in _PLAIN_KINDS or self._value(name, one) for name, one in device.attributes.items())

@@ -1,4 +1,4 @@
-"""The program of the process that evaluates expressions within limits (see `limited`).
+"""The program that evaluates expressions within limits, in its own process (see `limited`).
 
 Law: it answers one question after another, and exits when no process is left to ask questions.
 """

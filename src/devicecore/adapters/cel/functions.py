@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
 
-Law: each function has the name, the arguments and the result that it has in Kubernetes. Values of types that CEL does
-not know are messages with one string, which is the same for equal values. The results of functions are bounded.
+Law: each function has the same name, arguments and result as in Kubernetes. Values of types that CEL does not know are
+messages with one string, which is the same for equal values. The results of functions are bounded.
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import MAX_QUANTITY, Quantity
 
 MAX_MADE = 64 * 1024
-"""The maximum length of a string or list that a function returns."""
+"""The maximum length of a string or list returned by a function."""
 
 _NANO = 10**9
 _MAX_FOUND = 1000
@@ -39,7 +39,7 @@ for _name in (*TYPES, "Value"):
 for _number, _name in enumerate(("type", "text"), 1):
     _FILE.message_type[-1].field.add(name=_name, number=_number, type=9, label=1)
 # Go's representation of a quantity says whether it is an integer, but does not matter when quantities are compared. The
-# sign of a zero stores it, because 0.0 and -0.0 are equal.
+# sign of a zero stores this, because 0.0 and -0.0 are equal.
 _FILE.message_type[-1].field.add(name="zero", number=3, type=1, label=1, proto3_optional=True, oneof_index=0)
 _FILE.message_type[-1].oneof_decl.add(name="_zero")
 POOL.AddSerializedFile(_FILE.SerializeToString())
@@ -190,7 +190,10 @@ def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or 
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Return whether two values are equal in CEL. Numbers of different types may be; a number and a bool never are."""
+    """Return whether two values are equal in CEL.
+
+    Numbers of different types may be equal; a number and a bool never are.
+    """
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
@@ -203,7 +206,7 @@ def _comparable(left: object, right: object) -> bool:
 
 
 def _are_unlike_versions(left: object, right: list[object]) -> bool:
-    """Return whether versions are compared with equally many strings or numbers, which Kubernetes considers equal."""
+    """Return whether versions are compared with as many strings or numbers, which Kubernetes considers equal."""
     return (
         isinstance(left, list)
         and len(left) == len(right) > 0
@@ -351,14 +354,14 @@ _PART_OF_PATTERN = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]
 
 
 _ESCAPED = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\(.)")
-"""What is quoted in a regular expression, or escaped. `\\C` is a byte for the library, and an error in Go."""
+"""The quoted and escaped parts of a regular expression. `\\C` is a byte for the library, and an error in Go."""
 
 
 def _find(text: str, pattern: str, finding: "cel.Expression" = _FIRST) -> Any:  # noqa: ANN401 - a text, or texts
     if any(one[1] == "C" for one in _ESCAPED.finditer(pattern)):
         problem = "error parsing regexp: invalid escape sequence: `\\C`"
         raise ValueError(problem)
-    # With a group, the library would return the group instead of the whole match.
+    # If the pattern had a group, the library would return the group instead of the whole match.
     whole = _PART_OF_PATTERN.sub(lambda part: "(?:" if part[0].startswith("(") else part[0], pattern)
     result = finding.eval(data={"text": text, "pattern": whole})
     if result.type() == cel.Type.ERROR:

@@ -2,7 +2,7 @@
 
 Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of CPU time and `MAX_WAIT` seconds, or raises a
 `SelectorError`. The process ends with the one that started it, even if that is killed, and leaves nothing behind. A
-fork uses its own process, and never ends its parent's.
+fork starts a process of its own, and never ends its parent's.
 
 Most expressions only compare attributes, and cannot need more memory than a small multiple of their length. They need
 no process (`is_harmless`).
@@ -24,7 +24,7 @@ from threading import Lock
 from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 MAX_MEMORY = 100 * 1024 * 1024
-"""Bytes that one expression may use, beyond the library itself."""
+"""Bytes that one expression may use, in addition to those of the library itself."""
 
 MAX_SECONDS = 5
 """Seconds of CPU time for one expression, roughly what Kubernetes' cost limit allows."""
@@ -32,7 +32,7 @@ MAX_SECONDS = 5
 MAX_WAIT = 30.0
 """Seconds to wait for an answer: a process that is stopped, or gets no CPU time, uses none of its `MAX_SECONDS`."""
 
-GIVEN_UP = f"it takes more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
+GIVEN_UP = f"evaluating it takes more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
 
 _HARMLESS = frozenset(
     (
@@ -47,7 +47,7 @@ _HARMLESS = frozenset(
 )
 """Functions whose results are not longer than their arguments."""
 _MAX_PATTERNS = 4
-"""The most regular expressions in an expression that needs no process: each may take some megabytes."""
+"""The maximum number of regular expressions in an expression that needs no process: each may take a few megabytes."""
 _MAX_HARMLESS = 2_000
 """The maximum number of tokens in an expression that needs no separate process."""
 
@@ -65,7 +65,7 @@ READY = b"ready"
 """The process sends this when it is ready."""
 
 LENGTH = 8
-"""The size in bytes of the number in front of an answer that gives the answer's length."""
+"""The size in bytes of the number that precedes an answer and gives its length."""
 
 
 class NoProcessError(SelectorError):
@@ -91,7 +91,7 @@ class LimitedProcess:
         Without a device, the expression is only compiled, and the result is true.
 
         Raises:
-            SelectorError: it is not valid, it has no value, or it would take too much.
+            SelectorError: it is not valid, it has no value, or it would take too much memory or time.
         """
         # The process does not need the rest of the device, such as functions.
         small = device and PoolDevice(device.key, device.attributes, device.capacity, is_shared=device.is_shared)
@@ -110,7 +110,7 @@ class LimitedProcess:
     def forget(self) -> None:
         """Abandon the process in a fork: parent and child would read each other's answers from one pipe.
 
-        Another thread may have held the lock while the parent forked, and it does not exist in the child.
+        Another thread, which does not exist in the child, may have held the lock while the parent forked.
         """
         self._lock = Lock()
         if self._process is not None:
@@ -190,7 +190,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> None:
-    """Close our ends of the pipes, and end the process if it is this process's own."""
+    """Close our ends of the pipes, and end the process if this process started it."""
     is_own = parent == os.getpid()
     if is_own:
         process.kill()
@@ -207,7 +207,7 @@ def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> 
 
 
 def _nothing() -> None:
-    """There is no process to end."""
+    """Do nothing, because there is no process to end."""
 
 
 def _exchange(process: "subprocess.Popen[bytes]", question: object) -> tuple[bool, str, bool]:

@@ -71,7 +71,7 @@ def written_out(tokens: list[str]) -> list[str]:
 
 
 def _indexed_name(tokens: Sequence[str], index: int) -> str:
-    """Return the name in `device.attributes["domain"]["name"]`, which may be written `.name`. Return "" for others."""
+    """Return the name in `device.attributes["domain"]["name"]` if it may be written `.name`, otherwise ""."""
     device, dot, what, opening, _, closing, second, name, end, *_ = [*tokens[index : index + 9], *[""] * 9]
     text = _PLAIN_TEXT.fullmatch(name)
     if (device, dot, opening, closing, second, end) != ("device", ".", "[", "]", "[", "]") or what not in _MAPS:
@@ -109,7 +109,7 @@ def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
 def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
     """Rewrite comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes.
 
-    Their operators are at `columns`, counted from 1, of the tokens joined by spaces.
+    `columns` are the positions of their operators in the tokens joined by spaces, counted from 1.
     """
     written, column = list(tokens), 1
     for index, token in enumerate(tokens):
@@ -146,7 +146,7 @@ def constant_parts(tokens: list[str]) -> list[str]:
 
 
 def is_unknown_type(tokens: list[str]) -> bool:
-    """Return whether the whole expression is `dyn(...)`. Kubernetes refuses it, but not an attribute."""
+    """Return whether the whole expression is `dyn(...)`, which Kubernetes refuses although it accepts an attribute."""
     return tokens[:2] == ["dyn", "("] and _closing(tokens, 1) == len(tokens) - 1
 
 
@@ -251,7 +251,7 @@ def _operand_size(text: Sequence[str], start: int) -> int:
     at = start + (first.isidentifier() and following == "(")
     if text[at : at + 1] in (["["], ["{"], ["("]) and (end := _closing(text, at)) is not None:
         return end - start + 1
-    # Ten empty tokens, so that an expression that ends early is unpacked as well, and then does not match.
+    # Ten empty tokens, so that an expression that ends early is also unpacked, and then does not match.
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second
     if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):
@@ -282,7 +282,7 @@ def _with_defaults(tokens: list[str]) -> list[str]:
 
 
 def with_literals_apart(tokens: list[str]) -> list[str]:
-    """Rewrite `[a, b]` as `([a] + [b])`, and maps alike, so that elements of two types are an error."""
+    """Rewrite `[a, b]` as `([a] + [b])`, and maps in the same way, so that elements of two types are an error."""
     written = list(tokens)
     for opening, closing in _brackets(tokens):
         before = tokens[opening - 1] if opening else ""
@@ -306,7 +306,7 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
 
 
 def literals(tokens: list[str]) -> Iterator[list[list[str]]]:
-    """Return the elements of each list literal in an expression that has more than one."""
+    """Yield the elements of each list literal that has more than one."""
     for opening, closing in _brackets(tokens):
         before = tokens[opening - 1] if opening else ""
         is_index = (before.isidentifier() and before != "in") or before in (")", "]", "}") or _LITERAL.fullmatch(before)
@@ -317,7 +317,7 @@ def literals(tokens: list[str]) -> Iterator[list[list[str]]]:
 
 
 def formatted(tokens: list[str]) -> Iterator[list[str]]:
-    """Return the formatted elements of lists that are arguments of `format`."""
+    """Yield the elements of lists that are passed to `format`."""
     for opening, _ in _brackets(tokens):
         if tokens[opening] == "[" and _is_formatted(tokens, opening):
             yield from filter(None, _arguments(tokens, opening))
@@ -328,7 +328,7 @@ def _is_formatted(tokens: list[str], opening: int) -> bool:
 
 
 def _brackets(tokens: list[str]) -> Iterator[tuple[int, int]]:
-    """Return the position of each `[` and `{`, and of the bracket that closes it."""
+    """Yield the position of each `[` and `{`, and of the bracket that closes it."""
     for opening, token in enumerate(tokens):
         if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
             yield opening, closing

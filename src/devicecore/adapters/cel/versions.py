@@ -1,6 +1,6 @@
 """Semantic versions, as Kubernetes' CEL functions know them.
 
-Law: two versions compare as semver.org says; the part after a plus is ignored.
+Law: two versions are compared as semver.org specifies; the part after a plus is ignored.
 """
 
 import re

@@ -26,7 +26,7 @@ from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 
-SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits for the socket while it dials
+SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits this long for the socket while it dials
 _LOOK_INTERVAL = 0.02  # seconds between two checks for it
 
 
@@ -49,7 +49,7 @@ class PluginClient:
         self.follower: asyncio.Task[None] | None = None
         """The task that ends once the listener was notified of the instance's end, or None after that."""
         self.lost: bool = False
-        """Whether it has ended, or was refused."""
+        """Whether the instance has ended, or was refused."""
         self._limits = limits
         self._connection: PeerConnection | None = None
         self._stream: grpc.aio.UnaryStreamCall[deviceplugin.Empty, bytes] | None = None
@@ -77,7 +77,7 @@ class PluginClient:
     async def reports(self) -> AsyncIterator[bytes]:
         """Yield each list that the plugin sends, unparsed, until its stream ends.
 
-        Raises grpc.RpcError if the stream broke.
+        Raises grpc.RpcError if the stream breaks.
         """
         assert self._connection is not None, "connect comes first"  # noqa: S101  # for mypy
         if self._stream_ended:
@@ -130,7 +130,7 @@ class PluginClient:
             await connection.close()
 
     async def _dial(self) -> PeerConnection:
-        """Connect, and record the socket file: the one that was there before and after."""
+        """Connect, and record the socket file: the one that was there both before and after."""
         path = self.plugin.socket
         while True:
             self.identity = await self._socket()

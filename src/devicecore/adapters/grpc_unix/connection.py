@@ -1,7 +1,7 @@
 """The connection to a plugin or driver: streams through the event loop, and calls directly if that is possible.
 
-A call through the event loop is handed from thread to thread four times. A direct call has its own socket and is
-handed over twice: to a thread that waits for the answer, and back. That saves half as much as a bare call costs
+A call through the event loop is handed from thread to thread four times. A direct call has its own socket and is handed
+over twice: to a thread that waits for the answer, and back. This saves half of what a bare call costs
 (docs/maintain/decisions.md).
 
 Laws: a direct call reaches the process that serves the socket file at which the connection was made, or it is not sent,
@@ -26,7 +26,7 @@ from devicecore.system.sockets import SocketIdentity, socket_identity
 
 
 class ClosedConnectionError(Exception):
-    """The connection was closed before a call had ended."""
+    """The connection was closed before a call ended."""
 
 
 class PeerConnection:
@@ -59,7 +59,7 @@ class PeerConnection:
         An interrupt ends the wait at once. A direct call then continues until its deadline. Any other call is
         cancelled.
 
-        Raises grpc.RpcError if the status is not OK, the time is over or the answer cannot be read,
+        Raises grpc.RpcError if the status is not OK, the time is up or the answer cannot be read,
         ClosedConnectionError, LoopStoppedError, and ForkedError in a fork.
         """
         loop.check_process()

@@ -43,7 +43,7 @@ class SocketDirectory:
     def claim(self) -> None:
         """Create the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
-        Raises DirectoryError if it cannot be created, locked or cleaned, or other users may write to it,
+        Raises DirectoryError if it cannot be created, locked or cleaned, or if other users may write to it,
         DirectoryInUseError if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
         """
         check_socket_path(self.socket)

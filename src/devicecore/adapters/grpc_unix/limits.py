@@ -13,9 +13,9 @@ from devicecore.domain.model import ResourceName, resource_name
 from devicecore.domain.text import foreign_text
 from devicecore.system.rate import TokenBucket
 
-MAX_NAME = 320  # how many characters of a name are repeated in an error or in the log; a resource name has up to 317
+MAX_NAME = 320  # how many characters of a name are repeated in an error or in the log; a resource name has at most 317
 MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc takes
-MAX_PENDING = 16  # the maximum number of registrations at one socket that it has not answered
+MAX_PENDING = 16  # the maximum number of unanswered registrations at one socket
 
 _MANY_BUCKETS = 1000
 

@@ -21,7 +21,7 @@ from devicecore.runtime.lifecycle import Lifecycle
 LARGE_MESSAGE = 64 * 1024
 """Larger lists and reports are read one at a time.
 
-So many bytes are about 3,000 devices, or a few milliseconds.
+This many bytes hold about 3,000 devices, and take a few milliseconds to read.
 """
 
 MAX_PAUSE = 1.0
@@ -109,7 +109,7 @@ class TransportRun(Generic[Reported, Peers]):
     async def notify(self, make_event: Callable[[], Reported]) -> None:
         """Build an event and pass it to the listener, both in a worker thread.
 
-        Raises DeviceCoreError if the event is a registration, which the listener refuses.
+        Raises DeviceCoreError if the event is a registration and the listener refuses it.
         """
         try:
             notified = asyncio.get_running_loop().run_in_executor(self._threads, self._notify_now, make_event)
@@ -118,7 +118,7 @@ class TransportRun(Generic[Reported, Peers]):
         await notified
 
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:
-        event = make_event()  # in a worker thread, too, because 50,000 devices take longer than a loop should pause
+        event = make_event()  # also in a worker thread, because 50,000 devices take longer than a loop should pause
         try:
             self._call_listener(event)
         except (Exception, SystemExit) as error:  # a SystemExit would end the loop for everyone on it
@@ -146,7 +146,7 @@ class TransportRun(Generic[Reported, Peers]):
 
 
 class ListeningTransport(ABC, Generic[Reported, Peers]):
-    """A transport with a listener. Subclasses define what runs during a run. Errors have `name` and `directory`."""
+    """A transport with a listener. Subclasses define what runs during a run. Errors mention `name` and `directory`."""
 
     expected: ClassVar[tuple[type[Exception], ...]] = ()
     """The error that a stopped listener raises when it is about to stop this transport. It is not logged."""
@@ -184,7 +184,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
 
     @abstractmethod
     def refusal(self, event: Reported, error: BaseException) -> DeviceCoreError | None:
-        """Return how a registration is refused if the listener fails with `error`. Return None for any other event."""
+        """Return the error that refuses a registration if the listener fails with `error`, or None for other events."""
 
     def call_listener(self, listener: Callable[[Reported], object], event: Reported) -> None:
         """Call the listener, which may neither start nor stop this transport."""

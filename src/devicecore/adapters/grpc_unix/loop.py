@@ -24,11 +24,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LoopStoppedError(Exception):
-    """The loop stopped before the call had ended."""
+    """The loop stopped before the call ended."""
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that drops callbacks after its end, instead of raising RuntimeError.
+    """An event loop that drops callbacks once it is closed, instead of raising RuntimeError.
 
     If a call was abandoned, gRPC hands it to that call's loop when the plugin exits. The error would then surface on
     the loop of a later run, which would get no events for a while.
@@ -72,7 +72,7 @@ class LoopThread:
     def acquire(cls, close: Close) -> "LoopThread":
         """Return the loop, and start it if it is not running. `close` is called if the program ends without `release`.
 
-        Raises OSError if no loop can be created, and ForkedError in a fork: gRPC cannot start over in it.
+        Raises OSError if no loop can be created, and ForkedError in a fork, because gRPC cannot start over there.
         """
         if (running := cls._shared) is not None:
             running.check_process()  # before taking the lock, which a fork may have copied while it was held
@@ -85,12 +85,14 @@ class LoopThread:
 
     @classmethod
     def forget(cls, close: Close) -> None:
-        """Give the loop back if an interrupt came after `acquire` but before its caller received the loop."""
+        """Give the loop back if an interrupt came after `acquire` but before the caller received the loop."""
         if (shared := cls._shared) is not None:
             shared._give_back(close)  # noqa: SLF001  # it is our own class
 
     def release(self, close: Close) -> None:
-        """Run `close` on the loop, then give the loop back. If this was its last user, its thread has ended on return.
+        """Run `close` on the loop, then give the loop back.
+
+        If this was the last user, the loop's thread has ended on return.
 
         Raises ForkedError if called in a fork of the loop's process.
         """

@@ -46,7 +46,7 @@ KUBELET_SOCKET = "kubelet.sock"
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """The size in bytes of the longest list that a kubelet accepts: gRPC's default.
 
-It silently drops a plugin with a longer list.
+A kubelet silently drops a plugin with a longer list.
 """
 
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
@@ -56,7 +56,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def default_endpoint(resource: ResourceName) -> str:
-    """Return a name for the socket of `resource`: readable, short, the same after a restart, and different for each."""
+    """Return a name for the socket of `resource`: readable, short, unique to it, and the same after a restart."""
     readable = re.sub(r"[^-A-Za-z0-9_]", "-", resource.rpartition("/")[2])[:20]
     return f"{readable}-{hashlib.sha256(resource.encode()).hexdigest()[:8]}.sock"
 
@@ -82,7 +82,8 @@ def serve_plugin(
 
     Args:
         plugin: the plugin to serve.
-        directory: the kubelet's plugin directory. By default `$DEVICE_PLUGIN_PATH`, or the directory of a kubelet.
+        directory: the kubelet's plugin directory. By default `$DEVICE_PLUGIN_PATH`, or else a kubelet's usual
+            directory.
         registry: a directory in which a kubelet's plugin watcher finds plugins, usually
             `/var/lib/kubelet/plugins_registry`. If given, the socket is created there, and the plugin does not
             register: the kubelet asks it for its name. `directory` and `kubelet_socket` have no effect then.
@@ -93,7 +94,7 @@ def serve_plugin(
 
     Raises:
         TypeError: `plugin` is not a plugin.
-        InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
+        InvalidEndpointError: `endpoint` is not a bare file name, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` exists, but no socket can be created in it, or it is the path of a kubelet's socket.
     """
@@ -218,8 +219,8 @@ class PluginService(Service):
 class _Accepted:
     """A kubelet has accepted the plugin.
 
-    `by` is that kubelet's socket, or None if its plugin watcher found the plugin. `is_uncertain` says that a stream
-    ended while the plugin registered: it may have been the previous kubelet's or this one's.
+    `by` is that kubelet's socket, or None if its plugin watcher found the plugin. `is_uncertain` means that a stream
+    ended while the plugin registered, which may have been the previous kubelet's or this one's.
     """
 
     by: SocketIdentity | None
@@ -228,7 +229,7 @@ class _Accepted:
 
 @frozen
 class _Refused:
-    """The kubelet with the socket `by` refuses the plugin. It is not called again before `retry_at`, in loop time."""
+    """The kubelet with the socket `by` refuses the plugin, and is not called again before `retry_at`, in loop time."""
 
     by: SocketIdentity
     retry_at: float
@@ -337,7 +338,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Check both sockets, and serve or register if needed. This is the only place that decides this."""
+        """Check both sockets, and serve or register if needed. This is the only place where that is decided."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)

@@ -28,7 +28,7 @@ Response = TypeVar("Response", bound=Message)
 Parsed = TypeVar("Parsed")
 
 VERSION = "v1beta1"
-"""The version of the device plugin API; a kubelet supports no other."""
+"""The version of the device plugin API; a kubelet supports no other version."""
 
 DEVICE_PLUGIN_TYPE = "DevicePlugin"
 """The plugin type that a device plugin reports to a plugin watcher."""
@@ -40,7 +40,7 @@ PLUGIN_WATCHER = "pluginregistration.Registration"
 
 @frozen
 class Method(Generic[Request, Response]):
-    """One rpc of a service."""
+    """One RPC of a service."""
 
     service: str
     name: str
@@ -99,7 +99,7 @@ def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
 async def serve(
     methods: Mapping[Method[Any, Any], Behavior], socket: OwnedSocket, max_message_bytes: int
 ) -> grpc.aio.Server:
-    """Start a server of `methods`, then put its socket in place. A failure leaves nothing behind.
+    """Start a server for `methods`, then put its socket in place. A failure leaves nothing behind.
 
     Raises SocketPathTooLongError, or DirectoryError if the socket cannot be created in its directory.
     """
@@ -119,7 +119,7 @@ async def serve(
     except BaseException as error:
         if server is not None:
             await server.stop(None)
-        if isinstance(error, OSError | RuntimeError):  # the second is grpc's, which gives no reason
+        if isinstance(error, OSError | RuntimeError):  # the second comes from grpc, and gives no reason
             cause = getattr(error, "strerror", None) or str(error)
             raise DirectoryError(str(Path(socket.path).parent), cause) from error
         raise
@@ -140,13 +140,13 @@ class UnreadableMessageError(grpc.RpcError):
 def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
     """Read a message. grpc.aio does not do this, because it would log an unreadable message and continue with None.
 
-    Raises grpc.RpcError in Go's words if a call had no message, or the bytes are not such a message.
+    Raises grpc.RpcError in Go's words if a call returned no message, or the bytes are not such a message.
     """
     if data is None:
         raise UnreadableMessageError(_NO_ANSWER)
     try:
         return read(data)
-    except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
+    except (DecodeError, UnicodeDecodeError) as error:  # the second comes from protobuf's pure Python implementation
         text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
         raise UnreadableMessageError(text) from error
 
@@ -156,7 +156,7 @@ async def unary(
 ) -> Response:
     """Call `method` and return its answer.
 
-    Raises grpc.RpcError if the status is not OK, its time is over, or the answer cannot be read.
+    Raises grpc.RpcError if the status is not OK, its time is up, or the answer cannot be read.
     """
     call: grpc.aio.UnaryUnaryMultiCallable[Request, bytes] = channel.unary_unary(
         method.path, request_serializer=method.request.SerializeToString
@@ -175,7 +175,7 @@ async def unary(
 
 
 def stream(channel: grpc.aio.Channel, method: Method[Request, Any]) -> "grpc.aio.UnaryStreamCall[Request, bytes]":
-    """Call a method that streams, with an empty request. Return the call, which yields messages that are not read."""
+    """Call a method that streams, with an empty request. Return the call, which yields unparsed messages."""
     call: grpc.aio.UnaryStreamMultiCallable[Request, bytes] = channel.unary_stream(
         method.path, request_serializer=method.request.SerializeToString
     )
@@ -184,10 +184,10 @@ def stream(channel: grpc.aio.Channel, method: Method[Request, Any]) -> "grpc.aio
 
 @cache
 def _keep_grpc() -> None:
-    """Keep gRPC from ending before the process does.
+    """Keep gRPC from shutting down before the process ends.
 
     When its last channel is gone, gRPC waits, uninterruptibly, for each unfinished write. An abandoned call may have
-    one.
+    left such a write.
     """
     grpc.aio.init_grpc_aio()
 
@@ -201,13 +201,13 @@ def timeout(seconds: float) -> float:
 
 
 def failed(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
-    """Return the error of a call that ended with a status."""
+    """Return the error for a call that ended with a status."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(code, nothing, nothing, details)
 
 
 def deadline_exceeded() -> grpc.aio.AioRpcError:
-    """Return the error of an abandoned call, as gRPC raises it when a call times out."""
+    """Return the error for an abandoned call, as gRPC raises it when a call times out."""
     return failed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
@@ -229,7 +229,7 @@ def go_text(error: grpc.RpcError) -> str:
 
 
 def go_details(error: grpc.aio.AioRpcError) -> str:
-    """Return the details of a failed call. Our own errors use Go's words."""
+    """Return the details of a failed call, in Go's words if the error is one of ours."""
     details = own_details(error.details() or "")
     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded"
     return "context deadline exceeded" if is_late else details

@@ -35,7 +35,7 @@ Message = TypeVar("Message")
 Answer = TypeVar("Answer")
 ServiceT = TypeVar("ServiceT", bound="Service")
 
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # a kubelet's limit: gRPC's default
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # the limit of a kubelet, which is gRPC's default
 STOP_GRACE = 1.0  # seconds for calls in progress
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Service(ABC):
             stream.set()
 
     def end(self) -> None:
-        """Let every stream end."""
+        """Make every stream end."""
         self._is_ending = True
         self.changed()
 
@@ -92,7 +92,7 @@ class Service(ABC):
     async def answer(self, context: Context, question: Callable[[], Answer]) -> Answer:
         """Call `question` in a worker thread, and return its result.
 
-        If it raises, the call ends with `status` of the error.
+        If it raises, the call ends with the `status` of the error.
         """
         try:
             return await self._loop.in_worker(question)
@@ -160,9 +160,9 @@ class MissingDirectoryError(DirectoryError):
 class ServedSockets(HasLifecycle, Generic[ServiceT]):
     """A served plugin or driver: a context manager that stops it on exit.
 
-    Its `sockets` are removed in the reverse order. `meets_at` is the kubelet's socket, or the one that a kubelet
-    discovers. The log calls the two `name` and `kubelet`. `poll_interval` is the number of seconds between two checks
-    of the sockets.
+    Its `sockets` are created in order, and removed in reverse. `meets_at` is the kubelet's socket, or the one that a
+    kubelet discovers. In the log, `name` stands for the plugin or driver, and `kubelet` for the kubelet.
+    `poll_interval` is the number of seconds between two checks of the sockets.
     """
 
     _NOT_ASKED = "no kubelet has asked yet"
@@ -176,7 +176,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # Unlike the condition's own lock, it cannot be left taken by an interrupt; the event loop needs it.
+        # Unlike the condition's own lock, this one cannot be left taken by an interrupt. The event loop needs it.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
         # What follows belongs to the event loop.
@@ -187,13 +187,13 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     @property
     @abstractmethod
     def registered(self) -> bool:
-        """Whether the current kubelet has accepted it."""
+        """Whether the current kubelet has accepted the plugin or driver."""
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Wait until it is `registered`.
 
         Raises:
-            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is the error of the last
+            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is the error from the last
                 attempt.
             NotStartedError: it is not started.
             TypeError: `timeout` is not a number.
@@ -278,7 +278,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             await asyncio.sleep(self._poll_interval)
 
     def _tried(self, problem: str) -> None:
-        """Record why a kubelet has not registered it, or "" if it has; log the reason once, not every second."""
+        """Record why a kubelet has not registered it, or "" if it has. Log the reason once, not every second."""
         problem = foreign_text(problem, MAX_ERROR)
         if not problem:
             logger.info("%s registered with %s", self._name, self._kubelet)

@@ -1,7 +1,7 @@
 """The registration service, and every plugin instance that has registered.
 
 Law: one task follows a plugin instance from its registration to its end, so its events arrive in order, one at a time.
-The end of an instance changes no other instance, even of the same resource or at the same path.
+The end of an instance changes no other instance, not even one of the same resource or at the same path.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ from devicecore.wire.device_lists import ListReader, count_devices
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end on its own
-SAME_MOMENT = 1.0  # seconds between a registration and the end of the previous stream, if a plugin did both at once
+SAME_MOMENT = 1.0  # seconds between a registration and the end of the previous stream if a plugin did both at once
 PERSISTENT = 10.0  # if a plugin calls again within this many seconds, its missing socket is not awaited again
 LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 _MANY_MISSED = 1000
 
-_MAX_VERSIONS = 9  # how many characters of a found plugin's name are repeated in an error
+_MAX_VERSIONS = 9  # the maximum number of a found plugin's versions that an error repeats
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ class RegistrationServer:
         self._clients: dict[PluginId, PluginClient] = {}
         self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
         self._missed: dict[tuple[ResourceName, str], float] = {}
-        """Loop time at which a socket still did not exist after the wait for it."""
+        """The loop time at which each socket still did not exist after the wait for it."""
         self._pending: Counter[str] = Counter()
-        """By socket, the registrations that it has not answered."""
+        """The registrations that each socket has not answered."""
         self._large_lists = LargeMessages()
         self._followed: list[PluginClient] = []
         """The instances whose end the listener has not been notified of yet, oldest first."""
@@ -135,7 +135,7 @@ class RegistrationServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for client in tuple(self._clients.values()):  # a task that was canceled before it started has done nothing
+        for client in tuple(self._clients.values()):  # a task that was cancelled before it started has done nothing
             self._forget(client)
             client.outcome.set_result(_stopping(client.plugin))
         if self._server is not None:
@@ -168,7 +168,7 @@ class RegistrationServer:
             endpoint = foreign_text(request.endpoint, MAX_NAME)
             text = foreign_text(str(refusal), MAX_ERROR)
             logger.warning("registration of %s at %s refused: %s", name, endpoint, text)
-            await context.abort(grpc.StatusCode.UNKNOWN, text)  # a plain error of a Go handler is UNKNOWN
+            await context.abort(grpc.StatusCode.UNKNOWN, text)  # a plain error from a Go handler becomes UNKNOWN
         return deviceplugin.Empty()
 
     async def _admit(self, request: deviceplugin.RegisterRequest) -> None:
@@ -202,7 +202,7 @@ class RegistrationServer:
         return client
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002  # see PluginHandler
-        """Look at a found plugin (kubelet: `ValidatePlugin`).
+        """Check a found plugin (kubelet: `ValidatePlugin`).
 
         Raises NoSupportedVersionError or InvalidPluginNameError.
         """
@@ -307,7 +307,7 @@ class RegistrationServer:
         except DeviceCoreError as error:
             reason = str(error)
         except Exception as error:
-            logger.exception("a list of %s cannot be used", plugin.resource)
+            logger.exception("a list from %s cannot be used", plugin.resource)
             reason = repr(error)  # the plugin counts as lost, because its devices are no longer known
         logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
 
@@ -319,7 +319,7 @@ class RegistrationServer:
 
 
 def _reported(plugin: PluginId, message: bytes, reader: ListReader, check: ListCheck) -> DevicesReported:
-    # An empty device takes two bytes, so a message of 4 MB may have 2,000,000 devices, each of which would become a
+    # An empty device takes two bytes, so a message of 4 MB may contain 2,000,000 devices, each of which would become a
     # value.
     if len(message) > 2 * MAX_DEVICES and (count := count_devices(message)) > MAX_DEVICES:
         raise DeviceListError(plugin.resource, f"has {count:,} devices, expected at most {MAX_DEVICES:,}")

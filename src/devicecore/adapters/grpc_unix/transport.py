@@ -44,12 +44,12 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         socket_name: the kubelet's socket in it.
         allow_shared_directory: whether other users may write to the directory and the registry. Each of them can
             impersonate any plugin.
-        wipe: whether a start deletes all sockets there, as a kubelet does, so that plugins notice; otherwise only its
-            own.
+        wipe: whether a start deletes all sockets there, as a kubelet does, so that plugins notice; otherwise it deletes
+            only its own.
         limits: how long a plugin may take, how much it may send, and how often it may register.
         clock: returns monotonic seconds, used to limit registrations.
         plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
-            last component is created if missing. None for no plugin watcher.
+            last component is created if missing. None: no plugin watcher.
         handlers: for plugins found there that are not device plugins; see `devicecore.adapters.grpc_unix.watcher`.
     """
 
@@ -103,7 +103,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         receipt = to_receipt(response.container_responses[0])
         if len(receipt) > self._limits.allocate_bytes:
             size = f"{len(receipt)} bytes, expected at most {self._limits.allocate_bytes} (allocate_bytes)"
-            cause = f"the answer of {plugin.resource} to Allocate has {size}"
+            cause = f"the answer to Allocate from {plugin.resource} has {size}"
             raise PluginCallError(plugin.resource, "Allocate", cause)
         return receipt
 
@@ -116,9 +116,9 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it prefers. The result is empty if it answers for no container.
+        """Ask `plugin` which `size` of the `available` devices it prefers.
 
-        See the port.
+        The result is empty if the plugin answers for no container. See the port.
         """
         container = deviceplugin.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
@@ -181,7 +181,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         return {} if watcher is None else watcher.sockets
 
     def refusal(self, event: Event, error: BaseException) -> DeviceCoreError | None:
-        """Return a `PluginConnectError` for a registration."""
+        """Return a `PluginConnectError` for a registration, or None for other events."""
         if not isinstance(event, PluginRegistered):
             return None
         plugin = event.plugin

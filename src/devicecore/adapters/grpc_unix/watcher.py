@@ -4,8 +4,8 @@ Law: the registered plugins are those whose sockets are in the directory. If a s
 disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old one (kubelet.md 2.8).
 
 The watcher knows the directory and the two calls of `pluginregistration.Registration`. It leaves everything else to a
-`PluginHandler`, one for each type of plugins: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
-to `GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
+`PluginHandler`, one for each type of plugin: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it to
+`GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
 name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to the plugin, and tries again
 after a pause. It queries a `lost` plugin again, and calls `disconnect` when the plugin's socket is gone.
 """
@@ -96,11 +96,11 @@ class PluginWatcher:
     """Registers the plugins whose sockets are below `directory`. Only the event loop's thread uses it.
 
     Args:
-        directory: created with mode 0755 if its last part is missing.
-        handlers: one for each type of plugins.
+        directory: created with mode 0755 if its last component is missing.
+        handlers: one for each type of plugin.
         limits: how long a plugin may take to be reached, and how long its messages may be.
         own_socket: the kubelet's own socket, which is never dialed.
-        allow_shared: whether other users may write to the directory and to those below it.
+        allow_shared: whether other users may write to the directory and its subdirectories.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PluginWatcher:
         self._allow_shared = allow_shared
         self._candidates: dict[str, _Candidate] = {}
         self._refused: dict[str, str] = {}
-        """By path, why a directory is ignored, for the log."""
+        """Why each directory is ignored, by path, for the log."""
         self._watching: asyncio.Task[NoReturn] | None = None
         self._changed = asyncio.Event()
         self._attempts = 0

@@ -45,7 +45,7 @@ _parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
 
 
 def _dumped(body: Json) -> bytes:
-    with suppress(TypeError):  # a number or a string that only Python's own module can write
+    with suppress(TypeError):  # a number or string that only Python's own module can write
         # orjson writes null for NaN, which would remove a field; Python's own module writes what a server refuses.
         if _dumps is not None and b"null" not in (text := _dumps(body)):
             return text
@@ -64,7 +64,7 @@ class NodeNameError(SetUpError, ValueError):
     """A name that no Node object can have."""
 
     name: str = field(converter=foreign_text)
-    _text = "expected the name of a node, made of a-z, 0-9, '-' and '.', got {name!r}"
+    _text = "expected a node name, made of a-z, 0-9, '-' and '.', got {name!r}"
 
 
 def check_node_name(name: str) -> None:
@@ -83,8 +83,9 @@ class RequestError(DeviceCoreError):
         reason: the API server's word for a refusal, such as `NotFound`, or an empty string if there is none.
         pause: seconds for which the server asked clients to wait.
         message: the server's message, which is part of the cause.
-        kind: errors of the same kind are logged once in a row; by default the status, or the cause if there is none.
-        is_unreachable: whether another request would fail in the same way, because the server did not answer or there
+        kind: of consecutive errors of the same kind, only the first is logged; by default the status, or the cause if
+            there is none.
+        is_unreachable: whether any other request would fail in the same way, because the server did not answer or there
             are no credentials.
     """
 
@@ -140,7 +141,7 @@ def connection_of(access: Access) -> ApiConnection:
     """Read the files now, so that the caller gets the errors.
 
     Raises:
-        TypeError: `access` is not an Access, such as the path of a kubeconfig alone.
+        TypeError: `access` is not an Access but, for example, the path of a kubeconfig.
         ApiAccessError: they are missing or cannot be used.
     """
     if not isinstance(access, Access):
@@ -184,7 +185,7 @@ class ApiRequest:
 
     @property
     def is_core(self) -> bool:
-        """Whether it concerns a resource of the core group, which every API server has."""
+        """Whether the request is about a resource of the core group, which every API server has."""
         return self.path.startswith("api/")
 
 
@@ -197,7 +198,7 @@ class ApiResource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path below the server's URL, or without a name, the path of all objects."""
+        """Return the path below the server's URL. Without a name, return the path of all objects."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if namespace else []
         parts += [self.plural, name, subresource]
@@ -220,8 +221,8 @@ class ApiServer:
         access: where the server and the credentials are.
         sentences: the meaning of refusals, by HTTP status.
         is_watch: whether requests are watches.
-        charge: called with the content of each answer before it is parsed; returns why it may not be, or an empty
-            string. It is not called for watches.
+        charge: called with the content of each answer before it is parsed; returns why it may not be parsed, or an
+            empty string. It is not called for watches.
     """
 
     access: Access
@@ -235,7 +236,7 @@ class ApiServer:
     def send(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Raises RequestError if the server refuses, does not answer, or the response is not JSON.
+        Raises RequestError if the server refuses or does not answer, or if the response is not JSON.
         """
         return self.read(request, lambda answer: answer)
 
@@ -246,7 +247,7 @@ class ApiServer:
     def answer(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Only functions that `ask` calls may use this: it handles the errors.
+        Only functions that `ask` calls may use this, because `ask` handles the errors.
         """
         headers, content = {b"Accept": request.accept.encode("ascii")}, None
         if request.body is not None:
@@ -279,9 +280,9 @@ class ApiServer:
     ) -> Iterator[tuple[str, T]]:
         """Yield the changes since a version of the objects that `selected` matches, as `selectors` returns it.
 
-        A change is `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`; and the object as `parse`
-        returns it. If `since` is empty, the first events are the current objects. The server ends the watch after
-        a few minutes. Raises RequestError even if the versions since then are no longer known.
+        A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`, and of the object as
+        `parse` returns it. If `since` is empty, the first events are the current objects. The server ends the watch
+        after a few minutes. Raises RequestError even if the versions since then are no longer known.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -367,7 +368,7 @@ class ApiServer:
             raise failed from error
 
     def _error(self, error: Exception, request: ApiRequest) -> RequestError:
-        """Return the meaning of a request's error."""
+        """Return what a request's error means."""
         for cause in causes(error):
             match cause:
                 case _RefusedError(answer=answer):
@@ -420,13 +421,13 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _event(line: bytes) -> tuple[str, Json]:
-    """Return the kind of an event of a watch, and its object.
+    """Return the kind of a watch event, and its object.
 
     Raises RequestError if the server has ended the watch with an error, and ValueError if it is not an event.
     """
     event = _loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-        message = "expected an event of a watch, got something else"
+        message = "expected a watch event, got something else"
         raise ValueError(message)  # noqa: TRY004 - as for text that is not JSON
     found = event["object"]
     if event.get("type") == "ERROR":

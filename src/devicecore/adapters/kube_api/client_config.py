@@ -52,7 +52,7 @@ class CredentialError(DeviceCoreError):
 
 @frozen
 class Program:
-    """A credential program, as a kubeconfig names it.
+    """A credential program, as a kubeconfig specifies it.
 
     Attributes:
         command: the program and its arguments.
@@ -76,7 +76,7 @@ class ApiConnection:
         tls: returns how to encrypt, and the client's certificate if there is one. Each call creates a new context.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy; None to connect directly.
-        headers: the headers of every request, such as the user to act as.
+        headers: the headers for every request, such as the user to act as.
         token: returns the current bearer token, or None if none is used.
         program: the credential program, or None if none is used.
     """
@@ -93,7 +93,7 @@ class ApiConnection:
 def load(
     kubeconfig: str | os.PathLike[str] | None, context: str | None, service_account: str | os.PathLike[str]
 ) -> ApiConnection:
-    """Read how to reach the API server from the places that `Access` names. Raises ApiAccessError."""
+    """Read how to reach the API server from the places that `Access` lists. Raises ApiAccessError."""
     account = Path(service_account)
     if kubeconfig is None and (account / "token").is_file():
         return _of_service_account(account)
@@ -194,14 +194,14 @@ def _path(value: Value) -> Path | None:
 
 
 def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
-    """Return how to encrypt. The kubeconfig's values are tried once, so that errors name their field."""
+    """Return how to encrypt. The kubeconfig's values are tried out once, so that errors name the field."""
     authority = _content(cluster, "certificate-authority")
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     is_insecure = cluster["insecure-skip-tls-verify"].boolean()
     is_plain = httpx2.URL(cluster["server"].text()).scheme == "http"
 
     def context() -> ssl.SSLContext:
-        if is_plain:  # an unused context need not read this machine's certificate authorities, which takes 30 ms
+        if is_plain:  # an unused context need not read the machine's certificate authorities, which takes 30 ms
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         made = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
         if is_insecure:
@@ -279,7 +279,7 @@ def _proxy_from_environment(server: str) -> str | None:
 
 
 def _headers(user: Value) -> dict[str, str]:
-    """Return the headers of every request: a password, and the user to act as."""
+    """Return the headers for every request: a password, and the user to act as."""
     headers = {}
     if name := user["username"].text(""):
         password = f"{name}:{user['password'].text('')}".encode()

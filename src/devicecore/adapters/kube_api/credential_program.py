@@ -104,7 +104,7 @@ def _parse(output: bytes, name: str) -> Credentials:
         reason = f"{type(error).__name__}: {error}"
         raise CredentialError(name, f"expected an ExecCredential with a status, got {reason}") from error
     if not all(part is None or (isinstance(part, str) and part.isascii()) for part in parts):
-        raise CredentialError(name, "expected credentials that are ASCII texts")
+        raise CredentialError(name, "expected credentials that are ASCII strings")
     token, certificate, key = parts
     if token and not token.isprintable():
         raise CredentialError(name, "expected a token of printable characters")

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation on an API server: reads ResourceClaims, and deletes ResourceSlices, as a kubelet does.
+"""Dynamic resource allocation on an API server: ResourceClaims are read and ResourceSlices deleted, as by a kubelet.
 
 Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even
 if a malicious driver name tries to change it. A call that waits for the server delays no other call.
@@ -18,7 +18,7 @@ from devicecore.domain.text import foreign_text
 
 
 class KubeApiClaims(ApiServers):
-    """A `ClaimSource`: the ResourceClaims of an API server. Thread-safe. Use it as a context manager.
+    """A `ClaimSource`: the ResourceClaims on an API server. Thread-safe. Use it as a context manager.
 
     Args:
         access: where the API server and the credentials are, and how long to wait for them.
@@ -62,7 +62,7 @@ class KubeApiSlices(ApiServers):
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
-        NodeNameError: the node name is invalid. An empty one would select the slices that belong to no node.
+        NodeNameError: the node name is invalid. An empty name would select the slices that belong to no node.
     """
 
     def __init__(self, node: str, access: Access = Access()) -> None:
@@ -71,7 +71,7 @@ class KubeApiSlices(ApiServers):
         self._node = node
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete this node's slices of one driver, or of all, with one request (kubelet: `wipeResourceSlices`).
+        """Delete this node's slices for one driver, or for all, with one request (kubelet: `wipeResourceSlices`).
 
         Raises:
             SliceError: they could not be deleted.
@@ -84,7 +84,7 @@ class KubeApiSlices(ApiServers):
         try:
             self._send(request)
         except RequestError as error:
-            if error.status != HTTPStatus.NOT_FOUND:  # a server without the resource has no slices
+            if error.status != HTTPStatus.NOT_FOUND:  # a server without this API has no slices
                 raise SliceError(_words_of(error)) from error
 
 

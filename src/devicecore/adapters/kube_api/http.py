@@ -20,7 +20,7 @@ from attrs import frozen
 MAX_ANSWER = 8 * 1024 * 1024
 """The maximum size of an answer, in bytes.
 
-A Node has about 30 KiB, and an API server stores objects of at most 1.5 MiB.
+A Node takes about 30 KiB, and an API server stores objects of at most 1.5 MiB.
 """
 
 MAX_WATCH = 64 * 1024 * 1024
@@ -30,17 +30,17 @@ MAX_VALUES = 4_000_000
 """The maximum number of commas and brackets in all pages of a list, which bounds the number of values."""
 
 _PAGES = 4  # the total size of a list, in pages of maximum size
-_SLOWEST = 2  # the total time, in timeouts of one page
+_SLOWEST = 2  # the total time, as a multiple of the timeout for one page
 
-_PART = 16 * 1024  # bytes per read: a record of TLS has at most as many
-_MAX_HEAD = 64 * 1024  # bytes of a status line and headers, or of the line before a chunk
+_PART = 16 * 1024  # bytes per read: the maximum of a TLS record
+_MAX_HEAD = 64 * 1024  # bytes of a status line with its headers, or of the line before a chunk
 _FIRST_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
 _NUMBER, _CHUNK = re.compile(rb"[0-9]{1,15}"), re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 _SocketOption = Any  # as in httpcore2
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-_SOCKET_OPTIONS: list[_SocketOption] = [  # so that a watch whose connection is lost silently ends in half a minute
+_SOCKET_OPTIONS: list[_SocketOption] = [  # so that a watch ends within half a minute if its connection is silently lost
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _KEEPALIVE.items() if hasattr(socket, name)),
 ]
@@ -124,7 +124,7 @@ class _Stream(httpcore2.NetworkStream):
 
 
 class _Backend(httpcore2.SyncBackend):
-    """Opens such connections, and can cut them from another thread."""
+    """Opens connections with a budget, and can cut them from another thread."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -178,7 +178,7 @@ def read(answer: httpcore2.Response) -> WholeAnswer:
 
 
 class _Received:
-    """The bytes of an answer, read from a connection. Its methods raise RemoteProtocolError if that is not HTTP."""
+    """The bytes of an answer, read from a connection. Its methods raise RemoteProtocolError if they are not HTTP."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
@@ -192,7 +192,7 @@ class _Received:
     def answer(self) -> tuple[WholeAnswer, bool]:
         """Return the whole answer, and whether the server keeps the connection."""
         status = 100
-        while 100 <= status < 200:  # such an answer announces another
+        while 100 <= status < 200:  # such an answer is followed by another
             first, *lines = self._until(b"\r\n\r\n").split(b"\r\n")
             if not (parsed := _FIRST_LINE.fullmatch(first)):
                 message = "the answer is not HTTP"
@@ -227,14 +227,14 @@ class _Received:
                 return
             yield chunk
             if self._exactly(2) != b"\r\n":
-                message = "the answer has a chunk of another size"
+                message = "the answer has a chunk of the wrong size"
                 raise httpcore2.RemoteProtocolError(message)
 
     def _until(self, end: bytes) -> bytes:
-        """Return what comes before `end`, and remove both."""
+        """Return everything before `end`, and remove both."""
         while (at := self._rest.find(end)) < 0:
             if len(self._rest) > _MAX_HEAD:
-                message = "the answer has too long headers"
+                message = "the answer's headers are too long"
                 raise httpcore2.RemoteProtocolError(message)
             self._rest += self._part()
         found = bytes(self._rest[:at])
@@ -258,7 +258,7 @@ class _Received:
     def _part(self) -> bytes:
         if part := self._stream.read(_PART):
             return part
-        message = "the server has closed the connection before the end of its answer"
+        message = "the server closed the connection before the end of its answer"
         raise httpcore2.RemoteProtocolError(message)
 
 
@@ -266,7 +266,7 @@ class Transport:
     """Sends requests to one server. One thread uses it at a time; only `cut` may be called from another.
 
     Args:
-        server: the URL of the server, to whose path those of requests are added.
+        server: the URL of the server. The paths of requests are added to its path.
         context: how to encrypt.
         timeout: seconds for a request and its whole answer.
         headers: added to every request.
@@ -307,7 +307,7 @@ class Transport:
         self._context = context
         self._has_proxy = proxy is not None
         self._server_name = server_name
-        self._stream: httpcore2.NetworkStream | None = None  # the connection to the server, between two calls of `send`
+        self._stream: httpcore2.NetworkStream | None = None  # the connection to the server between two calls of `send`
         self._extensions = {"sni_hostname": server_name} if server_name else {}
         self._pool = httpcore2.ConnectionPool(
             ssl_context=context,
@@ -326,7 +326,7 @@ class Transport:
     def stream(
         self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None = None
     ) -> httpcore2.Response:
-        """Send a request and return the answer, which is not read yet. The deadline also holds for reading it."""
+        """Send a request and return the answer, which is not read yet. The deadline also applies to reading it."""
         self._budget.begin(self._timeout, self._limit)
         base = self._server
         target = base.raw_path + path
@@ -338,8 +338,8 @@ class Transport:
     def send(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> WholeAnswer:
         """Send a request and return the whole answer, at a fraction of the cost of `stream`.
 
-        The deadline is the same. `path` includes the parameters. `headers` are those of this request alone; without a
-        body, `content` is None.
+        The deadline is the same. `path` includes the parameters. `headers` are for this request alone; without a body,
+        `content` is None.
         """
         if content is not None:
             headers = {**headers, b"Content-Length": b"%d" % len(content)}
@@ -354,7 +354,7 @@ class Transport:
             stream.write(b"".join((first, self._lines, lines, b"\r\n", content or b"")))
             received = _Received(stream)
             answer, is_kept = received.answer()
-            is_kept &= received.is_empty  # otherwise its rest would be taken for the next answer
+            is_kept &= received.is_empty  # otherwise the rest of it would be taken for the next answer
         finally:
             if not is_kept:
                 self._disconnect()

@@ -1,6 +1,6 @@
 """The desired and the actual status of a Node, and two ways to write the difference.
 
-Laws: A patch names only keys that a status named or that this field manager wrote in an earlier run. It names the
+Laws: A patch contains only keys that a status named or that this field manager wrote in an earlier run. It names the
 version of the Node that it was computed for, so the API server refuses it if the Node has changed since.
 """
 
@@ -57,7 +57,7 @@ class Wanted:
     allocatable: Counts = field(factory=dict)
 
     def updated(self, status: NodeStatus, gone: int | None) -> "Wanted":
-        """Return the desired state after another status.
+        """Return the desired state after one more status.
 
         `gone` is the count for removed resources, or None to remove the key.
         """
@@ -83,7 +83,7 @@ class NodeObject:
     Attributes:
         name: its name.
         version: its `resourceVersion`.
-        status: the maps of its status that exist, or None if it has no status.
+        status: the maps that its status has, or None if it has no status.
         applied: the paths in the status that each field manager has applied.
         written: the paths in the status that each field manager has applied or written otherwise.
     """
@@ -188,7 +188,7 @@ def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
 
 
 def _paths(fields: Json, above: Path = ()) -> Iterator[Path]:
-    """The paths in a `fieldsV1`, without those inside lists."""
+    """Return the paths in a `fieldsV1`, without those inside lists."""
     for key, below in fields.items():
         if key.startswith("f:"):
             path = (*above, key.removeprefix("f:"))

@@ -1,4 +1,4 @@
-"""Two threads that keep an API server in a desired state: one publishes, and one watches for changes by others.
+"""Two threads that keep an API server in a desired state: one publishes, and the other watches for changes by others.
 
 Law: after any failure, publishing is retried with the latest desired state, and `problem` says why it failed.
 """
@@ -40,7 +40,7 @@ class Backoff:
     def delay(self, failures: int, luck: float) -> float:
         """Return the pause in seconds after this many failures in a row.
 
-        `luck`, from 0 to 1, spreads the attempts of nodes.
+        `luck`, from 0 to 1, spreads out the attempts of different nodes.
         """
         return bounded_backoff(failures, self.first, self.maximum) * (0.5 + luck / 2)
 
@@ -48,10 +48,10 @@ class Backoff:
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     """Publishes the latest desired state, and republishes it if someone changes it. Thread-safe.
 
-    A stop makes a last attempt. The log calls it `name`, and its threads `thread`. `new_servers` creates the
-    connections of a run: one for watching, and those of the publishing thread. `error_of` turns a cause into an error.
-    `backoff` is how long to wait after a failure, and `resync` is the number of seconds after which everything is
-    compared even if the watch shows no change.
+    A stop makes a last attempt. `name` is what the log calls the published object, and `thread` names the threads.
+    `new_servers` creates the connections of a run: one for watching, and those of the publishing thread. `error_of`
+    turns a cause into an error. `backoff` is how long to wait after a failure, and `resync` is the number of seconds
+    after which everything is compared even if the watch shows no change.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         # the version from which to watch: empty for the start, or None if it is not known
         self._version: str | None = None
         self._must_compare = False
-        self._is_missing = False  # whether the object does not exist; as soon as it appears, we try again
+        self._is_missing = False  # whether the object is missing; as soon as it appears, we try again
         self._closing = False
         self._problem: Error | None = None
         self._make_parts()
@@ -224,7 +224,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _events(self, version: str) -> Iterable[tuple[str, Seen]]:
-        """Watch from a version on until the server ends the watch. Raises RequestError."""
+        """Watch from a version until the server ends the watch. Raises RequestError."""
 
     @abstractmethod
     def _seen(self, kind: str, found: Seen) -> None:
@@ -237,7 +237,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._condition.notify_all()
 
     def _lost_track(self) -> None:
-        """Compare, and then watch from there: what happened in the meantime is unknown."""
+        """Compare, and then watch from there, because what happened in the meantime is unknown."""
         with self._lock:
             self._version = "" if self._is_missing else None
             self._compare()

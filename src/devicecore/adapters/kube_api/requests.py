@@ -37,7 +37,7 @@ SENTENCES = {
     409: "another client has changed the object",
     422: "the request is refused as invalid or by a policy",
 }
-"""The meaning of refusals of requests about objects of any kind, by HTTP status."""
+"""What refusals of requests about objects of any kind mean, by HTTP status."""
 
 
 NODES = ApiResource("", "v1", "nodes")
@@ -120,7 +120,7 @@ class ApiServers(HasLifecycle):
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
     """Return the objects that a field selector matches, and the version of the list.
 
-    For all pages together, the server may take as long as for two answers. Raises RequestError.
+    For all pages together, the server may take twice as long as for one answer. Raises RequestError.
     """
 
     def answer() -> tuple[list[Json], str]:
@@ -168,12 +168,12 @@ def pages(
 
 
 def selectors(fields: str, labels: str) -> dict[str, str]:
-    """Return the parameters of a list or watch of the objects that both selectors match. An empty one matches all."""
+    """Return the parameters to list or watch the objects that both selectors match. An empty selector matches all."""
     return {name: one for name, one in (("fieldSelector", fields), ("labelSelector", labels)) if one}
 
 
 def _page_of(answer: Json) -> tuple[list[Json], str, str]:
-    """Return a page's objects, the list's version, and the token for the next page, empty at the end.
+    """Return a page's objects, the list's version, and the token for the next page, which is empty on the last page.
 
     Raises RequestError if it is not a list.
     """

@@ -30,7 +30,7 @@ from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
 
-_MAX_PATCHES = 4  # patches per attempt: others write to the Node, too, and usually the second patch is accepted
+_MAX_PATCHES = 4  # patches per attempt: others also write to the Node, and usually the second patch is accepted
 _PASSWORD = re.compile(r"//[^/?#]*@")  # the password and user name in a URL, which logs must not contain
 
 
@@ -63,7 +63,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         node: the name of the Node object, which need not exist yet.
         access: where the API server and the credentials are, and how long to wait for them.
         strategy: how changes are written.
-        keep_removed: keep a removed resource with 0, as a kubelet does; otherwise delete its key.
+        keep_removed: whether to keep a removed resource with 0, as a kubelet does; otherwise its key is deleted.
         beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of these
             resources with their capacity, so both get the number of healthy devices.
         leftovers: other resources that an earlier run may have published. Resources that `field_manager` has written
@@ -225,7 +225,7 @@ class _Window:
         self._taken: deque[float] = deque([float("-inf")] * per_second, maxlen=per_second)
 
     def take(self) -> float:
-        """Take one and return 0. If none is left, return the seconds until one is available."""
+        """Use up one patch and return 0. If none is left, return the seconds until one is available."""
         now = self._clock()
         left = self._taken[0] + 1.0 - now
         if left > 0:

@@ -1,7 +1,7 @@
-"""Publishes the devices of a DRA driver as ResourceSlices of its node, and repairs them.
+"""Publishes a DRA driver's devices as ResourceSlices of its node, and repairs them.
 
 Law: the publisher writes nothing while the slices are right, and deletes nothing when it is stopped: the driver's next
-    instance takes them over, and a kubelet deletes them if the driver does not return.
+instance takes them over, and a kubelet deletes them if the driver does not return.
 """
 
 import logging
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 _SETTLE = 0.2  # seconds to wait for more changes by others, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
-_REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause starts over
+_REPAIRS_FORGOTTEN = 300.0  # seconds after a repair until the pause starts over
 _MAX_ATTEMPTS = 5  # attempts in a row if other clients write at the same time
 _CHUNK = 100  # slices per page of a list
 _SENTENCES = {
-    404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted meanwhile",
+    404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted in the meantime",
     409: "other clients keep changing the ResourceSlices",
     422: "a ResourceSlice is refused as invalid or by a policy",
 }
@@ -57,7 +57,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         driver: the driver's name.
         node: the name of the Node object, which becomes the owner of the slices. Nothing is published before it exists.
         access: where the API server and the credentials are, and how long to wait for them.
-        pool: the pool's name; without it, the node's.
+        pool: the pool's name; by default, the node's.
         backoff: how long to wait after a failure.
         resync: seconds after which the slices are compared even if the watch shows no change.
 
@@ -103,7 +103,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
         Args:
             devices: the devices.
-            counters: the sets of counters that they consume, as `DevicePool` has them.
+            counters: the sets of counters that they consume, as in `DevicePool`.
 
         Raises:
             InvalidPoolError: two devices have the same name.
@@ -180,7 +180,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     def _events(self, version: str) -> Iterable[tuple[str, None]]:
         # It does not matter what has changed, because all slices are compared.
         yield from self._watched.events(SLICES, selectors(self._selector, ""), version, lambda _: None)
-        self._lost_track()  # the version of a list is older than the events since
+        self._lost_track()  # a list's version is older than those of the events since
 
     def _seen(self, _kind: str, _found: None) -> None:
         self._compare()

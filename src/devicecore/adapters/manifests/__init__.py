@@ -4,7 +4,7 @@ Law: A file that cannot be used changes nothing. The error names the file, the l
 content stays in force until the file is corrected or deleted, and no other file is affected.
 
 `directory` implements the port, `file` decides what is in force, `pods` reads a manifest, `claims` reads its part about
-dynamic resource allocation, and `pods_file` survives a restart.
+dynamic resource allocation, and `pods_file` keeps what must survive a restart.
 """
 
 from devicecore.system.extras import needs_extra

@@ -22,7 +22,7 @@ from devicecore.domain.model import Pod
 
 @frozen
 class ManifestClaim:
-    """A ResourceClaim of a manifest, and whether its manifest says which pods may use it."""
+    """A ResourceClaim from a manifest, and whether the manifest says which pods may use it."""
 
     claim: ResourceClaim
     is_reserved: bool
@@ -37,7 +37,7 @@ def read_claim(document: Value, uid: str) -> ManifestClaim:
 def default_uid(document: Value) -> str:
     """Return a UID for a claim that has none. It changes with the allocation, which makes the claim a new one.
 
-    Changed reservations, or another file, do not make it a new claim.
+    Changed reservations or a different file do not make it a new claim.
     """
     metadata = document["metadata"]
     identity = [metadata["namespace"].text("default"), metadata["name"].text(), document["status"]["allocation"].data]

@@ -1,8 +1,8 @@
 """A directory of manifests that may be edited at any time.
 
 Laws: The pods are those in force in the files of the directory. A file that exists but cannot be read keeps its pods.
-If the directory cannot be read, nothing changes. Every file counts except those that editors hide (`.x`) and back up
-(`x~`, `#x#`).
+If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and the backups of
+editors (`x~`, `#x#`).
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 MAX_BYTES_AT_ONCE = 128 * 1024
-"""How many bytes of manifests one poll reads, plus one manifest: at most about 0.2 s of work."""
+"""How many bytes of manifests one poll reads, in addition to one manifest: at most about 0.2 s of work."""
 
 _OPENING = 64  # bytes charged for opening a file
 
@@ -54,7 +54,7 @@ class Changes:
 
 
 class ManifestPods(PodSource):
-    """A `PodSource` that is a directory of manifests. Its owner calls `poll` regularly, such as once a second.
+    """A `PodSource` that reads a directory of manifests. Its owner calls `poll` regularly, such as once a second.
 
     Args:
         directory: the directory of the manifests.
@@ -81,12 +81,12 @@ class ManifestPods(PodSource):
         self._last_read = ""  # in turn; see `_choose`
         self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
-        self._is_kept = True  # whether the state file has the manifests in force
+        self._is_kept = True  # whether the state file contains the manifests in force
         self._is_complete = self._was_complete = self._ready = False
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods as of the last `poll`, by file and in the file's order."""
+        """The pods as of the last `poll`, by file, in the order of the file."""
         return self._pods
 
     @property
@@ -123,7 +123,7 @@ class ManifestPods(PodSource):
     def running_containers(self) -> tuple[ContainerKey, ...]:
         """Return the containers of pods that ran when this object was created.
 
-        Init containers that end count as ended.
+        Init containers that run to completion count as ended.
         """
         return tuple(
             pod.key(container)
@@ -217,7 +217,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _read(self, found: dict[str, Stamp | str]) -> bool:
-        """Read the selected files that have changed or are uncertain. Return whether anything may differ."""
+        """Read the selected files that have changed or may have. Return whether anything may differ."""
         changed = False
         new: dict[str, Stamp] = {}
         uncertain: dict[str, Stamp] = {}
@@ -236,7 +236,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _choose(self, new: dict[str, Stamp], uncertain: dict[str, Stamp]) -> dict[str, Stamp]:
-        """Return the files to read now: the smallest, because large ones must not delay them, and one other in turn."""
+        """Return the files to read now: the smallest, because large ones must not delay them, and one more in turn."""
         stamps = new | uncertain
         chosen: dict[str, Stamp] = {}
         size = 0

@@ -1,4 +1,4 @@
-"""One manifest: its current content, and the part that is in effect.
+"""One manifest: its current content, and the content that is in force.
 
 Law: The text in force is the last usable text that shared no pod or claim with another file.
 """
@@ -16,11 +16,11 @@ from devicecore.adapters.manifests.pods import Manifest, ManifestError, read_man
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, text_of
 from devicecore.system.files import read_file
 
-_RELIABLE_AFTER = 2.0  # seconds after which a change to the file certainly changes its timestamp
+_RELIABLE_AFTER = 2.0  # seconds after which a change to a file certainly changes its timestamp
 
 
 Stamp = tuple[int, int, int, int]
-"""Time of the last change, size, inode and device: a file with another stamp has changed."""
+"""Time of the last change, size, inode and device: a file whose stamp differs has changed."""
 
 
 NOTHING = Manifest("")
@@ -50,7 +50,7 @@ class File:
 
     @classmethod
     def restored(cls, name: str, text: str) -> Self:
-        """Return the file as it was in force before a restart."""
+        """Return the file with the content that was in force before a restart."""
         try:
             return cls(name, read_manifest(text, name))
         except ManifestError:  # an older version may have accepted it
@@ -87,7 +87,7 @@ class File:
         return self.in_force if text and text == self.in_force.text else read_manifest(text, self.name)
 
     def refuse(self, problem: ManifestError) -> bool:
-        """Keep the previous content in effect. Return whether this problem differs from the last one."""
+        """Keep the previous content in force. Return whether this problem differs from the last one."""
         self.says = None
         if str(problem) == str(self.problem):
             return False
@@ -101,7 +101,7 @@ class File:
 
 
 def accept(files: Collection[File]) -> bool:
-    """Put the files' content in force, unless it shares a pod or claim with another file's content in force.
+    """Put the files' content in force, unless it shares a pod or claim with the content that another file has in force.
 
     Return whether anything changed.
     """
@@ -121,7 +121,7 @@ def accept(files: Collection[File]) -> bool:
 
 
 def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, File], claims: dict[str, File]) -> None:
-    """Refuse a file because of a name, and then every file that shares a name with that file's content in force."""
+    """Refuse a file because of a name, and then every file that shares a name with what that file has in force."""
     waiting = deque([(file, clash, kept.get(clash) or claims[clash])])
     while waiting:
         loser, name, owner = waiting.popleft()

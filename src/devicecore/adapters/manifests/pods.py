@@ -1,8 +1,8 @@
 """The content of a manifest: one or more documents, each a Pod, a ResourceClaim or a List of them.
 
 Laws: A manifest is used completely or not at all. Limits count and requests do not, as in the device manager. A pod
-without `metadata.uid` gets a UID derived from the file's name and the whole pod, so a changed pod is a new
-pod (kubelet: `applyDefaults`). No code for dynamic resource allocation is loaded before a manifest has a ResourceClaim
+without `metadata.uid` gets a UID derived from the file's name and the whole pod, so a changed pod is a new pod
+(kubelet: `applyDefaults`). No code for dynamic resource allocation is loaded before a manifest contains a ResourceClaim
 or a pod with claims.
 """
 
@@ -52,7 +52,7 @@ class Manifest:
     claims: "tuple[ManifestClaim, ...]" = ()
 
     def unique_names(self) -> Iterator[str]:
-        """Return the names that no two objects may share."""
+        """Yield the names that no two objects may share."""
         for pod in self.pods:
             yield f"pod {pod.namespace}/{pod.name}"
             yield f"uid {pod.uid}"
@@ -62,7 +62,7 @@ class Manifest:
 
 
 def read_manifest(text: str, file: str) -> Manifest:
-    """Parse a manifest, which is YAML or JSON. `file` is the name for errors, and for the UIDs of pods.
+    """Parse a manifest, which is YAML or JSON. `file` is its name in errors and in the UIDs of pods.
 
     Raises ManifestError if something in it cannot be used, or if it is empty, as while it is being written.
     """
@@ -93,14 +93,14 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
     Args:
         text: YAML or JSON.
-        file: the manifest's name. It goes into errors, and into the UIDs of pods without one.
+        file: the manifest's name. It appears in errors, and in the UIDs of pods that have none.
 
     Raises:
         ManifestError: something in the manifest is unusable, or it has no pod.
     """
     manifest = read_manifest(text, file)
     if not manifest.pods:
-        raise ManifestError(file, None, "", "expected a pod, got a ResourceClaim; pass its pod as well")
+        raise ManifestError(file, None, "", "expected a pod, got a ResourceClaim; also pass its pod")
     return manifest.pods
 
 
@@ -114,10 +114,10 @@ _POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
 
 
 def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[tuple[str, str], Value]]:
-    """Return the pods and claims of a document, each with its kind and API version."""
+    """Yield the pods and claims of a document, each with its kind and API version."""
     kind, version = document["kind"], document["apiVersion"]
     if default is None and kind.data is None:
-        kind.refuse("it is missing; expected an object of Kubernetes, such as a Pod (apiVersion: v1, kind: Pod)")
+        kind.refuse("it is missing; expected a Kubernetes object, such as a Pod (apiVersion: v1, kind: Pod)")
     found = kind.text(default and default[0]), version.text(default and default[1])
     if found in {("List", "v1"), ("PodList", "v1")}:
         # The items of a PodList may omit their kind. Only a List may contain other lists.
@@ -126,14 +126,14 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
         return
     if found not in {_POD, _CLAIM}:
         kind.refuse(
-            f"expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got {found[0]!r} of {found[1]!r}"
+            f"expected a v1 Pod or a resource.k8s.io/v1 ResourceClaim, got {found[0]!r} of {found[1]!r}"
             f"{template_hint(found[0])}"
         )
     yield found, document
 
 
 def template_hint(kind: str) -> str:
-    """Return a hint about the pod template of an object that creates pods, or an empty string for another kind."""
+    """Return a hint about the pod template of an object that creates pods, or an empty string for other kinds."""
     if kind not in _MAKES_PODS:
         return ""
     template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
@@ -202,7 +202,7 @@ def _check_container(container: Value, claims: frozenset[str]) -> None:
         limit.quantity(whole=is_extended_resource(resource))
     for claim in resources["claims"].sequence():
         if claim["name"].text() not in claims:
-            claim["name"].refuse("expected the name of an entry of spec.resourceClaims")
+            claim["name"].refuse("expected the name of an entry in spec.resourceClaims")
 
 
 def _claim(document: Value) -> "ManifestClaim":
@@ -221,7 +221,7 @@ def _check_names(document: Value) -> None:
 
 
 def _check_name(value: Value, is_name: Callable[[str], bool], example: str) -> None:
-    """Check a name as Kubernetes does. Names reach logs and terminals, so nothing else may be in them."""
+    """Check a name as Kubernetes does. Names reach logs and terminals, so they may contain nothing else."""
     if not is_name(value.text()):
         value.refuse(f"expected a DNS name such as {example}, got {described(value.data)}")
 

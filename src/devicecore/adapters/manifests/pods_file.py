@@ -3,12 +3,12 @@
 Law: A file that is broken or unreadable never prevents the start. In that case, nothing is known about earlier pods.
 
 There is no container runtime here. This file answers the questions that a kubelet asks its container runtime after a
-restart. In the same boot, the containers of pods that got their devices count as running (a kubelet restart). In
-another boot, no container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power
-failure leads to another boot, and then no pod runs.
+restart. Within one boot, as after a kubelet restart, the containers of pods that got their devices count as running.
+After a reboot, no container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power
+failure leads to a reboot, after which no pod runs.
 
-The first line is a JSON object with `boot`, `files` and `running`. Each further line is the JSON text of the UID of one
-more running pod: admitting 10,000 pods must not write all manifests 10,000 times.
+The first line is a JSON object with `boot`, `files` and `running`. Each further line is the UID of one more running pod
+as JSON: admitting 10,000 pods must not write all manifests 10,000 times.
 """
 
 import json
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class PodsFile:
-    """The file. Its content at creation is in `files` and `ran`. Thread-safe."""
+    """The file. Its content when this object was created is in `files` and `ran`. Thread-safe."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
@@ -85,7 +85,7 @@ class PodsFile:
             self._is_written, self._problem = True, ""
 
     def _append(self, pod: PodUid) -> bool:
-        """Append a line. Return whether that succeeded."""
+        """Append a line. Return whether this succeeded."""
         line = json.dumps(pod).encode() + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -99,7 +99,7 @@ class PodsFile:
 
     def _say(self, error: OSError) -> None:
         if str(error) != self._problem:  # otherwise this would be logged every second
-            _log.error("cannot write which pods run into %s: %s", self._path, error.strerror or error)
+            _log.error("cannot record the running pods in %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
 
 

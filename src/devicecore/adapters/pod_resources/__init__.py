@@ -1,4 +1,4 @@
-"""The kubelet's pod-resources API: which container holds which devices. Server and client.
+"""The server and the client of the kubelet's pod-resources API, which says which container holds which devices.
 
 `api` computes the answers, `server` serves them on a unix socket and limits the rate, `client` queries a kubelet.
 """

@@ -56,9 +56,9 @@ class PinnedResources(Protocol):
 
 @frozen
 class Snapshot:
-    """The input of the answers: the state of all devices, the active pods in order, and claims.
+    """What the answers are computed from: the state of all devices, the active pods in order, and the claims.
 
-    `pinned` has exclusive CPUs and NUMA-local memory; without it, no container has any.
+    `pinned` provides exclusive CPUs and NUMA-local memory; without it, no container has any.
     """
 
     state: NodeState
@@ -81,13 +81,13 @@ def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPo
 
 
 def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourcesResponse:
-    """Return every healthy device, and CPUs and memory, held or not (kubelet: `GetAllocatableResources`)."""
+    """Return all healthy devices, CPUs and memory, whether held or not (kubelet: `GetAllocatableResources`)."""
     elements = [
         element
         for name, resource in sorted(snapshot.state.inventory.resources.items())
         if resource.report is not None
         for device in resource.report.healthy
-        # A topology without nodes gives no element at all, whereas no topology gives one.
+        # A topology without nodes yields no element at all, whereas a missing topology yields one.
         for element in _elements(name, device, resource.report.devices[device].topology)
     ]
     pinned = snapshot.pinned

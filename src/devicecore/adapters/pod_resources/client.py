@@ -1,4 +1,4 @@
-"""A client for the pod-resources API of `devicecore kubelet` or of a real kubelet.
+"""A client for the pod-resources API of `devicecore kubelet` or a real kubelet.
 
 Law: Every call ends within its timeout, with an answer or with the reason of the last failure.
 """
@@ -33,7 +33,7 @@ Response = TypeVar("Response", bound=Message)
 
 @frozen
 class PodResourcesError(DeviceCoreError):
-    """A call of the pod-resources API failed. `code` is the name of gRPC's status code."""
+    """A call to the pod-resources API failed. `code` is the name of gRPC's status code."""
 
     socket: str
     method: str
@@ -93,7 +93,7 @@ class PodResourcesClient(HasLifecycle):
         # grpc must not parse answers, because it would log a traceback for an unreadable one.
         try:
             return response.FromString(answer)
-        except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
+        except (DecodeError, UnicodeDecodeError) as error:  # the second comes from protobuf in pure Python
             raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
 
     def _cause(self, details: str) -> str:

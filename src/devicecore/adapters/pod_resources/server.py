@@ -50,7 +50,7 @@ class PodResourcesServer(HasLifecycle):
     socket, but not another process's at the same path.
 
     Args:
-        socket: the path of the socket. The server creates the socket's directory if only its last part is missing.
+        socket: the path of the socket. The server creates the socket's directory if only its last component is missing.
         look: returns the input for the responses. It is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
@@ -58,7 +58,7 @@ class PodResourcesServer(HasLifecycle):
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, for all callers and methods together.
         burst: calls at once.
-        clock: monotonic seconds. The rate limit is measured with it.
+        clock: returns monotonic seconds, used to limit the rate.
 
     Raises:
         ValueError: the rate limit would reject every call.
@@ -105,7 +105,7 @@ class PodResourcesServer(HasLifecycle):
             self._socket.remove()
             try:
                 self._server.stop(_STOP_GRACE).wait()
-            except RuntimeError:  # gRPC cannot get a thread to wait in
+            except RuntimeError:  # gRPC could not get a thread in which to wait
                 self._server.stop(None)
             self._server = None
 
@@ -147,7 +147,7 @@ class PodResourcesServer(HasLifecycle):
             # If the start got no thread, or was interrupted before it got one, gRPC would never end a longer wait.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)
-            if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which gives no reason
+            if not isinstance(error, OSError | RuntimeError):  # the second comes from grpc, and gives no reason
                 self._socket.remove()
                 raise
             raise DirectoryError(str(self.socket.parent), getattr(error, "strerror", None) or str(error)) from error
@@ -192,7 +192,7 @@ class PodResourcesServer(HasLifecycle):
         self, method: str, version: str, answer: Callable[[Any], Message]
     ) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Message, context: grpc.ServicerContext) -> Message:
-            return self._lifecycle.call("a call of the pod-resources API", answered, request, context)
+            return self._lifecycle.call("a call to the pod-resources API", answered, request, context)
 
         def answered(request: Message, context: grpc.ServicerContext) -> Message:
             if self._bucket.take():
@@ -203,8 +203,8 @@ class PodResourcesServer(HasLifecycle):
             except Exception as error:  # noqa: BLE001 - the caller gets every error as an answer
                 self._observe(method, version, True)  # noqa: FBT003 - whether it failed
                 if not isinstance(error, _NotFoundError):
-                    _log.exception("%s of the pod-resources API failed", method)
-                # A plain error of a Go handler is UNKNOWN.
+                    _log.exception("pod-resources API: %s failed", method)
+                # A plain error from a Go handler becomes UNKNOWN.
                 context.abort(grpc.StatusCode.UNKNOWN, foreign_text(str(error)))
             self._observe(method, version, False)  # noqa: FBT003 - whether it failed
             return response

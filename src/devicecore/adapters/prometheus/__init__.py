@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the kubelet's own, and the number of devices by state. Needs the extra `prometheus`.
 
-Laws: Names, labels and buckets are the kubelet's. Devices are counted at each scrape, from the manager's state. The
-number of labels is limited.
+Laws: Names, labels and buckets are the kubelet's. Devices are counted in the manager's state at each scrape. The number
+of labels is limited.
 """
 
 import threading
@@ -58,10 +58,10 @@ _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_
 class PrometheusMetrics:
     """Counts the kubelet's device metrics and exposes them on its own `registry`. Thread-safe.
 
-    It measures both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure
-    calls to DRA drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
+    It measures both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure calls to DRA
+    drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
 
-    To count calls of the pod-resources API, pass `pod_resources_request` to the server as `observe`.
+    To count calls to the pod-resources API, pass `pod_resources_request` to the server as `observe`.
 
     `devicecore_devices{resource_name, state}` is the number of devices that are `free` (healthy and not in use),
     `reserved` (an admission is in progress), `allocated`, and `unhealthy`. A device that is allocated and unhealthy is
@@ -104,7 +104,7 @@ class PrometheusMetrics:
             sink_problem: why the node's status cannot be published, or None.
 
         Raises:
-            TypeError: one of them is a value, such as `manager.state`, in place of a function.
+            TypeError: one of them is a value, such as `manager.state`, instead of a function.
         """
         given = {"state": state, "claims": claims, "plugins": plugins, "sink_problem": sink_problem}
         for name, function in given.items():
@@ -143,7 +143,7 @@ class PrometheusMetrics:
             _of(self._driver_calls, key, partial(_Histogram, DRA_BUCKETS)).add(seconds)
 
     def pod_resources_request(self, method: str, version: str, failed: bool) -> None:  # noqa: FBT001 - as the server calls it
-        """Count a call of the pod-resources API; a kubelet counts calls of v1alpha1 only in the total."""
+        """Count a call to the pod-resources API; a kubelet counts calls to v1alpha1 only in the total."""
         series = ["requests_total"]
         if version == "v1":
             series.append(f"requests_{_POD_RESOURCES[method]}")
@@ -172,7 +172,7 @@ class PrometheusMetrics:
         return MeasuredStore(store, record)
 
     def collect(self) -> Iterator[Metric]:
-        """Return all metrics (prometheus_client: `Collector`)."""
+        """Yield all metrics (prometheus_client: `Collector`)."""
         # Not the library's Counter and Histogram, because those add a `_created` series to each metric. A kubelet does
         # not have these, and they can be switched off only for a whole process.
         with self._lock:
@@ -219,7 +219,7 @@ class PrometheusMetrics:
 
 
 def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
-    """Return the number of devices in each state, for each resource that a plugin reports or a container holds."""
+    """Yield the number of devices in each state, for each resource that a plugin reports or a container holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
     for reservation in state.ledger.reservations:  # devices reused inside a pod are already allocated
         allocations = state.ledger.of_pod(reservation.key.pod)
@@ -294,7 +294,10 @@ MetricT = TypeVar("MetricT", CounterMetricFamily, GaugeMetricFamily, HistogramMe
 def _family(
     kind: type[MetricT], name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], Any]]
 ) -> MetricT:
-    """Return a metric with labels. Each sample has their values, and a number or what `_Histogram.read` returns."""
+    """Return a metric with labels.
+
+    Each sample has the values of the labels, and either a number or what `_Histogram.read` returns.
+    """
     metric = kind(name, text, labels=labels)
     for values, sample in samples:
         metric.add_metric(values, *(sample if isinstance(sample, tuple) else (sample,)))
@@ -302,7 +305,7 @@ def _family(
 
 
 def _plugins(calls: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
-    """Registrations of plugins, and the durations of their answers to Allocate, by resource."""
+    """Return the registrations of plugins, and the durations of their answers to Allocate, by resource."""
     yield _family(
         CounterMetricFamily,
         "kubelet_device_plugin_registration_total",
@@ -320,7 +323,7 @@ def _plugins(calls: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
 
 
 def _devices(counts: Iterable[tuple[str, str, int]]) -> Metric:
-    """Devices by resource and state."""
+    """Return the devices by resource and state."""
     return _family(
         GaugeMetricFamily,
         "devicecore_devices",
@@ -361,12 +364,12 @@ def _dra(
 
 
 def _checkpoints(saves: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
-    """Yield saves of files. A program whose stores are not measured shows none."""
+    """Yield the saves of files. A program whose stores are not measured shows none."""
     if saves:
         yield _family(
             HistogramMetricFamily,
             "devicecore_checkpoint_save_duration_seconds",
-            "Duration in seconds of saves, failed ones included, by file.",
+            "Duration in seconds of saves, including failed ones, by file.",
             ("file",),
             (([file], read) for file, (_, read) in saves.items()),
         )
@@ -408,7 +411,7 @@ def _pod_resources(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
         what = series.replace("_", " of ", 1).replace("of total", "of all methods")
         # The library would append _total to a counter's name, which most of a kubelet's counters do not have.
         kind = "counter" if series.endswith("_total") else "unknown"
-        metric = Metric(name.removesuffix("_total"), f"[ALPHA] Pod-resources API: {what}, by its version.", kind)
+        metric = Metric(name.removesuffix("_total"), f"[ALPHA] Pod-resources API: {what}, by API version.", kind)
         for version, count in sorted(by_version.items()):
             metric.add_sample(name, {"server_api_version": version}, count)
         yield metric

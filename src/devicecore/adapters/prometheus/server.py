@@ -29,7 +29,7 @@ MAX_CONNECTIONS = 16
 """The maximum number of connections to the metrics server at once. Any further connection is closed unanswered."""
 
 MAX_CONNECTION_SECONDS = 10.0
-"""Seconds after which the metrics server ends a connection. A scrape takes some milliseconds."""
+"""Seconds after which the metrics server ends a connection. A scrape takes a few milliseconds."""
 
 END_SECONDS = 1.0
 """How many seconds a stop of the metrics server waits for scrapes in progress."""
@@ -84,7 +84,7 @@ class _Listener(ThreadingWSGIServer):
             return super().get_request()
         except OSError as error:
             if error.errno in _NO_DESCRIPTORS:
-                time.sleep(_INTERVAL)  # the connection still waits to be accepted: trying at once would be a busy loop
+                time.sleep(_INTERVAL)  # the connection is still waiting, so trying again at once would be a busy loop
             raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the base class

@@ -16,12 +16,12 @@ __all__ = ["MeasuredStore"]
 
 @frozen(eq=False)
 class MeasuredStore:
-    """Passes each call on to a store, and says how long its saves take.
+    """Passes each call on to a store, and reports how long its saves take.
 
     Attributes:
         store: the store.
         record: called after each save with the seconds that it took, and whether it raised an error.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     store: CheckpointStore
@@ -29,11 +29,11 @@ class MeasuredStore:
     clock: Clock = field(default=time.monotonic, kw_only=True)
 
     def load(self) -> bytes | None:
-        """Return the store's contents. Raises StoreError as it does."""
+        """Return the store's contents. Raises StoreError as the store does."""
         return self.store.load()
 
     def save(self, blob: bytes) -> None:
-        """Save in the store. Raises StoreError as it does."""
+        """Save in the store. Raises StoreError as the store does."""
         with measured(self.clock, self.record):
             self.store.save(blob)
 

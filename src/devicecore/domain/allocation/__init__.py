@@ -1,7 +1,7 @@
 """Which devices claims get on a node, and why not: the decision of Kubernetes' scheduler as a pure function.
 
-Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers
-the one that a scheduler of the release would choose. If a bug of that scheduler matters, the answer names it (see
+Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers the
+one that a scheduler of the release would choose. If a bug in that scheduler matters, the answer names it (see
 docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
@@ -103,17 +103,17 @@ def allocate(
         claims: the claims of one pod that are not allocated yet, in the pod's order.
         node: the node.
         slices: the ResourceSlices of the cluster. `Slices` is faster if there are questions about several nodes.
-        allocated: which devices are allocated already.
+        allocated: the devices that are already allocated.
         classes: the DeviceClasses of the cluster.
         matches: evaluates CEL expressions, such as `devicecore.adapters.cel.CelSelectors()`.
         features: the feature gates of the scheduler.
         release: the scheduler's release.
         max_steps: the search gives up after this many devices.
-        charge: called often during the search, with the number of reasons that are kept. If it raises
-            QuestionGivenUpError, the answer is "unknown" and has no reasons.
+        charge: called often during the search, with the number of reasons kept. If it raises QuestionGivenUpError, the
+            answer is "unknown" and has no reasons.
 
     Raises:
-        TypeError: an argument is a parsed manifest or a name in place of a value.
+        TypeError: an argument is a parsed manifest or a name instead of a value.
     """
     checked(node, TargetNode, "allocate: node")
     claims = tuple_of(claims, UnallocatedClaim, "allocate: claims (claim_of reads a manifest)")

@@ -1,7 +1,7 @@
 """Whether `matchAttribute` constraints can be satisfied at all, by counting the devices of each value.
 
-Law: a shortage is never reported for claims that can be allocated. The counts are upper bounds: devices that fit a
-request while nothing else is taken.
+Law: a shortage is never reported for claims that can be allocated. The counts are upper bounds: they include all
+devices that fit a request while nothing else is taken.
 """
 
 from collections import Counter, defaultdict
@@ -17,13 +17,13 @@ Usable = Callable[[DeviceRequest], Sequence[PoolDevice]]
 
 @frozen
 class Shortage:
-    """Constraints on the same attribute for which too few values suffice.
+    """Constraints on the same attribute that together need more values with enough devices than there are.
 
     Attributes:
         attribute: the attribute of the constraints.
         wanted: how many values are needed: one for each constraint.
         supply: how many constraints each value can satisfy at most.
-        roles: for each request of the first constraint, how many devices each value has.
+        roles: for each request of the first constraint, how many devices have each value.
     """
 
     attribute: str
@@ -33,7 +33,7 @@ class Shortage:
 
     @property
     def nearest(self) -> str:
-        """The value that comes closest to satisfying one constraint, empty if no device has the attribute."""
+        """The value that comes closest to satisfying one constraint, or "" if no device has the attribute."""
 
         def met(value: str) -> int:
             return sum(min(have.get(value, 0), request.count) for request, have in self.roles)
@@ -42,7 +42,7 @@ class Shortage:
 
 
 def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
-    """Return the constraints of a claim that no choice of devices can satisfy.
+    """Yield the constraints of a claim that no choice of devices can satisfy.
 
     Constraints on alternatives, all devices, admin access or shared devices are left out.
     """

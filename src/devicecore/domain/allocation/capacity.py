@@ -12,7 +12,7 @@ from devicecore.domain.quantity import Quantity
 
 
 def by_own_names(amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
-    """Return amounts by the device's names for its capacities.
+    """Return the amounts by the names that the device uses for its capacities.
 
     A name without a domain belongs to the driver's domain.
     """

@@ -1,6 +1,6 @@
 """Errors of allocation.
 
-Law: an error says why nothing can be decided. Too few devices is a result, not an error.
+Law: an error says why nothing can be decided. A lack of devices is a result, not an error.
 """
 
 from attrs import frozen
@@ -21,7 +21,7 @@ class SelectorError(DeviceCoreError):
 
 
 class EvaluationsGivenUpError(SelectorError):
-    """The evaluations for one question have taken too long in total, so this one has no result."""
+    """The evaluations for one question have taken too long in total, so this evaluation has no result."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the expressions of one question took more than {seconds:g} s, and were given up")
@@ -29,7 +29,7 @@ class EvaluationsGivenUpError(SelectorError):
 
 @frozen
 class UndecidedError(DeviceCoreError):
-    """The claims cannot be allocated on any node, or it cannot be decided."""
+    """The claims cannot be allocated on any node, or nothing can be decided."""
 
     problem: str
     _text = "{problem}"
@@ -47,7 +47,7 @@ class ExpressionError(UndecidedError):
 
 @frozen
 class SearchGivenUpError(UndecidedError):
-    """The search took too many steps, or its expressions too long."""
+    """The search took too many steps, or its expressions took too long."""
 
     @classmethod
     def after(cls, steps: int) -> "SearchGivenUpError":
@@ -56,7 +56,7 @@ class SearchGivenUpError(UndecidedError):
 
     @classmethod
     def after_pairs(cls, pairs: int) -> "SearchGivenUpError":
-        """Return the error for a search with more than `pairs` pairs of a request and a device."""
+        """Return the error for a search that examined more than `pairs` pairs of a request and a device."""
         return cls(f"the search was abandoned after {pairs:,} pairs of a request and a device")
 
 
@@ -65,9 +65,9 @@ class QuestionGivenUpError(SearchGivenUpError):
 
 
 class ExcludedError(UndecidedError):
-    """A constraint forbids one of the devices of a request for all.
+    """A constraint forbids one of the devices of a request that asks for all devices.
 
-    Kubernetes then does not try another alternative.
+    Kubernetes then tries no other alternative.
     """
 
     def __init__(self, claim: str, request: str, device: str) -> None:

@@ -1,7 +1,7 @@
-"""The faults of Kubernetes' allocator, and which releases have them.
+"""The faults of Kubernetes' allocator, and the releases that have them.
 
-Law: an answer for a release never names a fault that the release does not have. docs/claims.md has the smallest case of
-    each.
+Law: an answer for a release never names a fault that the release does not have. docs/claims.md shows the smallest case
+of each.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class KubernetesFault(Enum):
-    """A fault of Kubernetes' allocator. The value is the name of the cause in docs/claims.md."""
+    """A fault of Kubernetes' allocator. The value is what docs/claims.md calls the cause."""
 
     REJECT = "k/k#140436:reject"
     CAPACITY_REJECT = "k/k#140436:capacity-reject"
@@ -40,7 +40,7 @@ _SENTENCES = {
     KubernetesFault.CAPACITY_REJECT: "a device that it rejects for its capacity keeps its counters",
     KubernetesFault.UNDO_SHARED: "a shared device that it gives back keeps its counters",
     KubernetesFault.POOL_NAMES: "it confuses the counters of pools with the same name",
-    KubernetesFault.DISTINCT: "it compares distinct attributes with one device of each request only",
+    KubernetesFault.DISTINCT: "it compares distinct attributes with only one device of each request",
     KubernetesFault.SHARE_IDS: "it counts the counters of a shared device twice",
     KubernetesFault.ADMIN_COUNTERS: "it requires free counters for admin access",
     KubernetesFault.ADMIN_BLOCKS: "admin access keeps the device from the other claims of the pod",
@@ -58,11 +58,11 @@ _SENTENCES = {
 ALL_FAULTS = frozenset(KubernetesFault)
 
 Cause = tuple[KubernetesFault, ...]
-"""The faults that together explain an answer: one or two, or none if it takes more faults, which are then unknown."""
+"""The faults that together explain an answer: one or two, or none if more are needed, which are then unknown."""
 
 
 def names_of(causes: Iterable[Cause]) -> tuple[str, ...]:
-    """Return the causes by their names in docs/claims.md."""
+    """Return the names that docs/claims.md uses for the causes."""
     return tuple(" + ".join(fault.value for fault in cause) or "several faults together" for cause in causes)
 
 
@@ -104,7 +104,7 @@ class Release(Enum):
 
     @classmethod
     def of(cls, version: str) -> "Release | None":
-        """Return the release with the allocator of a version such as `v1.36.1`, or None if `version` is not a version.
+        """Return the release whose allocator a version such as `v1.36.1` has, or None if `version` is not a version.
 
         Versions before 1.36 count as 1.36.2, and those after 1.38, which are unknown, as 1.38. For 1.38, only the
         sources of the first beta are known.

@@ -1,7 +1,7 @@
-"""The search of a Kubernetes release, faults included, so that it finds the same devices.
+"""The search of a Kubernetes release, including its faults, so that it finds the same devices.
 
 Law: with the faults of a release, `KubernetesSearch` finds the devices that its scheduler finds, correct or not. The
-faults that such an answer depends on are its cause. docs/claims.md has the smallest case of each.
+faults that such an answer depends on are its cause. docs/claims.md shows the smallest case of each.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ _UNLIMITED = 2**100
 
 
 class KubernetesSearch(Search):
-    """A search that has some of the faults. `run` raises `ExcludedError` if a constraint forbids one of all devices."""
+    """A search with some of the faults. `run` raises `ExcludedError` if a constraint forbids one of "all" devices."""
 
     _skips = False  # each device that is tried may leave something behind
 
@@ -54,8 +54,8 @@ class KubernetesSearch(Search):
         if is_late and KubernetesFault.CAPACITY_REJECT in self._faults:
             self._never_given_back.append(Taken(claim, request, candidate))
             self._remember_values(claim, request, candidate.device)
-        # The same for taints and constraints, which `allocateDevice` checks after `checkAvailableCounters` has consumed
-        # the counters. Since 1.36.3, `rollbackDevice` gives them back.
+        # The same holds for taints and constraints, which `allocateDevice` checks after `checkAvailableCounters` has
+        # consumed the counters. Since 1.36.3, `rollbackDevice` gives them back.
         if reason is not None and candidate in self._charged:
             late = KubernetesFault.CAPACITY_REJECT if is_late else KubernetesFault.REJECT
             if late in self._faults:
@@ -134,8 +134,8 @@ class KubernetesSearch(Search):
             return reason
         if self._counters_are_paid(candidate):
             return None
-        # `checkAvailableCounters` compares every counter in the pool, not only the device's: one that is below 0
-        # refuses every device that uses any counter.
+        # `checkAvailableCounters` compares every counter in the pool, not only the device's: one that is below 0 rules
+        # out every device that uses any counter.
         if KubernetesFault.OVER_COMMITTED in self._faults:
             for use, free in self._free(candidate.pool).items():
                 if free < 0:
@@ -154,7 +154,7 @@ class KubernetesSearch(Search):
         return super()._is_paid_for(key)
 
     def _available(self, pool: Pool) -> dict[Use, int]:
-        # `availableCounters` of 1.36 had the pool's name as its key, without the driver: the first pool with that name
+        # `availableCounters` in 1.36 used the pool's name as its key, without the driver: the first pool with that name
         # decided for all of them.
         if KubernetesFault.POOL_NAMES in self._faults:
             known = super()._available(self._first_of_name.setdefault(pool.key[1], pool))
@@ -176,7 +176,7 @@ class KubernetesSearch(Search):
                 yield from (device for device in super()._paying(one) if device.key not in self._paid_for_ever)
 
     def _ledger(self, pool: Pool) -> object:
-        """Return the same for pools whose counters are counted together."""
+        """Return a value that is the same for pools whose counters are counted together."""
         return pool.key[1] if KubernetesFault.POOL_NAMES in self._faults else pool.key
 
     # --- constraints --------------------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ class KubernetesSearch(Search):
     def _constraint_broken(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         if KubernetesFault.DISTINCT not in self._faults:
             return super()._constraint_broken(claim, request, candidate)
-        # `distinctAttributeConstraint` of 1.36 kept its values in a map by request: `add` overwrote the value of the
-        # request's former device, and `remove` dropped the value although other devices of the request were left.
+        # `distinctAttributeConstraint` in 1.36 kept its values in a map by request: `add` overwrote the value of the
+        # request's previous device, and `remove` dropped the value although other devices of the request were left.
         for number, constraint in enumerate(self.claims[claim].constraints):
             if not constraint.applies_to(request):
                 continue
@@ -210,7 +210,7 @@ class KubernetesSearch(Search):
             else:
                 is_broken = not self._agree(constraint, [*others, candidate.device])
             if is_broken:
-                # `allocateDevice` undoes the constraints before the one that failed, which drops their values as well.
+                # `allocateDevice` undoes the constraints before the one that failed, which also drops their values.
                 for index, _ in self._distinct(claim, request):
                     if index < number:
                         self._values[claim, index].pop(request.names[0], None)
@@ -225,9 +225,9 @@ class KubernetesAnswer:
     Attributes:
         taken: the devices that it finds, in order, or None if it finds none.
         is_right: whether the rules allow these devices.
-        is_known: whether its search ends in a bounded number of steps.
-        error: its error if a constraint forbids a device of a request for all devices.
-        is_undecided: whether it ends with another error.
+        is_known: whether its search ends within a bounded number of steps.
+        error: its error if a request asks for all devices and a constraint forbids one of them.
+        is_undecided: whether it ends with a different error.
     """
 
     taken: tuple[Taken, ...] | None = None
@@ -238,7 +238,7 @@ class KubernetesAnswer:
 
 
 def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
-    """Return the answer of the release's scheduler, or of one that has `faults`.
+    """Return the answer of the release's scheduler, or of a scheduler that has `faults`.
 
     An answer is also wrong if a fault keeps it from an earlier alternative that is possible.
     """
@@ -281,7 +281,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each fault without which Kubernetes would be right, or if there is none, the first such pair.
+    """Return each fault without which Kubernetes would be right, or if there is none, the first pair of such faults.
 
     If no pair explains it either, the result is one empty cause.
 
@@ -306,7 +306,7 @@ _MAX_STEPS = 10_000
 
 
 def may_differ(situation: Situation) -> bool:
-    """Return whether a fault may matter. For most claims, the search of Kubernetes does not differ."""
+    """Return whether a fault may matter. For most claims, Kubernetes' search does not differ from ours."""
     devices = [device for pool in situation.pools for _, device in pool.devices]
     shares = any(device.is_shared for device in devices)
     return (

@@ -147,12 +147,12 @@ Use = tuple[str, str]
 """The name of a counter set, and the name of a counter."""
 
 CounterUse = tuple[tuple[str, Mapping[str, Quantity]], ...]
-"""Counter quantities by name, by the name of their set."""
+"""Counter quantities by name, grouped by the name of their set."""
 
 
 @frozen(eq=False)
 class PoolDevice:
-    """A device of a ResourceSlice. It is equal only to itself: an allocation compares devices by identity."""
+    """A device of a ResourceSlice. It is equal only to itself, because an allocation compares devices by identity."""
 
     key: DeviceKey
     attributes: Mapping[str, Attribute] = field(factory=dict)
@@ -160,7 +160,7 @@ class PoolDevice:
     taints: tuple[Taint, ...] = ()
     counters: CounterUse = ()
     is_shared: bool = False  # API: allowMultipleAllocations
-    place: NodeRule | None = None  # None means the place of its slice
+    place: NodeRule | None = None  # None: the same place as its slice
     binds_to_node: bool = False
     conditions: tuple[str, ...] = ()
     failure_conditions: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class PoolDevice:
 
 @frozen(eq=False)
 class PoolSlice:
-    """A ResourceSlice. `place` is None if each device has its own (API: perDeviceNodeSelection)."""
+    """A ResourceSlice. `place` is None if each device has its own place (API: perDeviceNodeSelection)."""
 
     name: str
     driver: str
@@ -190,14 +190,14 @@ class PoolSlice:
     place: NodeRule | None = field(factory=NodeRule)
     devices: tuple[PoolDevice, ...] = ()
     counters: CounterUse = ()
-    skip_node_operations: tuple[str, ...] = ()  # the calls that none of its devices needs (Kubernetes 1.37)
+    skip_node_operations: tuple[str, ...] = ()  # the calls that none of its devices need (Kubernetes 1.37)
 
     def place_of(self, device: PoolDevice) -> NodeRule:
         """Return the nodes on which a device of the slice is available."""
         return self.place or device.place or NodeRule()
 
     def targets(self, node: TargetNode) -> bool:
-        """Return whether the slice, or a device of it, is available on the node."""
+        """Return whether the slice, or one of its devices, is available on the node."""
         if self.place is not None:
             return self.place.accepts(node)
         return any(self.place_of(device).accepts(node) for device in self.devices)
@@ -205,7 +205,7 @@ class PoolSlice:
 
 @frozen
 class DeviceClass:
-    """A DeviceClass: expressions that a device must satisfy (None if one is not CEL), and parameters for drivers."""
+    """A DeviceClass: the expressions that a device must satisfy (None if not CEL), and parameters for drivers."""
 
     name: str
     selectors: tuple[str | None, ...] = ()
@@ -297,7 +297,7 @@ class Held:
 
 @frozen
 class Features:
-    """Feature gates of a scheduler that change what it allocates, with the defaults of Kubernetes 1.36 and 1.37."""
+    """The feature gates of a scheduler that change what it allocates, with the defaults of Kubernetes 1.36 and 1.37."""
 
     admin_access: bool = True
     prioritized_list: bool = True
@@ -309,4 +309,4 @@ class Features:
 
 
 Matches = Callable[[str, PoolDevice], bool]
-"""Says whether a CEL expression selects a device. It raises `SelectorError` if the expression cannot be evaluated."""
+"""Says whether a CEL expression selects a device. Raises `SelectorError` if the expression cannot be evaluated."""

@@ -1,4 +1,4 @@
-"""Which nodes a NodeSelector of the API accepts.
+"""Which nodes an API NodeSelector accepts.
 
 Law: a selector without terms accepts no node, nor does a term without requirements. The terms are alternatives, and all
 requirements of a term must be met.
@@ -13,7 +13,7 @@ Check = Callable[[Mapping[str, str]], bool]
 
 
 def node_selector(selector: Value) -> Callable[[TargetNode], bool]:
-    """Return a function that says whether a node is selected. Raises DocumentError if the selector is not one."""
+    """Return a function that says whether a node is selected. Raises DocumentError if it is not a NodeSelector."""
     terms = [
         (
             [_check(one) for one in term["matchExpressions"].sequence()],
@@ -57,6 +57,6 @@ def _check(requirement: Value) -> Check:
 
 
 def _number(text: str | None) -> int | None:
-    """Return a whole number of 64 bits, or None."""
+    """Return a 64-bit integer, or None."""
     digits = (text or "").removeprefix("-")
     return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63)) else None

@@ -1,9 +1,9 @@
 """The pools of devices that a node can use.
 
-Laws: only the slices of the highest generation that a node sees count, or if some of those are missing, of the
-highest generation that exists. Counters belong to the whole pool, no matter which node their slice names. A pool that
-is incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order a scheduler tries
-them.
+Laws: only the slices of the highest generation that a node sees count, or if some of those are missing, of the highest
+generation that exists. Counters belong to the whole pool, no matter which node their slice names. A pool that is
+incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which a scheduler
+tries them.
 """
 
 from collections import defaultdict
@@ -25,12 +25,12 @@ class Pool:
     """The devices of a pool that a node may use.
 
     Attributes:
-        devices: with their slices, in the order in which they are tried, including devices of other nodes if a
-            slice has devices of several nodes.
-        elsewhere: the other devices of the pool, which consume its counters, too.
+        devices: the devices with their slices, in the order in which they are tried. Devices of other nodes are
+            included if a slice has devices of several nodes.
+        elsewhere: the other devices of the pool, which also consume its counters.
         counters: quantities by counter, by counter set.
-        problem: why the pool provides no devices, or empty if it does.
-        is_incomplete: whether slices are missing, or there are more than they declare.
+        problem: why the pool provides no devices, or an empty string if it provides some.
+        is_incomplete: whether slices are missing, or there are more of them than they declare.
         has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
         is_obsolete: whether a newer generation contains nothing for the node, so that nothing is missing.
     """
@@ -149,7 +149,7 @@ def _contradiction(
         ("counter set", [name for one in sets for name, _ in one.counters]),
     ):
         if len(set(names)) < len(names):
-            return f"the {what} {next(name for name in names if names.count(name) > 1)} is there twice"
+            return f"the {what} {next(name for name in names if names.count(name) > 1)} appears twice"
     for device in (device for one in consuming for device in one.devices):
         for name, amounts in device.counters:
             unknown = [counter for counter in amounts if counter not in counters.get(name, {})]

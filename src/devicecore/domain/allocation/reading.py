@@ -1,7 +1,7 @@
-"""Turn API objects of the group resource.k8s.io, and Nodes, into values.
+"""Turns API objects of the group resource.k8s.io, and Nodes, into values.
 
 The versions v1, v1beta2 and v1beta1 are supported. An object without a version is read according to the fields it has.
-Law: any parsed JSON gives a value or a `DocumentError` that names the field. Fields that the API server would
+Law: any parsed JSON results in a value or in a `DocumentError` that names the field. Fields that the API server would
 default get the same defaults.
 """
 
@@ -141,7 +141,7 @@ def held_by(manifest: object) -> tuple[Held, ...]:
 
 
 def _held(result: Value, claim: str, pods: tuple[str, ...]) -> Held | None:
-    """Return a device of a claim. The result is None if it has admin access."""
+    """Return a device of a claim, or None if it has admin access."""
     data = result.data
     if isinstance(data, dict) and data.keys() <= _FIELDS_OF_WHOLE_DEVICES:
         driver, pool, device = data.get("driver"), data.get("pool"), data.get("device")
@@ -165,7 +165,7 @@ _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
 def _check_kind(one: Value, kind: str) -> str:
     """Return the version of an object, or an empty string if it has none.
 
-    Refuses another kind, and v1alpha3, whose fields are unknown.
+    Refuses objects of a different kind, and v1alpha3, whose fields are unknown.
     """
     check_kind(one, kind)
     version = one["apiVersion"]

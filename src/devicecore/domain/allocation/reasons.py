@@ -51,7 +51,7 @@ class OnOtherNode(Reason):
 
 @frozen
 class NotSelected(Reason):
-    """An expression does not select the device. `source` describes the class or request that has it."""
+    """An expression does not select the device. `source` describes the class or request with the expression."""
 
     summary = "not selected"
     source: str

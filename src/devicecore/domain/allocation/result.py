@@ -1,4 +1,4 @@
-"""The result of an allocation: the devices of each claim as the API writes them, or why there are none.
+"""The result of an allocation: the devices of each claim in the API's form, or why there are none.
 
 Law: the same arguments give the same result, except for share ids, which the caller may choose.
 """
@@ -40,7 +40,7 @@ class DeviceAllocation:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The causes, by the names of docs/claims.md."""
+        """The causes, by the names that docs/claims.md uses."""
         return names_of(self.causes)
 
     def devices(self, claim: int = 0) -> tuple[Taken, ...]:
@@ -119,7 +119,7 @@ class DeviceAllocation:
                 # Before 1.37 there is a copy for each of the requests.
                 copies = about[:1] if not self.release.is_before_1_37 else about
                 config += [{**entry, "source": "FromClaim", "requests": names} for _ in copies]
-        if not self.release.is_before_1_37:  # no name means all requests
+        if not self.release.is_before_1_37:  # no names: all requests
             config = [_without_requests(one) if _is_for(one, chosen) else one for one in config]
         return config
 
@@ -176,7 +176,7 @@ class NoAllocation:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The causes, by the names of docs/claims.md."""
+        """The causes, by the names that docs/claims.md uses."""
         return names_of(self.causes)
 
     def __bool__(self) -> bool:

@@ -1,8 +1,8 @@
 """The search for devices that satisfy all requests of a pod.
 
-Laws: the search keeps only a list of what it has taken, so backtracking leaves nothing behind.
-Requests are satisfied in order, each with the first alternative and the first devices that allow the rest to be
-satisfied, too: the order in which a scheduler tries them. The search ends after a bounded number of steps.
+Laws: the search keeps only a list of what it has taken, so backtracking leaves nothing behind. Requests are satisfied
+in order, each with the first alternative and the first devices that allow the rest to be satisfied, tried in the order
+in which a scheduler tries them. The search ends after a bounded number of steps.
 """
 
 from collections import Counter, defaultdict
@@ -72,7 +72,7 @@ def free_of_charge(_reasons: int) -> None:
 
 @frozen(eq=False)
 class Candidate:
-    """A device that may be allocated, with the pool and the slice that have it."""
+    """A device that may be allocated, with the pool and the slice that contain it."""
 
     device: PoolDevice
     pool: Pool
@@ -100,7 +100,7 @@ class Taken:
 
 
 class _Place(NamedTuple):
-    """The position of the search: the request, the alternative, how many devices it has, and the next to try."""
+    """The position of the search: the request, the alternative, how many devices it has, and the next device to try."""
 
     claim: int = 0
     request: int = 0
@@ -159,10 +159,10 @@ class Search:
         ]
 
     def run(self) -> bool:
-        """Search, and return whether all requests are satisfied. `taken` then has their devices, in order.
+        """Search, and return whether all requests are satisfied. `taken` then contains their devices, in order.
 
-        Raises UndecidedError if no devices could satisfy the claims, an expression cannot be
-        evaluated, or the search took too many steps.
+        Raises UndecidedError if no devices could satisfy the claims, an expression cannot be evaluated, or the search
+        took too many steps.
         """
         self._prepare()
         if self._skips and any(self._shortages()) and self._all_have_values():
@@ -215,7 +215,7 @@ class Search:
     # --- before the search ----------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Check the claims, and find the devices of their requests for all."""
+        """Check the claims, and find the devices for their requests for all devices."""
         for number, claim in enumerate(self.claims):
             for request in claim.alternatives:
                 self._check(claim, request)
@@ -317,7 +317,7 @@ class Search:
         if request.wants_all:
             return self._all[request][place.taken : place.taken + 1]
         # The first device is searched for everywhere, so that each expression is evaluated as in Kubernetes. For the
-        # others, it is enough that enough devices are left.
+        # others, it suffices that enough devices are left.
         end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken and self._skips else None
         return self._candidates[place.start : end]
 
@@ -352,7 +352,7 @@ class Search:
         return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
 
     def _shortages(self) -> Iterator[Shortage]:
-        """Return the constraints that no choice of devices can satisfy. Returns none if an expression has no value."""
+        """Yield the constraints that no choice of devices can satisfy, or none if an expression has no value."""
         for number, claim in enumerate(self.claims):
             if len(claim.constraints) < 2:  # the search itself soon finds a constraint that cannot hold
                 continue
@@ -367,7 +367,7 @@ class Search:
                 continue  # a scheduler may find devices before it reaches the one without a value
 
     def _all_have_values(self) -> bool:
-        """Return whether all selectors can be evaluated: a scheduler may reach one that cannot before a shortage."""
+        """Return whether all selectors can be evaluated. A scheduler may hit a bad one before it notices a shortage."""
         try:
             for number, claim in enumerate(self.claims):
                 for request in claim.alternatives:
@@ -421,7 +421,7 @@ class Search:
         """Return whether the counters suffice for the devices that need the least of each counter."""
         for pool in {one.pool.key: one.pool for one in candidates if one.device.counters}.values():
             paying = [one.device.uses for one in candidates if one.pool is pool and not self._counters_are_paid(one)]
-            least = wanted - (len(candidates) - len(paying))  # devices that consume counters of the pool
+            least = wanted - (len(candidates) - len(paying))  # devices that consume the pool's counters
             for use, free in self._free(pool).items():
                 needed = sorted(uses[use].nanos if use in uses else 0 for uses in paying)
                 if sum(needed[: max(least, 0)]) > max(free, 0):
@@ -432,7 +432,10 @@ class Search:
         return self.taken.pop()
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
-        """Return whether the claim stays within its limit with an alternative that, if for all devices, has one."""
+        """Return whether the claim stays within its limit with an alternative.
+
+        An alternative for all devices must have at least one.
+        """
         wanted = self.wanted(request)
         before = sum(one.claim == place.claim for one in self.taken)
         return wanted > 0 and before + wanted + self._least(place.claim, place.request + 1) <= MAX_RESULTS
@@ -514,8 +517,7 @@ class Search:
                     message = f"{name}: selector #{index}{where}: {error}"
                     raise ExpressionError(message, device.key if error.at_run_time else None) from None
                 return NotSelected(source, expression or "", device, is_by_class)
-        # Kubernetes' `isSelectable` evaluates the selectors first: an error on another node's device counts here as
-        # well.
+        # Kubernetes' `isSelectable` evaluates the selectors first: an error on another node's device also counts here.
         if not candidate.slice.place_of(device).accepts(self.node):
             return OnOtherNode(self.node.name)
         return None
@@ -540,7 +542,7 @@ class Search:
         return by_own_names(amounts, device)
 
     def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
-        """Return how much the shares of a device consume."""
+        """Yield how much each share of a device consumes."""
         yield from (held.consumed for held in self._held.get(key, ()))
         yield from (
             taken.consumed for taken in self.taken if taken.key == key and self._consumes_capacity(taken.request)
@@ -589,7 +591,7 @@ class Search:
         return dict(self._free_counters[pool.key])
 
     def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
-        """The devices of a pool for which the search consumes counters: a shared one only for its first share."""
+        """Yield the devices of a pool for which the search consumes counters: a shared one only for its first share."""
         shared: set[DeviceKey] = set()
         for one in self.taken:
             if one.candidate.pool is pool and self._consumes_counters(one.request):

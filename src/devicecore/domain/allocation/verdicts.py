@@ -1,4 +1,4 @@
-"""The reasons of a search that found nothing.
+"""The reasons why a search found nothing.
 
 Law: each request has one verdict for each device of the node, and a reason that holds while nothing else
 is taken comes first, if there is one.

@@ -1,4 +1,4 @@
-"""The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
+"""Reading and writing the kubelet's checkpoint file: what is in it, how Go writes it, and its checksum.
 
 `decode` turns a file into `CheckpointData`, and `encode` turns it back. `restore` turns the data into a `NodeState`,
 and `checkpoint_of` does the reverse. A `CheckpointWriter` renders the file after each change of the state, at a cost

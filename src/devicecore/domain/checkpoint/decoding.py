@@ -1,4 +1,4 @@
-"""From a file to checkpoint data.
+"""Turns a file into checkpoint data.
 
 Law: for any bytes within the limits of `go_json`, `decode` returns what a kubelet would read, or raises a
 CheckpointError. For all other bytes it raises one. Format 2 is decoded as `encoding/json` decodes it into the kubelet's
@@ -29,7 +29,7 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 class Decoded:
     """The content of a file, and whether its checksum is right.
 
-    `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` says that the file lacks the
+    `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` means that the file lacks the
     member Data, which every checkpoint has; a kubelet reads such a file as empty.
     """
 
@@ -75,7 +75,7 @@ def decode(blob: bytes) -> Decoded:
     if plain := read_plain(checked(blob, bytes, "the checkpoint's content")):
         data, stored = plain
         computed = checksum(data)
-        if stored == computed or data.entries:  # only a file without entries can have either format
+        if stored == computed or data.entries:  # only a file without entries can be in either format
             return Decoded(NEWEST, data, stored, computed)
     value = parse(blob)
     try:
@@ -111,7 +111,7 @@ def is_entry_field(name: str) -> bool:
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
     """Read one entry. Return the format it is in, and the entry. With `is_flat`, only format 1 is tried.
 
-    If it is in neither format, raises the RefusedError of format 2, unless `is_flat` is set.
+    If it is in neither format, raises the RefusedError from format 2, unless `is_flat` is set.
     """
     refusal: go.RefusedError | None = None
     for number, entry in ((1, _FlatEntry),) if is_flat else ((NEWEST, _Entry), (1, _FlatEntry)):
@@ -130,7 +130,7 @@ def decode_registered(name: str, value: Json) -> tuple[str, ...] | None:
 def _decode_file(value: Json) -> Decoded:
     """Try format 2, then format 1, as kubelets up to 1.29 did.
 
-    Only a file without devices is readable as both; then its checksum decides.
+    Only a file without devices is readable in both; then its checksum decides.
     """
     found: list[Decoded] = []
     refusals: list[go.RefusedError] = []
@@ -142,7 +142,7 @@ def _decode_file(value: Json) -> Decoded:
         if found and found[-1].valid:
             return found[-1]
     if not found:
-        raise refusals[0]  # nearly every file has format 2, so its problem helps most
+        raise refusals[0]  # nearly every file is in format 2, so the problem found there is the most helpful one
     return found[0]
 
 

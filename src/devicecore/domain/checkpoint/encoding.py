@@ -1,7 +1,7 @@
-"""From checkpoint data to the kubelet's file.
+"""Turns checkpoint data into the kubelet's file.
 
-Law: equal data gives equal bytes, and they are the bytes that a kubelet would write. The checksum covers a dump
-of the data, not the file, so layout and escapes do not change it.
+Law: equal data results in equal bytes, which are the bytes that a kubelet would write. The checksum covers a dump of
+the data, not the file, so layout and escapes do not change it.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ AFTER_ENTRIES = b',"RegisteredDevices":'
 
 
 _PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
-_PORTION_BYTES = 1_000_000  # bytes of their answers; in the dump, a byte takes up to four characters
+_PORTION_BYTES = 1_000_000  # bytes of their answers; in the dump, each byte takes up to four characters
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
@@ -46,7 +46,7 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
 
 
 def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - as above
-    """Go's dump of the data, which is hashed."""
+    """Return Go's dump of the data, which is hashed."""
     return b"".join(_dump(data, format))
 
 

@@ -23,13 +23,13 @@ from devicecore.domain.go_text import (
 MAX_RESPONSE_TEXT = 6 * 1024 * 1024
 """The maximum length of an answer to Allocate in base64.
 
-A kubelet accepts messages of at most 4 MiB, so a file cannot have more.
+A kubelet accepts messages of at most 4 MiB, so a file cannot contain a longer answer.
 """
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
 """Device ids by NUMA node (kubelet: `DevicesPerNUMA`).
 
-A device on two NUMA nodes is listed under both, and a device on none under `NO_TOPOLOGY`.
+A device on two NUMA nodes is listed under both, and a device on no node under `NO_TOPOLOGY`.
 """
 
 
@@ -100,7 +100,7 @@ class ExtraFields:
 
     @property
     def all(self) -> dict[str, str]:
-        """All of them, in order."""
+        """All of these fields, in order."""
         return {**self.before_data, **self.before_checksum, **self.at_end}
 
     def file(self, data: Sequence[bytes], checksum: int) -> bytes:
@@ -121,7 +121,7 @@ def _members(fields: Mapping[str, str]) -> list[bytes]:
 class CheckpointData:
     """All data of a checkpoint (kubelet: `checkpointData`), including fields that the format does not define.
 
-    `registered_devices` holds the healthy devices by resource. A kubelet without pods has None for `entries`.
+    `registered_devices` holds the healthy devices by resource. For a kubelet without pods, `entries` is None.
     """
 
     entries: tuple[PodDevicesEntry, ...] | None = None

@@ -1,7 +1,7 @@
-"""The kubelet's hash: FNV-1a, 32 bit.
+"""The kubelet's hash: 32-bit FNV-1a.
 
-Law: hashing is resumable. `fnv1a_32(a + b) == fnv1a_32(b, fnv1a_32(a))` for each implementation, and a `HashedText`
-gives the same hash as its text.
+Law: hashing is resumable. `fnv1a_32(a + b) == fnv1a_32(b, fnv1a_32(a))` for each implementation, and a `HashedText` has
+the same hash as its text.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
     _installed = fnv_hash_fast.fnv1a_32
 
 OFFSET = 0x811C9DC5
-"""The hash of zero bytes, where every hash starts."""
+"""The hash of zero bytes, with which every hash starts."""
 
 _PRIME = 0x01000193
 _INVERSE = pow(_PRIME, -1, 1 << 32)
@@ -53,8 +53,8 @@ def resumable(unseeded: Callable[[bytes], int]) -> Hashing:
     """Return an FNV-1a that can start in any state, built on one that always starts at `OFFSET`.
 
     A byte changes only the low eight bits of the state before the multiplication. So if two states have the same low
-    eight bits, hashing any data multiplies their difference by the same factor. One byte in front of `data` makes a
-    state with the wanted low bits, and the rest of the difference is added afterwards.
+    eight bits, hashing any data multiplies their difference by the same factor. One byte in front of `data` produces a
+    state with the desired low bits, and the rest of the difference is added afterwards.
     """
 
     def resumed(data: bytes, state: int = OFFSET) -> int:

@@ -1,8 +1,8 @@
 """JSON as Go's `encoding/json` reads it.
 
-Law: any bytes give either a value or a MalformedCheckpointError, and Go makes the same decision unless the text exceeds
-    a limit (`json_size`, and those below). An object keeps all its pairs, because Go decodes a repeated key into the
-    value of the first one. A number keeps its text, because its field decides which numbers are allowed.
+Law: any bytes result in either a value or a MalformedCheckpointError, and Go makes the same decision unless the text
+exceeds a limit (`json_size`, and the limits below). An object keeps all its pairs, because Go decodes a repeated
+key into the value of the first one. A number keeps its text, because its field decides which numbers are allowed.
 """
 
 import json
@@ -21,9 +21,9 @@ MAX_DEPTH = 10_000
 """Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
 MAX_DEEP_MEMBERS = 100_000
-"""The maximum number of commas and brackets of a string that is nested deeper than Python allows calls.
+"""The maximum number of commas and brackets in a text that is nested deeper than Python allows calls.
 
-Such a string is read slowly, in Python.
+Such a text is read slowly, in Python.
 """
 
 MAX_REPLACED = 1_000_000
@@ -116,7 +116,7 @@ def unparse(value: Json) -> str:
 
 
 def kind(value: Json) -> str:
-    """Return Go's name for the type of `value`, for errors. Null has none here, because every Go type accepts it."""
+    """Return Go's name for the type of `value`, for errors. Null has no name here, because every Go type accepts it."""
     match value:
         case str():
             return "string"
@@ -182,7 +182,7 @@ _Step: TypeAlias = "Generator[_Step, Json, Json]"
 
 
 class _DeepParser:
-    """Recursive descent whose calls are generators kept on a list, so that depth costs memory only."""
+    """Recursive descent whose calls are generators kept on a list, so that depth costs only memory."""
 
     def __init__(self, text: str) -> None:
         self.text = text

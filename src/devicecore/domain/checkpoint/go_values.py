@@ -33,7 +33,7 @@ _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")
 
 @frozen
 class RefusedError(Exception):
-    """A value that its field's Go type does not accept, and its place in the file."""
+    """The Go type of a field does not accept a value. `where` is the value's place in the file."""
 
     why: str
     where: str = ""

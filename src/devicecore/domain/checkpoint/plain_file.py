@@ -1,6 +1,6 @@
-"""Read a kubelet's usual file several times faster than by the rules of `decoding`.
+"""Reads a kubelet's usual file several times faster than `decoding` does.
 
-Law: `read_plain` gives the same result as the rules of `decoding`, or leaves the file to them.
+Law: `read_plain` returns the same result as the rules of `decoding`, or leaves the file to them.
 
 JSON libraries accept more than Go, and keep the last of repeated keys. So `read_plain` encodes the values again, and
 accepts them only if that reproduces the file's bytes: then the library has ignored nothing.
@@ -32,7 +32,7 @@ _CHECKSUMS = range(1 << 32)
 
 
 def read_plain(blob: bytes) -> tuple[CheckpointData, int] | None:
-    """Return the data and the checksum of a usual file of format 2. Return None for any other file."""
+    """Return the data and the checksum in a usual file of format 2, or None for any other file."""
     if size_problem(blob):
         return None
     try:

@@ -1,7 +1,8 @@
-"""From the state of a node to checkpoint data, and back.
+"""Turns the state of a node into checkpoint data, and back.
 
-Law: restoring `checkpoint_of(state)` gives the allocations of `state` again, with their devices, NUMA nodes and
-receipts, in the same order of pods. Reservations are not in a checkpoint, because no plugin has confirmed them.
+Law: restoring `checkpoint_of(state)` gives back the allocations of `state`, with their devices, NUMA nodes and
+receipts, and with the pods in the same order. Reservations are not in a checkpoint, because no plugin has confirmed
+them.
 """
 
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
@@ -13,7 +14,7 @@ from devicecore.domain.node_state import NodeState
 
 
 def checkpoint_of(state: NodeState) -> CheckpointData:
-    """Return the data that must survive a restart: allocations, and healthy devices of each registered resource."""
+    """Return the data that must survive a restart: the allocations, and each registered resource's healthy devices."""
     entries = tuple(map(entry_of, state.ledger))
     reports = {name: resource.report for name, resource in sorted(state.inventory.resources.items())}
     registered = {str(name): report.healthy_ids for name, report in reports.items() if report is not None}
@@ -25,13 +26,13 @@ def restore(data: CheckpointData, now: float) -> NodeState:
 
     No device is healthy until its plugin reports again. `now` is monotonic seconds.
     """
-    # A kubelet checked each name before it wrote it.
+    # A kubelet checked each name before writing it.
     registered = [ResourceName(name) for name in data.registered_devices or ()]
     return NodeState(Inventory().expect(registered, now), Ledger.of(map(allocation_of, data.entries or ())))
 
 
 def entry_of(allocation: Allocation) -> PodDevicesEntry:
-    """Return the entry of an allocation in a checkpoint."""
+    """Return the checkpoint entry for an allocation."""
     per_numa: dict[int, list[str]] = {}
     for device in in_natural_order(allocation.numa_nodes):
         for numa_node in allocation.numa_nodes[device] or (NO_TOPOLOGY,):
@@ -42,7 +43,7 @@ def entry_of(allocation: Allocation) -> PodDevicesEntry:
 
 
 def allocation_of(entry: PodDevicesEntry) -> Allocation:
-    """Return the allocation that an entry of a checkpoint describes."""
+    """Return the allocation that a checkpoint entry describes."""
     listed: dict[DeviceId, list[NumaNode]] = {}
     for numa_node, devices in (entry.device_ids or {}).items():
         for device in map(DeviceId, devices or ()):

@@ -1,7 +1,7 @@
 """Writes the checkpoint after every change, at a cost proportional to the new entries.
 
-Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`; and one writer keeps this law for every state of
-any sequence of states. A file does not depend on earlier files of the writer.
+Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`, even if one writer writes any sequence of states:
+a file does not depend on the writer's earlier files.
 
 Entries are kept as text in blocks of several pods, in the order of the ledger. A new pod is appended to the last block.
 If pods are removed, only their blocks are joined again. The blocks after them are hashed again, because the hash of the
@@ -244,7 +244,7 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
 def _room(blocks: int) -> int:
     """Return how many pods fit into each block if there are `blocks` of them.
 
-    The number grows with the number of blocks, so that neither many nor long blocks make a change expensive.
+    It grows with the number of blocks, so that a change is made expensive neither by many blocks nor by long ones.
     """
     return max(_FEW_PODS, 4 * (blocks + 1))
 

@@ -28,7 +28,7 @@ def _devices(value: Iterable[PreparedDevice]) -> tuple[PreparedDevice, ...]:
 
 @frozen
 class PrepareResult:
-    """What a driver answers for one claim. A non-empty `error` says that it failed.
+    """What a driver answers for one claim. A non-empty `error` means that it failed.
 
     Raises:
         TypeError: `devices` are not several devices.
@@ -40,7 +40,7 @@ class PrepareResult:
 
 @frozen
 class UnprepareResult:
-    """What a driver answers for one claim. A non-empty `error` says that it failed."""
+    """What a driver answers for one claim. A non-empty `error` means that it failed."""
 
     error: str = ""
 
@@ -60,7 +60,7 @@ class CheckedDevices:
 
 @frozen
 class CheckedRelease:
-    """The claims that a driver says it has released, those it says it has not, and the answer's error.
+    """The claims that a driver says it has released, those that it says it has not released, and the answer's error.
 
     A claim that the answer omits is in neither list: some drivers answer only for claims that failed.
     """
@@ -102,7 +102,7 @@ def _check(
 
 
 def is_cdi_name(text: str) -> bool:
-    """Return whether it is a fully qualified CDI name, `vendor/class=device`, such as `example.com/gpu=0`."""
+    """Return whether the text is a fully qualified CDI name, `vendor/class=device`, such as `example.com/gpu=0`."""
     kind, equals, device = text.partition("=")
     vendor, slash, class_ = kind.partition("/")
     parts = ((_PART, vendor), (_PART, class_), (_DEVICE, device))
@@ -122,7 +122,7 @@ def answer_warnings(
     requests = {result.request.partition("/")[0] for result in own}
     found: list[str] = []
     for device in devices:
-        where = f"{driver} answered device {device.pool!r}/{device.name!r}"
+        where = f"{driver} returned device {device.pool!r}/{device.name!r}"
         if (device.pool, device.name) not in places:
             found.append(f"{where}, which is not allocated to the claim")
         found += [

@@ -1,7 +1,7 @@
 """The claims that this node's pods have requested to have prepared: which pods use them, and what the drivers answered.
 
 Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
-`leave` and `remove` remove a pod from a claim: the pod that they are called for.
+`leave` and `remove` remove a pod from a claim, and only the pod that they are called for.
 """
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -41,7 +41,7 @@ class ClaimPhase(Enum):
 
 
 def skipped_calls(allocation: Iterable[AllocatedDevice]) -> dict[DriverName, frozenset[str]]:
-    """Return the calls that no device of a driver needs, by driver. Drivers that need all calls are left out."""
+    """Return, by driver, the calls that none of the driver's devices need. Drivers that need all calls are left out."""
     found: dict[DriverName, frozenset[str]] = {}
     for result in allocation:
         own = _CALLS if ALL_CALLS in result.skips else result.skips & _CALLS
@@ -53,10 +53,10 @@ def skipped_calls(allocation: Iterable[AllocatedDevice]) -> dict[DriverName, fro
 class ClaimInfo:
     """A claim as this node knows it (kubelet: `ClaimInfo`).
 
-    `drivers` has the drivers of the claim's allocation, each with the devices it returned, or None before its answer.
-    `answered` has the drivers that have answered in the current attempts to prepare the claim. `calls`
-    counts the calls to prepare it since the start, so that a release notices a new one. `skips` contains, for a driver,
-    the calls that none of its devices needs; `*` means all of them (KEP-5945, since Kubernetes 1.37).
+    `drivers` contains the drivers of the claim's allocation, each with the devices it returned, or None before its
+    answer. `answered` contains the drivers that have answered in the current attempts to prepare the claim. `calls`
+    counts the calls to prepare it since the start, so that a release notices a new one. `skips` contains, for each
+    driver, the calls that none of its devices need; `*` means all of them (KEP-5945, since Kubernetes 1.37).
     """
 
     key: ClaimKey
@@ -100,7 +100,7 @@ _IN_BLOCK = 256  # claims per block; changing one claim copies its block
 
 
 class ClaimBlock(dict[ClaimKey, ClaimInfo]):
-    """Some claims by key. A block never changes after its table was created."""
+    """Some claims by key. A block never changes after its table has been created."""
 
     _pods: frozenset[PodUid] | None = None
 
@@ -126,7 +126,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
         """The claims, at most `_IN_BLOCK` in one block. No block is empty."""
 
     def put(self, changed: Iterable[ClaimInfo]) -> "ClaimTable":
-        """Return the table with these claims added, or replacing the claims with their keys."""
+        """Return the table with these claims added. They replace claims with the same keys."""
         blocks = list(self.blocks)
         own: dict[int, ClaimBlock] = {}  # blocks copied by this call
         for claim in changed:
@@ -197,7 +197,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
 class ClaimCache:
     """All claims of the node. Each method that changes something returns a new cache.
 
-    Caches with the same `entries` have the same file: they differ only in unsaved data, such as phases.
+    Caches with the same `entries` result in the same file: they differ only in unsaved data, such as phases.
     """
 
     claims: ClaimTable = field(factory=ClaimTable)
@@ -222,9 +222,9 @@ class ClaimCache:
         return tuple([key for block in blocks for key, claim in block.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
-        """Return the claims that each of `pods` uses, and under None the unused ones. Pods without claims are left out.
+        """Return the claims that each of `pods` uses, and the unused ones under None. Pods without claims are left out.
 
-        The manager never leaves a claim without pods, but a file may have some.
+        The manager never leaves a claim without pods, but a file may contain such claims.
         """
         found: dict[PodUid | None, list[ClaimKey]] = {}
         for key, claim in self.claims.items():
@@ -249,7 +249,7 @@ class ClaimCache:
         return self._sizes.get(driver, 0)
 
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
-        """Return the cache with these claims added, or replacing the claims with their keys.
+        """Return the cache with these claims added. They replace claims with the same keys.
 
         If two claims have the same key, the last one counts.
         """

@@ -1,7 +1,7 @@
 """The devices that a container gets from its claims (kubelet-dra.md 5, 12).
 
 Law: these functions read only the cache and the pod. A container gets the devices that serve its requests, and no other
-device of its claims.
+devices of its claims.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class DynamicResource:
 def dynamic_resources(cache: ClaimCache, pod: Pod, container: Container) -> tuple[DynamicResource, ...]:
     """Return the claims of a container (kubelet: `GetContainerClaimInfos`).
 
-    The errors are those of `container_devices`, with ClaimInformationError in place of ClaimInfoError.
+    The errors are those of `container_devices`, with ClaimInformationError instead of ClaimInfoError.
     """
     named = {claim.name for claim in container.claims}
     names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)

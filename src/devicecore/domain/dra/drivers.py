@@ -1,8 +1,8 @@
 """The registered drivers: their instances, which one is called, and when a driver's slices are wiped.
 
 Laws: a call goes to the newest connected instance of a driver, or to the newest instance if none is connected
-    (kubelet-dra.md 3). An event of an instance that is not registered changes nothing. A driver's ResourceSlices are
-    deleted only after it has had no connection for 30 seconds in a row (11).
+(kubelet-dra.md 3). An event of an instance that is not registered changes nothing. A driver's ResourceSlices are
+deleted only after it has had no connection for 30 seconds in a row (11).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
 
 @frozen
 class InstanceId:
-    """One driver instance: driver, endpoint, service, and a counter of the instances that the transport has seen.
+    """One driver instance: driver, endpoint and service, and a counter of the instances that the transport has seen.
 
     A later instance has a larger `generation`, so two instances that used one endpoint are never confused.
     """
@@ -115,14 +115,14 @@ class Wipe:
     def after_failure(self, now: float) -> "Wipe":
         """Return the next attempt.
 
-        A kubelet gives up after nine. Here attempts continue, because no other program deletes the slices.
+        A kubelet gives up after nine attempts. Here they continue, because no other program deletes the slices.
         """
         return Wipe(now + min(FIRST_WIPE_RETRY * 2.0**self.tries, LAST_WIPE_RETRY), self.tries + 1)
 
 
 @frozen
 class DriverRegistry:
-    """The registered instances of each driver, the connected instances, and the wipes that are due.
+    """The registered instances of each driver, the connected instances, and the wipes that are scheduled.
 
     Instances are listed oldest first.
 
@@ -205,7 +205,7 @@ class DriverRegistry:
 def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
     """Return whether `event` ended the last health stream of its driver.
 
-    A stream may end without a report. In that case, the health saved before a restart no longer counts, either.
+    A stream may end without a report. Then the health that was saved before a restart no longer counts either.
     """
     driver = event.instance.driver
     if after.still_reports(driver):
@@ -216,7 +216,7 @@ def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: 
 
 
 def _with_wipe(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
-    """Schedule a wipe if the driver has no connection and none is scheduled; cancel the wipe if it has one."""
+    """If the driver has no connection, schedule a wipe unless one is scheduled; otherwise cancel its wipe."""
     wipe = registry.wipes.get(driver)
     if registry.is_connected(driver):
         return registry.wiped(driver) if wipe else registry

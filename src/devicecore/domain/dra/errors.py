@@ -1,7 +1,7 @@
 """The errors of dynamic resource allocation, with the kubelet's texts.
 
-Law: `str(error)` is the kubelet's message where it has one (kubelet-dra.md 2.3, 4, 5, 6). It contains the text of a
-driver or of the API server unchanged, because callers compare it. Pass it through `foreign_text` before showing it.
+Law: `str(error)` is the kubelet's message where a kubelet has one (kubelet-dra.md 2.3, 4, 5, 6). It contains text from
+a driver or from the API server unchanged, because callers compare it. Pass it through `foreign_text` before showing it.
 """
 
 from attrs import frozen
@@ -34,7 +34,7 @@ class UnprepareError(DraError):
 
 @frozen(repr=False)
 class ClaimNotCreatedError(DraError):
-    """The claim of a template is not in the pod's status yet."""
+    """The claim generated from a template is not in the pod's status yet."""
 
     namespace: str
     pod: str
@@ -53,7 +53,7 @@ class NoClaimReferenceError(DraError):
 
 @frozen(repr=False)
 class ClaimSourceError(DraError):
-    """A claim cannot be read. `cause` is the error of the API server or the file system."""
+    """A claim cannot be read. `cause` is the error from the API server or the file system."""
 
     cause: str
     _text = "{cause}"
@@ -119,7 +119,10 @@ class ClaimInfoError(DraError):
 
 @frozen(repr=False)
 class ClaimInformationError(DraError):
-    """A container names a claim that no pod has asked to prepare: the kubelet's text for the pod-resources API."""
+    """A container names a claim that no pod has asked to prepare.
+
+    This is the kubelet's text for the pod-resources API.
+    """
 
     namespace: str
     claim: str
@@ -179,7 +182,8 @@ class DriverCallError(DraError):
     """A call to a driver failed as a whole.
 
     `method` is `NodePrepareResources` or `NodeUnprepareResources`, `code` a gRPC code as Go spells it (`Unavailable`).
-    `unanswered` means that the driver may or may not have done it, because the call timed out or the connection broke.
+    `unanswered` means that the driver may or may not have done the work, because the call timed out or the connection
+    broke.
     """
 
     method: str
@@ -233,8 +237,8 @@ class DriverAnswerTooLargeError(DraError):
     def __str__(self) -> str:
         what = f"with its answer for ResourceClaim {self.claim}, all its answers" if self.is_sum else "its answer"
         of = "" if self.is_sum else f" for ResourceClaim {self.claim}"
-        size = f"would have {self.size:,} bytes in dra_manager_state, expected at most {self.limit:,}"
-        return f"DRA driver {self.driver} answers too much: {what}{of} {size}"
+        size = f"would take {self.size:,} bytes in dra_manager_state, expected at most {self.limit:,}"
+        return f"DRA driver {self.driver} sends too much: {what}{of} {size}"
 
 
 # --- the store, the API server, the manager --------------------------------------------------------------------------
@@ -294,7 +298,7 @@ class DraNotStartedError(DraStoppedError):
 
 @frozen(repr=False)
 class TurnTimeoutError(DraError):
-    """Another call for the same pod or claim took too long. `seconds` is how long this one has waited."""
+    """Another call for the same pod or claim took too long. `seconds` is how long this call has waited."""
 
     seconds: float
     _text = "another call for the same pod or claim is still under way after {seconds:g} seconds"

@@ -1,6 +1,6 @@
 """The health that drivers report for their devices (kubelet-dra.md 10).
 
-Law: a report counts until its limit has passed by the manager's clock. After that, the device's health is unknown. Only
+Law: a report counts until its limit has passed on the manager's clock. After that, the device's health is unknown. Only
 a report or the end of a stream changes what is stored.
 """
 
@@ -22,10 +22,10 @@ SECOND = 1_000_000_000
 """Nanoseconds."""
 
 DEFAULT_LIMIT = 30 * SECOND
-"""How many nanoseconds a report counts if the driver names no limit."""
+"""How many nanoseconds a report counts if the driver sets no limit."""
 
 MAX_LIMIT = 2**63 - 1
-"""Nanoseconds, because the file has a number of 64 bits."""
+"""Nanoseconds, because the file contains a 64-bit number."""
 
 MAX_MESSAGE = 1024
 """The maximum size of a driver's message in bytes. A longer one is truncated to 1021 bytes and `...`."""
@@ -37,7 +37,7 @@ One report always fits.
 """
 
 MAX_SIZE = 12_000_000
-"""The same for all drivers together."""
+"""The maximum for all drivers together."""
 
 _ELLIPSIS = "..."
 _SIZE_OF_DEVICE = 100
@@ -57,7 +57,7 @@ def _is_health(_: object, field: "Attribute[DraHealth]", value: DraHealth) -> No
 
 @frozen
 class ReportedHealth:
-    """A device in a driver's report. `limit` is in seconds; 0 or less is the default."""
+    """A device in a driver's report. `limit` is in seconds; 0 or less means the default."""
 
     pool: str
     device: str
@@ -115,8 +115,8 @@ class HealthCache:
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
         """Store a driver's report. A device that it omits keeps its health until its limit has passed.
 
-        If the driver's devices would be too large together, those that the report omits are forgotten first,
-        so their health is unknown.
+        If the driver's devices would be too large together, those that the report omits are forgotten first, so that
+        their health is unknown.
         """
         before = self.drivers.get(driver, {})
         new = {item.key: item for item in (_stored(report, now) for report in reported)}
@@ -191,7 +191,7 @@ def _bounded(message: str) -> str:
 
 @frozen
 class ClaimHealthChanged:
-    """A driver reports that the health of a device has changed, and the device is in a claim that these pods use."""
+    """A driver reports that the health of a device has changed. The device is in a claim that these pods use."""
 
     driver: DriverName
     pods: tuple[PodUid, ...]
@@ -214,7 +214,7 @@ def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ..
 
 @frozen
 class ClaimedDeviceHealth:
-    """The health of one device of a claim. `resource_id` is its first CDI name, or driver, pool and device."""
+    """The health of one of a claim's devices. `resource_id` is its first CDI name, or driver, pool and device."""
 
     resource_id: str
     health: DraHealth
@@ -225,8 +225,8 @@ class ClaimedDeviceHealth:
 class ClaimHealth:
     """A container's devices of one claim (API: `allocatedResourcesStatus[]`).
 
-    If `resources` is empty, the container has no device of the claim, and a kubelet removes the entry of this name from
-    the status of the pod.
+    If `resources` is empty, the container has no device of the claim, and a kubelet removes the entry with this name
+    from the status of the pod.
     """
 
     name: str

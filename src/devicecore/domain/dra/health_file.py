@@ -1,7 +1,7 @@
-"""Read and write the kubelet's health file, `dra_health_state` (kubelet-dra.md 10.5).
+"""Reads and writes the kubelet's health file, `dra_health_state` (kubelet-dra.md 10.5).
 
-Laws: any bytes give the health that a kubelet would read. If it could not read the file, `decode` raises an error, and
-the manager starts without the file. What `decode` returns can be encoded again.
+Laws: any bytes are read as the health that a kubelet would read. If a kubelet could not read the file, `decode` raises
+an error, and the manager starts without the file. What `decode` returns can be encoded again.
 """
 
 import re
@@ -63,7 +63,10 @@ def decode(blob: bytes) -> HealthCache:
 
 
 def _time_text(nanoseconds: int) -> str:
-    """Return a time in RFC 3339, in UTC. A time outside the years 1 to 9999 becomes the nearest one within them."""
+    """Return a time in RFC 3339 format in UTC.
+
+    A time outside the years 1 to 9999 becomes the nearest one within them.
+    """
     seconds, rest = divmod(nanoseconds, SECOND)
     if (bounded := min(max(seconds, _FIRST), _LAST)) != seconds:
         seconds, rest = bounded, 0
@@ -75,7 +78,7 @@ def _time_text(nanoseconds: int) -> str:
 def _time_of(text: str) -> int:
     """Return an RFC 3339 time as nanoseconds since 1970. Raises ValueError if it is not one.
 
-    With its time zone, the time may be outside the years 1 to 9999.
+    Because of its time zone, the time may be outside the years 1 to 9999.
     """
     found = _TIME.fullmatch(text)
     if found is None:
@@ -115,7 +118,7 @@ class _Device:
 
     def frozen(self) -> DeviceHealth:
         health = _HEALTHS.get(self.health, DraHealth.UNKNOWN)
-        # A file from a kubelet before 1.35 has no limits.
+        # A file written by a kubelet before 1.35 has no limits.
         limit = self.limit or DEFAULT_LIMIT
         return DeviceHealth(self.pool, self.device, health, _time_of(self.updated), limit, self.message)
 

@@ -13,12 +13,10 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def claim_name(pod: Pod, entry: PodClaim) -> str | None:
-    """Return the name of the claim for an entry of the pod.
+    """Return the name of the claim for a pod's entry, or None if it needs none (kubelet: `resourceclaim.Name`).
 
-    Return None if it needs none (kubelet: `resourceclaim.Name`).
-
-    Raises ClaimNotCreatedError if the claim of a template does not exist yet, and NoClaimReferenceError if the entry
-    names neither a claim nor a template.
+    Raises ClaimNotCreatedError if the claim generated from a template does not exist yet, and NoClaimReferenceError if
+    the entry names neither a claim nor a template.
     """
     if entry.claim is not None:
         return entry.claim
@@ -30,7 +28,10 @@ def claim_name(pod: Pod, entry: PodClaim) -> str | None:
 
 
 def pod_claims(pod: Pod) -> Iterator[PodClaim]:
-    """The entries of a pod in order. The claim behind its extended resources comes last; its entry has no name."""
+    """Return the entries of a pod in order.
+
+    The claim behind its extended resources comes last; its entry has no name.
+    """
     yield from pod.claims
     if pod.extended_claim:
         yield PodClaim("", pod.extended_claim.claim)
@@ -50,7 +51,7 @@ def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
 def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str, ...]]:
     """Return the requests that a container names, by claim (kubelet: `GetResources`).
 
-    An empty one means the whole claim. The errors are those of `claim_name`.
+    An empty request means the whole claim. The errors are those of `claim_name`.
     """
     wanted: dict[ClaimKey, tuple[str, ...]] = {}
     for entry in pod.claims:

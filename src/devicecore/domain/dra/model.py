@@ -1,7 +1,7 @@
 """The values of dynamic resource allocation.
 
-Law: everything from outside is parsed once, by `objects` or an adapter. A claim is known by its namespace and name, and
-    by a UID that no other claim ever has.
+Law: everything from outside is parsed once, by `objects` or an adapter. A claim is identified by its namespace and
+name, and by a UID that no other claim ever has.
 """
 
 from typing import NamedTuple, NewType
@@ -18,7 +18,7 @@ ClaimUid = NewType("ClaimUid", str)
 
 
 class ClaimKey(NamedTuple):
-    """Which claim, as pods name it. A plain tuple, because thousands of them are looked up at every save."""
+    """Identifies a claim as pods do. It is a plain tuple, because thousands are looked up at every save."""
 
     namespace: str
     name: str
@@ -40,8 +40,8 @@ class PreparedDevice:
     """A device as its driver returned it, unchanged (kubelet-dra.md 4.7).
 
     `requests` are the requests of the claim that the device serves, without subrequests; if there are none, it serves
-    all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file then has
-    null rather than an empty list. `share_id` distinguishes the shares of one device.
+    all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file then
+    contains null rather than an empty list. `share_id` distinguishes the shares of one device.
     """
 
     pool: str
@@ -93,8 +93,8 @@ class DriverConfig:
 class ResourceClaim:
     """The parts of a ResourceClaim that the DRA manager and drivers use.
 
-    `owner` is the UID of its controller, or empty; `allocation` is None before the scheduler has allocated
-    the claim; `reserved_for` holds UIDs of pods. Only drivers use `config`.
+    `owner` is the UID of its controller, or empty; `allocation` is None before the scheduler has allocated the claim;
+    `reserved_for` holds UIDs of pods. Only drivers use `config`.
     """
 
     key: ClaimKey

@@ -1,6 +1,6 @@
-"""Turn API objects of dynamic resource allocation into values. `domain.objects` reads pods.
+"""Turns API objects of dynamic resource allocation into values. `domain.objects` reads pods.
 
-Law: any parsed JSON gives a value or an error that names the field.
+Law: any parsed JSON results in a value or in an error that names the field.
 """
 
 from devicecore.domain.documents import Value, check_kind
@@ -13,7 +13,7 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
 
     Args:
         manifest: parsed JSON, or a `Value` of a document.
-        uid: a UID to use instead of the manifest's, which then need not have one.
+        uid: a UID to use instead of the manifest's. With it, the manifest need not have one.
 
     Raises:
         DocumentError: it is another kind of object, a field has the wrong type, or a name or UID is missing.

@@ -38,7 +38,7 @@ class AskDriver:
 
     @property
     def keys(self) -> tuple[ClaimKey, ...]:
-        """The claims that it is about."""
+        """The claims that the question is about."""
         return tuple(claim.key for claim in self.claims)
 
 
@@ -46,7 +46,7 @@ class AskDriver:
 class Changed:
     """The result of a step: the cache after it, its error if it failed, and the next question if there is one.
 
-    If a step fails in part, the cache has the part that succeeded. `warning` is a sentence for the log.
+    If a step fails in part, the cache contains the part that succeeded. `warning` is a sentence for the log.
     """
 
     cache: ClaimCache
@@ -79,7 +79,7 @@ def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Con
 def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
     """Add a pod to checked claims. A claim that is already in the cache keeps its drivers and devices.
 
-    The error is an `OldClaimError`; the pod is still added to the claims before it, as in a kubelet.
+    The error is an `OldClaimError`; the pod is still added to the claims that come before it, as in a kubelet.
     """
     changed: dict[ClaimKey, ClaimInfo] = {}
     for claim in claims:
@@ -95,7 +95,7 @@ def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Ch
 
 
 def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
-    """Return the next question before these claims may be used, or None.
+    """Return the next question to ask before these claims may be used, or None.
 
     Drivers are called in the order of their names.
     """
@@ -128,7 +128,7 @@ def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, Pr
         total += size - last
         drivers = {**claim.drivers, driver: devices}
         changed.append(evolve(claim, drivers=drivers, answered=claim.answered | {driver}))
-    warning = near_limit(f"answers of DRA driver {driver}", before, total, "dra_manager_state")
+    warning = near_limit(f"answers from DRA driver {driver}", before, total, "dra_manager_state")
     return Changed(cache.put(*changed), error, warning=warning)
 
 

@@ -1,7 +1,7 @@
 """Releasing the claims of a pod (kubelet-dra.md 6).
 
-Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses it,
-and the claim is forgotten only after all of them have, if still no other pod uses it.
+Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses it.
+The claim is forgotten only after all of them have released it, and only if still no other pod uses it.
 
 The manager does this in order: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
 `mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not release. At
@@ -57,7 +57,8 @@ def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Le
 def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
     """Remove `pods` from the claims that they share with other pods or with each other.
 
-    The last of them by UID stays in a claim that only these pods use, because releasing it requires calling drivers.
+    In a claim that only these pods use, the last of them by UID stays, because releasing the claim requires calling
+    drivers.
     """
     changed = []
     for claim in cache.claims.values():
@@ -108,7 +109,7 @@ def restore_phases(cache: ClaimCache, before: ClaimCache, keys: Collection[Claim
 def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Released) -> Changed:
     """Forget the claims that all drivers have released.
 
-    If another pod is using one by now, only this pod is removed from it.
+    If another pod now uses one of them, only this pod is removed from that claim.
     """
     claims = cache.present(keys)
     gone = [claim.key for claim in claims if claim.is_left_to(pod) and not _left(claim, released)]

@@ -1,8 +1,8 @@
 """The devices that a driver publishes, and what must change on an API server so that its ResourceSlices show them.
 
-Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and other nodes are
-never changed. All slices with a pool's highest generation show the desired devices, and a scheduler sees
-none of them until the pool has as many slices as it declares.
+Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and other nodes are never
+changed. All slices with a pool's highest generation show the desired devices, and a scheduler sees none of them until
+the pool has as many slices as it declares.
 """
 
 import re
@@ -25,7 +25,7 @@ MAX_DEVICES = 128
 """The maximum number of devices in one slice."""
 
 MAX_DEVICES_WITH_FIELDS = 64
-"""The same if a device has taints, consumes counters, or has lists or additional fields."""
+"""The maximum if a device has taints, consumes counters, or has lists or additional fields."""
 
 MAX_COUNTER_SETS = 8
 """The maximum number of counter sets in one slice, which then contains no devices."""
@@ -44,7 +44,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
 class Version(str):
-    """The value of an attribute that is a version, as semver.org defines it: `Version("1.2.3")`."""
+    """The value of a version attribute, as semver.org defines versions: `Version("1.2.3")`."""
 
     __slots__ = ()
 
@@ -61,8 +61,8 @@ class PublishedDevice:
         name: a DNS label, unique in its pool.
         attributes: values by name. A name without a domain belongs to the driver; others have the form `domain/name`.
         capacity: quantities by name, such as `{"memory": "16Gi"}`.
-        fields: more fields of the device, as parsed JSON of the API, such as `taints` and `consumesCounters`. They
-            override the other arguments, and only the API server checks them.
+        fields: more fields of the device, as parsed API JSON, such as `taints` and `consumesCounters`. They override
+            the other arguments, and only the API server checks them.
 
     Raises:
         InvalidPoolError: an API server would refuse the device.
@@ -103,11 +103,11 @@ class PublishedDevice:
             if isinstance(value, Version) and not is_semantic_version(value):
                 self.refuse(f"attribute {name}: expected a version such as 1.2.3, got {foreign_text(value)!r}")
         elif not -MAX_GENERATION - 1 <= value <= MAX_GENERATION:
-            self.refuse(f"attribute {name}: expected a number of 64 bits, got {value}")
+            self.refuse(f"attribute {name}: expected a 64-bit number, got {value}")
 
     @property
     def has_details(self) -> bool:
-        """Whether it reduces the number of devices per slice."""
+        """Whether the device reduces the number of devices per slice."""
         return bool(self.fields) or any(isinstance(value, tuple) for value in self.attributes.values())
 
     def refuse(self, problem: str) -> NoReturn:
@@ -116,7 +116,7 @@ class PublishedDevice:
         raise InvalidPoolError(subject, problem)
 
     def as_json(self) -> dict[str, object]:
-        """Return the device as a ResourceSlice has it."""
+        """Return the device in the form that it has in a ResourceSlice."""
         device: dict[str, object] = {"name": self.name}
         if self.attributes:
             device["attributes"] = {
@@ -151,7 +151,7 @@ class DevicePool:
         node: the node's name.
         name: the pool's name. It distinguishes the pools of a driver, so it is usually the node's name.
         devices: the devices, in the order in which schedulers should prefer them.
-        counters: the counter sets that devices share, as parsed JSON of the API. They go into separate slices.
+        counters: the counter sets that devices share, as parsed API JSON. They are published in separate slices.
 
     Raises:
         InvalidPoolError: an API server would refuse the pool.
@@ -203,7 +203,7 @@ def _parts(rows: list[dict[str, object]], limit: int) -> list[list[dict[str, obj
 class StoredSlice:
     """A ResourceSlice as stored by the API server.
 
-    `metadata` is kept in full; `devices` are its devices or its counters.
+    `metadata` is kept in full; `devices` holds its devices or counters.
     """
 
     name: str
@@ -220,7 +220,7 @@ class StoredSlice:
 
 @frozen
 class SliceChanges:
-    """What to write: objects to create, objects to replace by name, and slices to delete."""
+    """What to write: the objects to create, the objects to replace, by name, and the slices to delete."""
 
     generation: int
     create: tuple[Mapping[str, object], ...] = ()
@@ -244,9 +244,9 @@ def changes(
     Args:
         pool: the desired pool.
         node_uid: the UID of the Node object, which owns the slices.
-        stored: the slices that the API server has.
+        stored: the slices on the API server.
         least_generation: the lowest generation that may be used.
-        returned: how the server returned devices that it was sent, both as `canonical` writes them. A server may
+        returned: what the server returned for devices that it was sent, both as `canonical` writes them. A server may
             add defaults, and drops unknown fields.
     """
     own = [one for one in stored if (one.driver, one.node) == (pool.driver, pool.node)]
@@ -297,7 +297,7 @@ class _WantedSlices:
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
-        """Return a slice as it is sent, with the metadata of the stored one."""
+        """Return a slice in the form in which it is sent, with the metadata of the stored one."""
         pool = {"name": self.pool.name, "generation": self.generation, "resourceSliceCount": len(self.devices)}
         return {
             "apiVersion": "resource.k8s.io/v1",
@@ -313,16 +313,16 @@ class _WantedSlices:
 
 
 def canonical(devices: Collection[object]) -> str:
-    """Devices as one string, which is the same for objects with the same fields, whether or not empty ones are written.
+    """Return devices as one string that is the same for objects with the same fields, even if some write empty fields.
 
-    It ignores the times at which taints were added, because the server writes them.
+    The times at which taints were added are ignored, because the server writes them.
     """
     return dumps(_without_empty(list(devices)), sort_keys=True)
 
 
 def _without_empty(value: object) -> object:
     if isinstance(value, Mapping):
-        # The server writes when a taint was added. An attribute of that name is an object, not a string.
+        # The server writes when a taint was added. An attribute with that name is an object, not a string.
         added = "timeAdded" if isinstance(value.get("timeAdded"), str) else None
         shortened = {key: _without_empty(item) for key, item in value.items() if key != added}
         return {key: item for key, item in shortened.items() if item is not None and item not in ({}, [])}

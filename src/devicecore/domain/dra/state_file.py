@@ -1,8 +1,8 @@
-"""Read and write the kubelet's claims file, `dra_manager_state` (kubelet-dra.md 9).
+"""Reads and writes the kubelet's claims file, `dra_manager_state` (kubelet-dra.md 9).
 
-Laws: equal claims in equal order give equal bytes, and they are the bytes that a kubelet would write. Any bytes give
-what a kubelet since 1.32 would have read, or a `CheckpointError` where it would have refused to start. `judge` calls a
-file `OK` if and only if a kubelet would start with it.
+Laws: equal claims in the same order result in equal bytes, which are the bytes that a kubelet would write. Any bytes
+result in what a kubelet since 1.32 would have read, or in a `CheckpointError` where it would have refused to start.
+`judge` calls a file `OK` if and only if a kubelet would start with it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _CHECKSUM_OF_START = crc32(_DATA.removesuffix(b"%b}") + b"[")
 
 @frozen
 class ClaimEntry:
-    """A claim as it is in the file. A list or an object may be null, which is None."""
+    """A claim in the form that it has in the file. A list or an object may be null, which is None here."""
 
     uid: str = ""
     name: str = ""
@@ -48,13 +48,13 @@ class ClaimEntry:
 
     @classmethod
     def of(cls, claim: ClaimInfo) -> "ClaimEntry":
-        """Return the entry of a claim of the node."""
+        """Return the entry for one of the node's claims."""
         key, skips = claim.key, {str(name): operations for name, operations in claim.skips.items()}
         return cls(claim.uid, key.name, key.namespace, tuple(claim.pods), dict(claim.drivers.items()), skips)
 
     @property
     def claim(self) -> ClaimInfo:
-        """The claim of this entry. Nulls in the file become empty."""
+        """The claim of this entry. Nulls in the file become empty values."""
         drivers = {DriverName(name): devices for name, devices in (self.drivers or {}).items()}
         pods = frozenset(map(PodUid, self.pods or ()))
         skips = {DriverName(name): operations for name, operations in self.skips.items()}
@@ -62,7 +62,7 @@ class ClaimEntry:
 
     @property
     def json(self) -> dict[str, object]:
-        """The entry as an object for JSON, with its maps sorted."""
+        """The entry as a JSON object, with its maps sorted."""
         nothing: dict[str, object] = {}
         pods = None if self.pods is None else dict.fromkeys(sorted(self.pods), nothing)
         drivers = (
@@ -119,8 +119,8 @@ _Texts = Mapping[ClaimKey, tuple[ClaimInfo, bytes, bytes]]
 class _Block:
     """A written block of claims: each claim with its text, and the joined text.
 
-    The checksum is computed from `joined`. `escaped` is the same with the file's escapes: escaping thousands of claims
-    again for each save would cost more than the rest of the save.
+    The checksum is computed from `joined`. `escaped` is the same text with the file's escapes: escaping thousands of
+    claims again for each save would cost more than the rest of the save.
     """
 
     claims: ClaimBlock
@@ -130,7 +130,7 @@ class _Block:
     _sum: tuple[tuple[int, bytes], int] = ((-1, b""), 0)
 
     def checksum(self, before: int, separator: bytes) -> int:
-        """Return the checksum of the file up to the end of this block, if it has `before` in front of the separator."""
+        """Return the checksum up to the end of this block, if `before` is the checksum in front of the separator."""
         if self._sum[0] != (before, separator):
             self._sum = (before, separator), crc32(self.joined, crc32(separator, before))
         return self._sum[1]
@@ -154,7 +154,7 @@ class StateWriter:
         for number, block in enumerate(blocks):
             checksum = block.checksum(checksum, b"," if number else b"")
         self._blocks = tuple(blocks)
-        # Allocating a string of several megabytes costs more than everything before, so it is joined only once.
+        # Allocating a string of several megabytes costs more than all the steps before it, so it is joined only once.
         pieces = [block.escaped for block in blocks] or [b""]
         pieces[0] = _START + pieces[0]
         pieces[-1] += b']}","Checksum":%d}' % crc32(b"]}", checksum)
@@ -169,7 +169,7 @@ class StateWriter:
         return _Block(claims, texts, b",".join(joined), b",".join(escaped))
 
     def _render(self, claim: ClaimInfo) -> tuple[bytes, bytes]:
-        # A copy, because the JSON library's result may keep alive a buffer several times its size.
+        # A copy, because the JSON library's result may keep alive a buffer that is several times as large.
         text = bytes(memoryview(json_text(ClaimEntry.of(claim).json)))
         return text, _escaped(text)
 
@@ -218,7 +218,7 @@ class StateReport:
 def judge(blob: bytes | None) -> StateReport:
     """Examine a file without using it. `None` means that the file does not exist. Never raises."""
     if blob is None:
-        return StateReport(FileVerdict.ABSENT, problem="there is no file of claims")
+        return StateReport(FileVerdict.ABSENT, problem="there is no claims file")
     try:
         found = decode(blob)
     except MalformedCheckpointError as error:
@@ -231,21 +231,21 @@ def judge(blob: bytes | None) -> StateReport:
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     """Return the entries of a file without checking its checksum, for read-only tools.
 
-    A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30, it contains each driver's CDI
-    names and no devices, so one driver's names are shown as those of one unnamed device. Raises
+    A file from a kubelet before 1.32 is also read (kubelet-dra.md 9.4). Until 1.30, such a file contains each driver's
+    CDI names and no devices, so a driver's names are shown as those of one unnamed device. Raises
     MalformedCheckpointError if it is not a claims file.
     """
     document = parse(blob)
     data = _struct(_Sealed(), document).data.encode()
     if data != _EMPTY:
-        del document  # a large file is not kept twice
+        del document  # so that a large file is not kept twice
         return _entries(data)
     former = _struct(_FormerFile(), document)
     return tuple(entry.frozen() for entry in former.entries.items) if former.entries else ()
 
 
 def _sealed(document: Json) -> tuple[bytes, int]:
-    """Return the data of a file, as bytes, and the checksum that is stored in it."""
+    """Return the data of a file, as bytes, and the checksum stored in it."""
     file = _struct(_File(), document)
     return file.data.encode(), file.checksum  # a lone surrogate became U+FFFD in `parse`, so the text has bytes
 
@@ -264,7 +264,7 @@ def _struct(struct: go.S, value: Json) -> go.S:
 
 def _explain(data: bytes, stored: int) -> str:
     if data == _EMPTY:
-        return "it is the file of a kubelet before 1.32, or it has no data"
+        return "it is a file from a kubelet before 1.32, or it has no data"
     return "the file has no checksum" if not stored else ""
 
 

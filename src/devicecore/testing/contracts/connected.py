@@ -1,6 +1,6 @@
 """The tools of the transport checks: a plugin with settable answers, and a listener that records every event.
 
-Law: nothing here checks the transport; a check waits for events that the log has recorded.
+Law: nothing here checks the transport; a check waits until the log has recorded certain events.
 """
 
 import threading
@@ -36,7 +36,7 @@ class TransportHarness(Protocol):
         """The transport."""
 
     def connect(self, plugin: DevicePlugin) -> Connection:
-        """Register `plugin` at its own endpoint. This returns after the transport has accepted it.
+        """Register `plugin` at an endpoint of its own. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason sent to the plugin.
@@ -221,7 +221,7 @@ IDS = tuple(device.id for device in DEVICES)
 def calls_to(
     transport: PluginTransport, plugin: PluginId, timeout: float | None = None
 ) -> dict[str, Callable[[], object]]:
-    """Return every call to a plugin, by its name."""
+    """Return every call to a plugin, by name."""
     ask = transport.get_preferred_allocation
     return {
         "allocate": lambda: transport.allocate(plugin, IDS, timeout=timeout),

@@ -46,7 +46,7 @@ MakeClaimSource = Callable[[], AbstractContextManager[ClaimSourceHarness]]
 """Creates a source without claims."""
 
 CLAIM_SOURCE: Suite[MakeClaimSource] = Suite()
-"""For every claim source."""
+"""The checks for every claim source."""
 
 
 @CLAIM_SOURCE.check
@@ -79,7 +79,7 @@ def reads_what_was_written_last(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def says_that_a_claim_does_not_exist(make: MakeClaimSource) -> None:
-    """A claim with the same name in another namespace is another claim."""
+    """A claim with the same name in another namespace is a different claim."""
     with make() as harness:
         harness.put(ALLOCATED_CLAIM)
         for key in (ClaimKey("default", "other"), ClaimKey("other", "claim")):

@@ -54,7 +54,7 @@ class DriverTransportHarness(Protocol):
         """The transport."""
 
     def register(self, driver: DraDriver, services: Sequence[str]) -> DriverConnection:
-        """Register `driver` at its own endpoint. This returns after the transport has accepted it.
+        """Register `driver` at an endpoint of its own. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason sent to the driver.
@@ -65,7 +65,7 @@ MakeDriverTransport = Callable[[], AbstractContextManager[DriverTransportHarness
 """Creates a transport without registered drivers."""
 
 DRIVER_TRANSPORT: Suite[MakeDriverTransport] = Suite()
-"""For every transport."""
+"""The checks for every transport."""
 
 
 class AnsweringDriver(DraDriver):

@@ -33,7 +33,7 @@ MakeSlices = Callable[[], AbstractContextManager[SlicesHarness]]
 """Creates a node without slices."""
 
 RESOURCE_SLICES: Suite[MakeSlices] = Suite()
-"""For every kind of ResourceSlices."""
+"""The checks for every kind of `ResourceSlices`."""
 
 
 @RESOURCE_SLICES.check

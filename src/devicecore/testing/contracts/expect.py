@@ -1,4 +1,4 @@
-"""Suites of checks, and comparisons whose errors have the expected and the actual value.
+"""Suites of checks, and comparisons whose errors contain the expected and the actual value.
 
 Law: a check ends without an exception or with an `AssertionError`.
 """
@@ -66,7 +66,7 @@ def expect_in(what: str, whole: Container[T], part: T) -> None:
 def expect_error(what: str, kind: type[E] | tuple[type[E], ...], call: Callable[[], object]) -> E:
     """Call `call` and return the error of this kind that it raises.
 
-    Raises AssertionError if it raised another error, or none.
+    Raises AssertionError if it raised a different error, or none.
     """
     __tracebackhide__ = True
     try:

@@ -28,7 +28,7 @@ from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, ex
 from devicecore.testing.interrupts import Interrupts
 
 _PAUSE = 0.005  # seconds between two checks for leftovers
-_MOST_PLACES = 12  # how many places during a start or stop are tried for nested calls
+_MOST_PLACES = 12  # the number of places in a start or stop at which nested calls are tried
 _STEP = 1  # the step from one interrupted place to the next; a test with little time uses a larger odd number
 _SOON = 2.0  # seconds after which a call is repeated, to see whether it leaves as much again
 _STILL = 20  # after this many checks without progress, a thread counts as waiting
@@ -52,10 +52,13 @@ class LifecycleHarness(Protocol):
         """Use it in a way that works only between its start and its stop. Return False if there is no such way."""
 
     def broken(self) -> AbstractContextManager[object] | None:
-        """Return a context in which each start fails. Return None if a start cannot fail."""
+        """Return a context manager in which each start fails, or None if a start cannot fail."""
 
     def call_back(self, subject: Runs, action: Callable[[], object]) -> None:
-        """Call `action` from inside each function that the running `subject` was given. Without any, do nothing."""
+        """Call `action` from inside each function that the running `subject` was given.
+
+        If there are none, do nothing.
+        """
 
 
 MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
@@ -104,19 +107,19 @@ def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_start_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
-    """A start from inside a start or a stop of the same object works or is a named error."""
+    """A start from inside a start or a stop of the same object works or raises a named error."""
     _call_inside(make, _start)
 
 
 @LIFECYCLE.check
 def a_stop_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
-    """A stop from inside a start or a stop of the same object works or is a named error."""
+    """A stop from inside a start or a stop of the same object works or raises a named error."""
     _call_inside(make, _stop)
 
 
 @LIFECYCLE.check
 def a_stop_in_a_callback_does_not_hang(make: MakeLifecycle) -> None:
-    """A stop from inside a function that the object was given works or is a named error."""
+    """A stop from inside a function that the object was given works or raises a named error."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -198,7 +201,7 @@ def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
                 is_used = harness.use(subject)
             except DeviceCoreError as error:
                 says_so = "not started" in str(error) or "not running" in str(error)
-                expect(f"the error of a call {when}", error, error if says_so else "an error that says `not started`")
+                expect(f"the error from a call {when}", error, error if says_so else "an error that says `not started`")
             else:
                 expect(f"a use {when}", "no error" if is_used else "no use", "no use")
             subject.start()
@@ -285,7 +288,10 @@ def _children() -> Iterator[int]:
 
 
 def _warm_up(harness: LifecycleHarness) -> _Taken:
-    """Run one object, because a library may keep resources from its first use. Return the resources in use after it."""
+    """Run one object, because a library may keep resources from its first use.
+
+    Return the resources in use after that.
+    """
     with harness.new() as subject:
         harness.use(subject)
     del subject  # otherwise, resources that it still holds after its stop would count as resources from before
@@ -366,7 +372,7 @@ class _Call:
 
 
 def _state_of(thread: threading.Thread) -> str:
-    """Return the state of a thread, such as `S` for sleeping, and its context switches; empty if it has ended."""
+    """Return the state of a thread, such as `S` for sleeping, and its context switches, or "" if it has ended."""
     try:
         lines = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -40,7 +40,7 @@ def lists_the_same_while_nothing_changes(make: MakePlugin) -> None:
     plugin = make()
     before = tuple(plugin.devices())
     plugin.allocate(_healthy(plugin)[:1])
-    expect("the list after a call of devices and of allocate", tuple(plugin.devices()), before)
+    expect("the list after calls to devices and to allocate", tuple(plugin.devices()), before)
 
 
 @DEVICE_PLUGIN.check
@@ -142,7 +142,7 @@ class ChangingPlugin(Protocol):
         """The plugin."""
 
     def change(self) -> None:
-        """Make `devices` return another list from now on."""
+        """Make `devices` return a different list from now on."""
 
 
 MakeChangingPlugin = Callable[[], ChangingPlugin]
@@ -162,9 +162,9 @@ def notifies_its_subscribers_of_a_change(make: MakeChangingPlugin) -> None:
         before = tuple(harness.plugin.devices())
         harness.change()
         for number, subscriber in enumerate(subscribers):
-            subscriber.wait(f"a call of subscriber {number} after change {turn}")
+            subscriber.wait(f"a call to subscriber {number} after change {turn}")
         if tuple(harness.plugin.devices()) == before:
-            message = f"devices after a change: expected another list than before, got the same list {before!r}"
+            message = f"devices after a change: expected a different list than before, got the same list {before!r}"
             raise AssertionError(message)
     for end in ends:
         end()
@@ -178,8 +178,8 @@ def does_not_notify_after_a_subscription_has_ended(make: MakeChangingPlugin) -> 
     end_former, end_present = harness.plugin.subscribe(former.notify), harness.plugin.subscribe(present.notify)
     end_former()
     harness.change()
-    present.wait("a call of the other subscriber")
-    expect("calls of a subscriber after the end of its subscription", former.calls, 0)
+    present.wait("a call to the other subscriber")
+    expect("calls to a subscriber after the end of its subscription", former.calls, 0)
     end_present()
 
 

@@ -24,7 +24,7 @@ class PodsHarness(Protocol):
 
 
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]
-"""Creates a source as when a manager starts: the containers of these pods run, and no source has reported yet."""
+"""Creates a source as it is when a manager starts: the containers of these pods run, and no source has reported yet."""
 
 POD_SOURCE: Suite[MakePods] = Suite()
 """The checks for every pod source."""

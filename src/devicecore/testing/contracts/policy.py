@@ -2,8 +2,8 @@
 
 Law: a check puts the questions in `CASES`, about a few small nodes, to the policies that `make` creates.
 
-`devicecore.testing.strategies.choices` has other questions. `devicecore.domain.policies.answer` puts a question to a
-policy and checks the answer, as a manager does.
+`devicecore.testing.strategies.choices` generates other questions. `devicecore.domain.policies.answer` puts a question
+to a policy and checks the answer, as a manager does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -86,12 +86,12 @@ def answers_different_devices(make: MakePolicy) -> None:
 
 @ALLOCATION_POLICY.check
 def answers_what_is_available(make: MakePolicy) -> None:
-    """A policy names only devices of `available`."""
+    """A policy names only devices from `available`."""
 
     def wrong(choice: Choice, answer: Sequence[DeviceId]) -> object:
         return [device for device in answer if device not in choice.available]
 
-    _check_each(make, "expected devices of `available`", wrong)
+    _check_each(make, "expected devices from `available`", wrong)
 
 
 @ALLOCATION_POLICY.check

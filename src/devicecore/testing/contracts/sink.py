@@ -41,7 +41,7 @@ NODE_STATUS_SINK: Suite[MakeSink] = Suite()
 
 @NODE_STATUS_SINK.check
 def shows_what_was_published(make: MakeSink) -> None:
-    """Readers see capacity and allocatable of every resource in the status."""
+    """Readers see the capacity and allocatable of every resource in the status."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8, RDMA: 2}, {GPU: 6, RDMA: 0}))
         expect("what readers see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 6, RDMA: 0}))
@@ -78,12 +78,12 @@ def keeps_showing_what_a_later_status_does_not_name(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_none_of_a_removed_resource(make: MakeSink) -> None:
-    """Readers see 0 or nothing of a removed resource. It can be published again later."""
+    """Readers see 0 or nothing for a removed resource. It can be published again later."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8, RDMA: 2}, {GPU: 8, RDMA: 2}))
         harness.sink.publish(NodeStatus({RDMA: 2}, {RDMA: 2}, removed=(GPU,)))
         expect(
-            "what readers see of a removed resource", _of(harness, GPU, RDMA), ({GPU: 0, RDMA: 2}, {GPU: 0, RDMA: 2})
+            "what readers see for a removed resource", _of(harness, GPU, RDMA), ({GPU: 0, RDMA: 2}, {GPU: 0, RDMA: 2})
         )
         harness.sink.publish(NodeStatus({GPU: 4, RDMA: 2}, {GPU: 4, RDMA: 2}))
         expect("what readers see after it was published again", _of(harness, GPU), ({GPU: 4}, {GPU: 4}))
@@ -91,7 +91,7 @@ def shows_none_of_a_removed_resource(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def takes_the_same_status_twice(make: MakeSink) -> None:
-    """Publishing the same status calling it twice is not an error and changes nothing."""
+    """Publishing the same status twice is not an error and changes nothing."""
     status = NodeStatus({GPU: 8}, {GPU: 6}, removed=(RDMA,))
     with make() as harness:
         harness.sink.publish(status)

@@ -173,7 +173,7 @@ def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
     thread.join()
     if failed:
         raise failed[0]
-    expect("what a reader saw during a save, next to the old and the new blob", seen, set())
+    expect("what a reader saw during a save, other than the old and the new blob", seen, set())
 
 
 @DURABLE_CHECKPOINT_STORE.check

@@ -59,7 +59,7 @@ def reports_every_registration_before_checking_it(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
-    """`PluginRegistered` names the resource and has the plugin's options."""
+    """`PluginRegistered` names the resource and contains the plugin's options."""
     for options in (PluginOptions(), BOTH_OPTIONS, evolve(BOTH_OPTIONS, pre_start_required=False)):
         plugin = Probe()
         plugin.options = options
@@ -71,7 +71,7 @@ def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
-    """`DevicesReported` has every device unchanged: its health, its NUMA nodes, and a missing or empty topology."""
+    """`DevicesReported` contains every device unchanged: health, NUMA nodes, and a missing or empty topology."""
     for listed in (DEVICES, tuple(reversed(DEVICES)), ()):
         with started(make) as running:
             id_, _ = running.connect(Probe(listed=listed))
@@ -112,7 +112,7 @@ def reports_a_loss_once_and_last(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
-    """Every registration is a new instance with a larger generation, for the same and for another resource."""
+    """Every registration is a new instance with a larger generation, for the same resource and for another one."""
     with started(make) as running:
         ids = []
         for resource in (GPU, GPU, RDMA):
@@ -206,7 +206,7 @@ def reads_what_the_plugin_answered(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
-    """Any transport can read a receipt of an earlier process, without the plugin."""
+    """Any transport can read a receipt from an earlier process, without the plugin."""
     with connected(make) as (running, _, id_):
         receipt = running.transport.allocate(id_, IDS)
     with make() as harness:
@@ -252,19 +252,19 @@ def sends_nothing_to_a_disconnected_plugin(make: MakeTransport) -> None:
         running.log.wait("PluginLost", lambda: PluginLost(id_) in running.log.events)
         for method, call in calls_to(running.transport, id_).items():
             error = expect_error(f"{method} of a disconnected plugin", PluginStoppedError, call)
-            expect("the resource of the error", error.resource, GPU)
+            expect("the resource in the error", error.resource, GPU)
         expect("calls that were sent to a plugin", (gone.calls, successor.calls), ([], []))
 
 
 @PLUGIN_TRANSPORT.check
 def says_why_a_call_failed(make: MakeTransport) -> None:
-    """An exception of a plugin becomes `PluginCallError`, with the resource and the plugin's text."""
+    """A plugin's exception becomes a `PluginCallError`, with the resource and the plugin's text."""
     with connected(make) as (running, plugin, id_):
         plugin.error = RuntimeError("the fan is broken")
         for method, call in calls_to(running.transport, id_).items():
             error = expect_error(f"{method} of a plugin that fails", PluginCallError, call)
-            expect("the resource of the error", error.resource, GPU)
-            expect_in(f"the cause of the error of {method}", error.cause, "the fan is broken")
+            expect("the resource in the error", error.resource, GPU)
+            expect_in(f"the cause in the error from {method}", error.cause, "the fan is broken")
         plugin.error = None
         expect("the next answer", running.transport.read(running.transport.allocate(id_, IDS)), ANSWER)
 
@@ -345,7 +345,7 @@ def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
 
 @REMOTE_PLUGIN_TRANSPORT.check
 def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
-    """`timeout` ends a call before the limit of the adapter. A later answer is dropped."""
+    """`timeout` ends a call before the adapter's limit. A later answer is dropped."""
     plugin = _SleepingPlugin()
     plugin.answers = ContainerAllocateResponse(envs={"ANSWER": "late"})
     with started(lambda: make(EVENT_TIMEOUT * 10)) as running:

@@ -1,1 +1,1 @@
-"""Machines of several kinds. `devicecore.adapters.file.FileStore` stores state files."""
+"""Machines from different sources. `devicecore.adapters.file.FileStore` stores state files."""

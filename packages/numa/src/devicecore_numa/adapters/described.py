@@ -1,4 +1,4 @@
-"""A described machine: by the contents of its NUMA nodes, or in cAdvisor's form.
+"""A machine described by the contents of its NUMA nodes, or in cAdvisor's form.
 
 Laws: a description is either one machine or an error. `machine_in(machine_document(machine))` is `machine`.
 """
@@ -71,11 +71,11 @@ _OTHERS = {"memoryPerNumaNode", "hugePagesPerNumaNode", "distances"}
 
 
 def machine_in(document: Value) -> Machine:
-    """Return the machine of a description: the arguments of `DescribedMachine`, or cAdvisor's output (`topology`).
+    """Return the machine that a document describes, with `DescribedMachine`'s arguments or cAdvisor's `topology`.
 
     Raises:
         DocumentError: a field is unknown, or has a value of the wrong kind.
-        NumaConfigError: it does not describe a machine.
+        NumaConfigError: the document does not describe a machine.
     """
     if document["topology"].data is not None:
         return Machine([_cell_in(one) for one in document["topology"].sequence()])

@@ -1,4 +1,4 @@
-"""This machine, read from `/sys` like cAdvisor does.
+"""This machine, read from `/sys` as cAdvisor reads it.
 
 Law: a missing file is ignored, and an invalid file is named in the error.
 """
@@ -21,13 +21,13 @@ _Value = TypeVar("_Value")
 
 
 class SysfsMachine:
-    """The machine below a directory such as `/sys`. Like cAdvisor, it leaves out CPUs that are offline."""
+    """The machine described by a directory such as `/sys`. Like cAdvisor, it leaves out CPUs that are offline."""
 
     def __init__(self, root: Path = Path("/sys")) -> None:
         self._root = root
 
     def machine(self) -> Machine:
-        """Return the machine. Raises NumaConfigError, with the name of the file, if one cannot be read."""
+        """Return the machine. Raises NumaConfigError, which names the file, if one cannot be read."""
         nodes = self._root / "devices/system/node"
         found = sorted((int(matched[1]), path) for path in _listed(nodes) if (matched := _NODE.fullmatch(path.name)))
         if not found:

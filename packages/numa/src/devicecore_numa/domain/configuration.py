@@ -52,14 +52,16 @@ class Policies:
         """Return the policies of a `KubeletConfiguration`. A missing field has the kubelet's default.
 
         Raises:
-            NumaConfigError: a kubelet does not start with it on this machine.
+            NumaConfigError: a kubelet does not start with this configuration on this machine.
             DocumentError: a field has a value of the wrong kind.
         """
         reserved_memory = read_reserved_memory(configuration["reservedMemory"])
         layout = CpuLayout.of(machine)
         pins = (configuration["cpuManagerPolicy"].text("none"), configuration["memoryManagerPolicy"].text("None"))
         if len(machine.cells) > MAX_NUMA_NODES and pins != ("none", "None"):
-            raise NumaConfigError(f"expected at most {MAX_NUMA_NODES} NUMA nodes, because every set is examined")
+            raise NumaConfigError(
+                f"expected at most {MAX_NUMA_NODES} NUMA nodes, because every set of them is examined"
+            )
         reserved_cpus = _reserved_cpus(configuration["reservedSystemCPUs"].text(""), layout)
         reserved = _reservation(configuration, machine, reserved_cpus)
         topology = _topology(configuration, machine)
@@ -80,7 +82,7 @@ class Policies:
 
 
 def read_reserved_memory(given: Value) -> ReservedMemory:
-    """Return what a kubelet's `reservedMemory` says (Kubernetes: `validateReservedMemoryConfiguration`).
+    """Return the reservations in a kubelet's `reservedMemory` (Kubernetes: `validateReservedMemoryConfiguration`).
 
     Raises:
         NumaConfigError: a kubelet does not start with it.

@@ -105,7 +105,7 @@ class _Search:
 def take_packed(
     layout: CpuLayout, available: Cpus, count: int, *, spreads: bool = False, by_cache: bool = False
 ) -> Cpus:
-    """Return `count` CPUs of `available` on as few NUMA nodes, sockets and cores as possible.
+    """Return `count` CPUs from `available` on as few NUMA nodes, sockets and cores as possible.
 
     Kubernetes: `takeByTopologyNUMAPacked`. `spreads` leaves out whole cores, `by_cache` prefers a common uncore cache.
 
@@ -147,10 +147,10 @@ def _started(layout: CpuLayout, available: Cpus, count: int, *, spreads: bool) -
 def take_distributed(
     layout: CpuLayout, available: Cpus, count: int, group: int, *, spreads: bool = False, by_socket: bool = False
 ) -> Cpus:
-    """Return `count` CPUs of `available`, the same number from each NUMA node that is used.
+    """Return `count` CPUs from `available`, the same number from each NUMA node that is used.
 
     Kubernetes: `takeByTopologyNUMADistributed`. CPUs are distributed in groups of `group`. `by_socket` prefers NUMA
-    nodes of the same socket.
+        nodes in the same socket.
 
     Raises:
         CpuAdmissionError: too few CPUs are free, or Kubernetes' search fails.
@@ -210,7 +210,7 @@ def _socket_count(layout: CpuLayout, nodes: Iterable[int]) -> int:
 def _balance(
     nodes: Sequence[int], combo: Sequence[int], free: Mapping[int, int], count: int, group: int, *, by_socket: bool
 ) -> tuple[float, _Nodes | None] | None:
-    """Return how uneven the free CPUs would be if `combo` gave its share, and the nodes for the remainder."""
+    """Return how uneven the free CPUs would be if `combo` provided its share, and the nodes for the remainder."""
     # A NUMA node with CPUs of two sockets is listed twice, and Kubernetes then counts some of its CPUs twice.
     if sum(free[node] for node in set(combo)) < count or sum(free[node] // group for node in combo) * group < count:
         return None

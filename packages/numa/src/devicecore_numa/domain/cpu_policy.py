@@ -41,12 +41,12 @@ class CpuOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, alpha: bool = False, beta: bool = True) -> "CpuOptions":
-        """Return the options of a kubelet's `cpuManagerPolicyOptions`.
+        """Return the options in a kubelet's `cpuManagerPolicyOptions`.
 
         `alpha` and `beta` are the feature gates CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions.
 
         Raises:
-            NumaConfigError: an option does not exist, needs a feature gate, is not a truth value, or excludes another.
+            NumaConfigError: an option does not exist, needs a feature gate, is not a Boolean, or rules out another.
         """
         values: dict[str, bool] = {}
         for name, text in sorted(given.items()):
@@ -108,7 +108,7 @@ class CpuState:
 class StaticCpuPolicy:
     """The machine, the reserved CPUs and the options.
 
-    `reserved_cores` are the cores that have a reserved CPU.
+    `reserved_cores` contains all CPUs of the cores that have a reserved CPU.
     """
 
     layout: CpuLayout
@@ -206,7 +206,7 @@ class StaticCpuPolicy:
         return state
 
     def allocate(self, state: CpuState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint) -> CpuState:
-        """Return the state in which `container` has its CPUs, from the NUMA nodes of `hint` first if it names any.
+        """Return the state in which `container` has its CPUs, first from the NUMA nodes of `hint`, if it names any.
 
         Raises:
             SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few are free.
@@ -243,7 +243,7 @@ class StaticCpuPolicy:
         return sum(set(self.layout.sockets_of(cpus))) if self.options.align_by_socket else cpus
 
     def hints(self, state: CpuState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None. They are empty without a preference."""
+        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
         requested = pod.cpus if container is None else container.cpus
         if not pod.is_exclusive or not requested:
             return {}
@@ -306,7 +306,7 @@ def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, c
 def release_cpus(state: CpuState, uid: str, container: str) -> CpuState:
     """Return the state without a container.
 
-    Its CPUs return to the shared pool, unless its pod's other containers have them.
+    Its CPUs return to the shared pool, unless the pod's other containers have them.
     """
     held = state.of_container(uid, container)
     if held is None:

@@ -54,7 +54,7 @@ class CpuAdmissionError(AdmissionError):
 class SmtAlignmentError(AdmissionError):
     """With `full-pcpus-only`, a container gets either whole cores or nothing.
 
-    `available` is None if the request is not a multiple of a core. A kubelet refuses the pod with the reason
+    `available` is None if the request is not for whole cores. A kubelet refuses the pod with the reason
     `SMTAlignmentError` and only this message.
     """
 
@@ -81,7 +81,7 @@ class EndlessSearchError(AdmissionError):
     """
 
     requested: int
-    _text = "a kubelet's search for {requested} CPUs that are distributed across NUMA nodes does not end"
+    _text = "a kubelet's search for {requested} CPUs distributed across NUMA nodes does not end"
 
 
 @frozen(repr=False)

@@ -87,7 +87,7 @@ class Machine:
             raise NumaConfigError("expected one or more NUMA nodes with different numbers")
         cpus = [cpu for cell in cells for core in cell.cores for cpu in core.threads]
         if len(set(cpus)) < len(cpus) or not all(core.threads for cell in cells for core in cell.cores):
-            raise NumaConfigError("expected each CPU on one core, and each core with a CPU")
+            raise NumaConfigError("expected each CPU to be on one core, and each core to have a CPU")
 
     @property
     def numa_nodes(self) -> tuple[NumaNode, ...]:
@@ -193,7 +193,7 @@ class CpuLayout:
         return sum(self.by_numa.get(node, 0) for node in set(numa_nodes))
 
     def sockets_of(self, cpus: Cpus) -> Iterator[Cpus]:
-        """Yield all CPUs of each socket that has one of `cpus`."""
+        """Return all CPUs of each socket that has one of `cpus`."""
         return (socket for socket in self.by_socket.values() if socket & cpus)
 
 

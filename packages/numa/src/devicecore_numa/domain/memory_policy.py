@@ -24,18 +24,18 @@ _KI = 1024
 
 
 def page_kib(size: str) -> int:
-    """Return the KiB of a huge page from a size as in `hugepages-2Mi`. Raises NumaConfigError."""
+    """Return the KiB of a huge page from a size such as `2Mi` or `hugepages-2Mi`. Raises NumaConfigError."""
     try:
         found = Quantity.parse(size.removeprefix(HUGE_PAGES))
     except InvalidQuantityError as error:
-        raise NumaConfigError(f"expected a size of huge pages such as 2Mi: {error}") from None
+        raise NumaConfigError(f"expected a huge page size such as 2Mi: {error}") from None
     if found.nanos <= 0 or found.whole % _KI or not found.is_whole:
-        raise NumaConfigError(f"expected whole KiB as the size of huge pages, got {found}")
+        raise NumaConfigError(f"expected a huge page size in whole KiB, got {found}")
     return found.whole // _KI
 
 
 def huge_pages_name(kib: int) -> str:
-    """Return the name of the resource for huge pages of this size."""
+    """Return the resource name for huge pages of this size."""
     return HUGE_PAGES + str(Quantity.of(kib * _KI, binary=True))
 
 
@@ -65,7 +65,7 @@ class NodeMemory:
 
 @frozen
 class Block:
-    """Memory of one resource that a container has on a group of NUMA nodes."""
+    """The memory of one resource that a container holds on a group of NUMA nodes."""
 
     numa_nodes: tuple[int, ...]
     type: str
@@ -102,7 +102,7 @@ Request = Mapping[str, int]
 
 
 ReservedMemory = Sequence[tuple[int, Mapping[str, Quantity]]]
-"""The NUMA nodes' reservations in a kubelet's `reservedMemory`, in its order."""
+"""The NUMA nodes' reservations in a kubelet's `reservedMemory`, in the order given there."""
 
 
 def bytes_by_node(reserved: ReservedMemory) -> dict[int, dict[str, int]]:
@@ -131,7 +131,7 @@ class StaticMemoryPolicy:
         allocatable: Mapping[str, Quantity],
         reserved: ReservedMemory,
     ) -> "StaticMemoryPolicy":
-        """Return the policy of a kubelet's configuration.
+        """Return the policy for a kubelet's configuration.
 
         `allocatable` is what is reserved on the node as a whole (the sum of kube-reserved, system-reserved and the hard
         eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
@@ -209,7 +209,7 @@ class StaticMemoryPolicy:
         """Return whether a kubelet may start with a state that `start` refuses.
 
         Once a NUMA node is in two groups, that depends on the order in which the kubelet iterates over a map: the last
-        block on a node determines its group. So the blocks of the groups in the state are walked last.
+        block on a node determines its group. So the blocks of the groups in the state come last.
         """
 
         def is_of_its_group(held: tuple[str, str, Block]) -> bool:
@@ -227,7 +227,7 @@ class StaticMemoryPolicy:
         return expected
 
     def may_have(self, state: MemoryState) -> bool:
-        """Return whether a kubelet that runs can be in this state, even if it would not start with it.
+        """Return whether a running kubelet can be in this state, even if it would not start with it.
 
         Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet iterates
         over pods.
@@ -242,7 +242,7 @@ class StaticMemoryPolicy:
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
-        """Return the state in which `container` has its memory on the NUMA nodes of `hint`, or on these and more.
+        """Return the state in which `container` has its memory on the NUMA nodes of `hint`, or on these and others.
 
         Raises:
             MemoryAdmissionError: no group of NUMA nodes has enough memory, or only one that the hint does not allow.
@@ -289,7 +289,7 @@ class StaticMemoryPolicy:
         return group
 
     def hints(self, state: MemoryState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None. They are empty without a preference."""
+        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
         asked = pod.containers if container is None else (container,)
         if not pod.is_exclusive or any(not amount.is_int64 for one in asked for amount in one.memory.values()):
             return {}
@@ -374,7 +374,7 @@ def _sum(sizes: Sequence[int]) -> int:
 
 
 def _may_join(node: NodeMemory, group: tuple[int, ...]) -> bool:
-    """Return whether a node may be in a group of several, because it is unused or already in this group."""
+    """Return whether a node may join a group of several nodes, because it is unused or already in this group."""
     return not node.assignments or tuple(sorted(node.cells)) == group
 
 
@@ -430,7 +430,7 @@ def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
 
 
 def _held(state: MemoryState) -> list[tuple[str, str, Block]]:
-    """Return all blocks in the order of their pods and containers, with the names of these."""
+    """Return all blocks in the order of their pods and containers, each with its pod's uid and container's name."""
     return [
         (uid, name, block)
         for uid, containers in sorted(state.assignments.items())
@@ -440,7 +440,7 @@ def _held(state: MemoryState) -> list[tuple[str, str, Block]]:
 
 
 def _sizes(nodes: NodeMemories) -> dict[int, dict[str, tuple[int, int, int]]]:
-    """Return what allocations do not change, by NUMA node and resource."""
+    """Return the sizes that allocations do not change, by NUMA node and resource."""
     return {
         node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in one.tables.items()}
         for node, one in nodes.items()

@@ -48,8 +48,8 @@ class PodRequest:
     """A pod's containers in the order in which they are admitted, and whether they get exclusive CPUs and memory.
 
     `is_exclusive` is false unless the pod's QoS class is Guaranteed. It is also false for a pod with pod-level
-    resources, because Kubernetes' managers ignore such pods unless the feature PodLevelResourceManagers is on, which is
-    off by default.
+    resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers is on,
+    which is off by default.
     """
 
     uid: str
@@ -94,7 +94,7 @@ def _total(requests: Iterable[tuple[ContainerRequest, int]]) -> int:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRequest:
-    """Return what the managers use of `pod`, an API object.
+    """Return the parts of `pod`, an API object, that the managers use.
 
     Raises:
         InvalidQuantityError: a request or a limit is not a quantity.
@@ -147,7 +147,7 @@ class _Resources(NamedTuple):
 
     @property
     def is_guaranteed(self) -> bool:
-        """Whether CPU and memory have requests above 0 that are their limits (Kubernetes: `requirementsQOS`)."""
+        """Whether CPU and memory have requests above 0 that equal their limits (Kubernetes: `requirementsQOS`)."""
         pairs = [(self.requests.get(name, _ABSENT), self.limits.get(name, _ABSENT)) for name in (CPU, MEMORY)]
         return all(request.nanos == limit.nanos != 0 for request, limit in pairs)
 

@@ -1,7 +1,7 @@
-"""Whether a kubelet starts with a state file, as far as its configuration and its machine are known.
+"""Determines whether a kubelet starts with a state file, as far as its configuration and machine are known.
 
 Law: a file is refused only if a kubelet refuses it, regardless of what is unknown. If the whole configuration and the
-machine are known, it is refused if and only if a kubelet refuses it.
+machine are known, the file is refused if and only if a kubelet refuses it.
 """
 
 from collections.abc import Mapping
@@ -94,6 +94,6 @@ def _check_reservation(stored: Stored[MemoryState], reserved: Mapping[int, Mappi
             configured = reserved.get(number, {}).get(name, 0)
             if table.system_reserved != configured:
                 raise InvalidStateError(
-                    f"NUMA node {number}, {name}: {table.system_reserved} bytes are reserved, and reservedMemory of "
+                    f"NUMA node {number}, {name}: {table.system_reserved} bytes are reserved, but reservedMemory in "
                     f"the configuration is {configured}"
                 )

@@ -1,4 +1,4 @@
-"""The text of `cpu_manager_state` and `memory_manager_state`, as kubelets of 1.35 to 1.37 write it.
+"""The text of `cpu_manager_state` and `memory_manager_state`, as kubelets from 1.35 to 1.37 write it.
 
 Law: files are byte for byte what a kubelet would write, except for the order of a container's blocks, which is
 random in a kubelet. A file that a kubelet refuses is refused.
@@ -24,7 +24,7 @@ CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """The size limit for a state file.
 
-The file of a machine with 16 NUMA nodes and 1,000 containers has less than 1 MiB.
+The file for a machine with 16 NUMA nodes and 1,000 containers takes less than 1 MiB.
 """
 
 MAX_MEMORY = 2**64 - 1
@@ -38,7 +38,7 @@ _TABLE = ("total", "systemReserved", "allocatable", "reserved", "free")
 
 @frozen
 class Stored(Generic[_State]):
-    """The state of a file, and the policy of the kubelet that wrote it."""
+    """The state in a file, and the policy of the kubelet that wrote it."""
 
     policy: str
     state: _State
@@ -48,7 +48,7 @@ class Stored(Generic[_State]):
 
 
 class Entries(Generic[_Value]):
-    """The entries of pods, as written and as hashed.
+    """The pods' entries, in the written form and in the hashed form.
 
     Few pods change between two files, so the texts of the others are kept. Whether a pod has changed is decided by the
     identity of its values.
@@ -75,19 +75,19 @@ class Entries(Generic[_Value]):
 
 
 def cpu_entries() -> Entries[int]:
-    """Return the writer of `cpu_manager_state`'s entries."""
+    """Return the writer for the entries of `cpu_manager_state`."""
     return Entries(cpu_list, str)
 
 
 def memory_entries() -> Entries[tuple[Block, ...]]:
-    """Return the writer of `memory_manager_state`'s entries."""
+    """Return the writer for the entries of `memory_manager_state`."""
     return Entries(lambda blocks: [_block_json(one) for one in blocks], _blocks_dump)
 
 
 def encode_cpus(
     policy: str, state: CpuState, *, has_data: bool = True, entries_of: Entries[int] | None = None
 ) -> bytes:
-    """Return the text of `cpu_manager_state`; without data, as kubelets before 1.37 write it."""
+    """Return the text of `cpu_manager_state`; without `data`, it has the form that kubelets before 1.37 write."""
     fields: dict[str, Any] = {"policyName": policy, "defaultCpuSet": cpu_list(state.shared)}
     entries, dumped = (entries_of or cpu_entries())(state.assignments)
     return _file(fields, entries, fnv1a_32(_cpu_dump(fields, dumped).encode()), has_data=has_data)
@@ -96,7 +96,7 @@ def encode_cpus(
 def encode_memory(
     policy: str, state: MemoryState, *, has_data: bool = True, entries_of: Entries[tuple[Block, ...]] | None = None
 ) -> bytes:
-    """Return the text of `memory_manager_state`; without data, as kubelets before 1.37 write it."""
+    """Return the text of `memory_manager_state`; without `data`, it has the form that kubelets before 1.37 write."""
     nodes = {str(number): _node_json(node) for number, node in sorted(state.nodes.items(), key=lambda one: str(one[0]))}
     fields: dict[str, Any] = {"policyName": policy, "machineState": nodes}
     entries, dumped = (entries_of or memory_entries())(state.assignments)
@@ -257,7 +257,7 @@ def decode_memory(file: bytes) -> Stored[MemoryState]:
 def _sums(
     dump: Callable[..., str], of_container: Callable[[Any], str], fields: _Json, names: tuple[str, ...], pods: str
 ) -> set[int]:
-    """Return the checksums for which a kubelet accepts these fields of a file without data."""
+    """Return the checksums for which a kubelet accepts these fields of a file without `data`."""
     dumped = _map_dump(fields["entries"], lambda of_pod: _map_dump(of_pod, of_container))
     dumps = [dump(fields, dumped, name) for name in names] + [dump(fields, dumped, pods=pods)]
     return {fnv1a_32(one.encode()) for one in dumps}
@@ -272,12 +272,14 @@ def _content(file: bytes, fields: Callable[[_Json], _Json], checksums: Callable[
         encoded = data.encode()
         content = fields(_object(encoded, "data"))
         if stored != _data_checksum(encoded):
-            raise CorruptStateError("could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit")
+            raise CorruptStateError(
+                "could not load the checkpoint: checkpoint is corrupted: dataChecksum does not match"
+            )
         return content
     content = fields(given)
     checksum = given.get("checksum", 0)
     if checksum and checksum not in checksums(content):
-        raise CorruptStateError("checkpoint is corrupted: its checksum does not fit its content")
+        raise CorruptStateError("checkpoint is corrupted: its checksum does not match its content")
     return content
 
 
@@ -310,7 +312,7 @@ def _memory_fields(given: _Json) -> _Json:
     nodes = _map(given, "machineState", dict)
     for number, node in nodes.items():
         if not (number.isascii() and number.isdecimal() and len(number) < 20):
-            raise CorruptStateError(f"expected the number of a NUMA node in machineState, got {foreign_text(number)}")
+            raise CorruptStateError(f"expected a NUMA node number in machineState, got {foreign_text(number)}")
         _number(node, "numberOfAssignments", MAX_NUMBER)
         _numbers(node, "cells")
         for table in _map(node, "memoryMap", dict).values():

@@ -1,1 +1,1 @@
-"""What the managers need from the outside. Their state is in a `CheckpointStore` of devicecore."""
+"""What the managers need from the outside. Their state is in devicecore's `CheckpointStore`."""

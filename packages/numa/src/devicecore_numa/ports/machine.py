@@ -15,5 +15,5 @@ class MachineSource(Protocol):
         """Return the machine.
 
         Raises:
-            NumaConfigError: it cannot be read, or does not describe a machine.
+            NumaConfigError: the description cannot be read, or does not describe a machine.
         """

@@ -1,7 +1,7 @@
 """The methods of the DRA driver's API, and failed calls in the words of a kubelet.
 
 Law: after an error, it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
-    or nothing was sent.
+or nothing was sent.
 """
 
 import re
@@ -40,7 +40,7 @@ def _methods(name: str) -> dict[str, Method]:
 
 
 PREPARE_METHODS: dict[str, Method] = _methods(PREPARE)
-"""NodePrepareResources by the name of the service in a driver's registration."""
+"""NodePrepareResources by the service name in a driver's registration."""
 
 UNPREPARE_METHODS: dict[str, Method] = _methods(UNPREPARE)
 """NodeUnprepareResources, in the same way."""
@@ -55,7 +55,10 @@ HEALTH_METHODS: dict[str, Method] = {
     )
     for service in ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 }
-"""NodeWatchResources by service. The messages of both services are the same; kubelets before 1.37 know the second."""
+"""NodeWatchResources by service.
+
+The messages of both services are the same; kubelets before 1.37 know only the second.
+"""
 
 CODES: dict[str, grpc.StatusCode] = {rpc.go_code(code): code for code in grpc.StatusCode}
 """Status codes by their Go names."""
@@ -77,7 +80,7 @@ def health_method(services: Collection[str]) -> Method:
 
 
 def closing(method: str) -> DriverCallError:
-    """Return the error of a call to an instance that is no longer registered."""
+    """Return the error for a call to an instance that is no longer registered."""
     return DriverCallError(method, "Canceled", "grpc: the client connection is closing", unanswered=True)
 
 

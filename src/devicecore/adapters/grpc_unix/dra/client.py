@@ -40,7 +40,7 @@ from devicecore.wire.dra_conversion import TooMuchError, to_report
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
 """How many health reports to read from one instance, per second and at once.
 
-Further ones wait, because changes are written to a file.
+Further reports wait, because changes are written to a file.
 """
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -196,8 +196,8 @@ class ServedDriver(ServedSockets[DriverService]):
         """Call `action` as soon as a kubelet has registered the driver, which may be now, unless it is stopped first.
 
         Use this to publish ResourceSlices. A scheduler may allocate devices as soon as it sees them, and a kubelet that
-        does not know the driver refuses the pod and tries again a minute later. An action that still waits is replaced
-        by the next one. It is called in the caller's thread or in a worker thread, and never in two at once.
+        does not know the driver refuses the pod and tries again a minute later. An action that is still waiting is
+        replaced by the next one. It is called in the caller's thread or in a worker thread, and never in two at once.
         """
         with self._attempted:
             self._once_registered = action

@@ -95,14 +95,14 @@ class Drivers:
 class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     """DRA drivers over gRPC on unix sockets: `v1`, `v1beta1` and the health services.
 
-    Drivers are found by a plugin watcher. A directory may have only one watcher, because a watcher refuses
-    plugins of types that it does not know. So either this transport has its own, if `plugins_registry` is given, or
-    `handler` is passed to the transport of device plugins: `GrpcUnixTransport(handlers=[drivers.handler])`. Then stop
+    Drivers are found by a plugin watcher. A directory may have only one watcher, because a watcher refuses plugins of
+    types that it does not know. So either this transport has its own, if `plugins_registry` is given, or `handler` is
+    passed to the transport of device plugins: `GrpcUnixTransport(handlers=[drivers.handler])`. In the latter case, stop
     the two together.
 
     Args:
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
-            `/var/lib/kubelet/plugins_registry`). Its last component is created if missing. None for no watcher.
+            `/var/lib/kubelet/plugins_registry`). Its last component is created if missing. None: no watcher.
         allow_shared_directory: whether other users may write to that directory. Each of them can impersonate any
             driver.
         limits: how long a driver may take, and how long its messages may be.
@@ -192,7 +192,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         return drivers, (watcher,)
 
     def refusal(self, event: DriverEvent, error: BaseException) -> DeviceCoreError | None:
-        """Return a `DriverListenerError` for a registration."""
+        """Return a `DriverListenerError` for a registration, or None for other events."""
         return DriverListenerError(str(error)) if isinstance(event, DriverRegistered) else None
 
     async def _register(self, name: str, endpoint: str, services: Sequence[str]) -> DriverClient:
