@@ -17,19 +17,19 @@ MAX_SECONDS = 15.0
 """Seconds of processor time, not counting expressions, which other processes evaluate."""
 
 MAX_EXPRESSION_SECONDS = 10.0
-"""Seconds for all expressions of one question. A scheduler gives up a node after the same time."""
+"""Seconds for all expressions in one question. A scheduler gives up a node after the same time."""
 
 MAX_REASONS = 500_000
-"""The maximum number of reasons against devices, for all nodes and requests. Each takes about 200 bytes."""
+"""The maximum number of reasons for rejecting devices, for all nodes and requests. Each takes about 200 bytes."""
 
 MAX_DOCUMENTS = MAX_MEMORY
 """The memory limit, in bytes, for all documents of a question: as much as for a single document."""
 
 MAX_PUBLISHED = 400_000
-"""Devices in all ResourceSlices: each takes about 500 bytes as a value, besides those of its document."""
+"""The maximum number of devices in all ResourceSlices: each takes about 500 bytes in addition to its document."""
 
 _ANSWER = Reader(0, value_bytes=100, copies=1)
-"""The cost of a server's answer, which is a page of a list. Its text is not kept: 3,000 pods of 4 KiB count 168 MB."""
+"""The cost of a server's answer, which is a page of a list. Its text is not kept: 3,000 pods of 4 KiB cost 168 MB."""
 
 _CALLS = 64  # reasons charged per reading of the clock, because a reading costs more than a step of a search
 
@@ -39,12 +39,12 @@ class Budget:
     """The seconds and reasons that one question has left, counted from the creation of this object.
 
     Args:
-        seconds: of processor time.
-        expression_seconds: what all expressions may take together.
-        reasons: how many reasons against devices may be kept.
-        documents: bytes of memory that all documents may take.
-        published: how many devices all ResourceSlices may have.
-        now: seconds of processor time.
+        seconds: how many seconds of processor time the question may take.
+        expression_seconds: how many seconds all expressions may take together.
+        reasons: how many reasons for rejecting devices may be kept.
+        documents: how many bytes of memory all documents may take.
+        published: how many devices all ResourceSlices may contain.
+        now: returns the processor time used so far, in seconds.
     """
 
     seconds: float = MAX_SECONDS
@@ -56,7 +56,7 @@ class Budget:
     skipped: dict[str, None] = field(factory=dict, init=False)
     """What was not examined because the budget was spent. The answer has to name it."""
     refused: dict[str, None] = field(factory=dict, init=False)
-    """Why answers of an API server were not read."""
+    """Why answers from an API server were not read."""
 
     _began: float = field(init=False)
     _calls: int = field(default=0, init=False)
@@ -71,9 +71,9 @@ class Budget:
         return self.now() - self._began
 
     def spent(self, more: float = 0.0) -> str:
-        """Return what the question has used too much of, or would use with `more` seconds.
+        """Return what the question has used too much of, or would have used too much of after `more` seconds.
 
-        The result is empty while it may go on.
+        The result is empty while the question may go on.
         """
         if not self._why and self.used + more > self.seconds:
             self._why = f"the question took more than {self.seconds:g} s of processor time"
@@ -103,11 +103,11 @@ class Budget:
         return ""
 
     def keep_answer(self, content: bytes) -> str:
-        """Charge an API server's answer before it is parsed. Return why it may not be, or an empty string."""
+        """Charge an API server's answer before it is parsed. Return why it may not be parsed, or an empty string."""
         why = self.spent()
         if not why and self.keep(memory_of(content, _ANSWER) - len(content)):
             limit = f"{MAX_DOCUMENTS // 10**6:,} MB"
-            why = f"with it, all that was read at the API server for this question takes more than {limit} of memory"
+            why = f"with it, everything read from the API server for this question takes more than {limit} of memory"
         if why:
             self.refused[why] = None
         return why
@@ -122,8 +122,8 @@ class Budget:
         self.published -= len(devices.sequence())
         if self.published < 0:
             devices.refuse(
-                f"the ResourceSlices that are read have more than {MAX_PUBLISHED:,} devices; give fewer of them, such "
-                "as those of one node"
+                f"the ResourceSlices contain more than {MAX_PUBLISHED:,} devices; give fewer slices, such as those for "
+                "one node"
             )
         return item
 

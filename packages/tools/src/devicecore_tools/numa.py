@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MACHINE_FILE = "machine.json"
-"""The file next to them where this program stores a described machine, or the machine of a record."""
+"""The file next to the state files where this program stores a described machine, or the machine in a record."""
 
 INSTALL = (
     "the distribution devicecore-numa is not installed: in a clone, pip install ./packages/numa; elsewhere, "
@@ -201,7 +201,7 @@ class Holding:
 def held_in_state_file(
     name: str, blob: bytes, configuration: Mapping[str, object], machine: object, *, knows_machine: bool
 ) -> tuple[Holding, ...]:
-    """Return what containers have according to a state file of the CPU manager or the memory manager.
+    """Return what containers hold according to a state file of the CPU manager or the memory manager.
 
     Args:
         name: which of the two files it is.
@@ -426,7 +426,7 @@ def read_request(given: Mapping[str, Any], pod: Pod) -> "PodRequest":
 
 
 def pinned(uid: str, cpus: "CpuState", memory: "MemoryState") -> Iterator[Pinned]:
-    """Yield what each container of a pod has in the states of the two managers."""
+    """Yield the CPUs and memory that the two managers' states assign to each container of a pod."""
     from devicecore_numa.domain.cpus import cpu_list
 
     for container, held in sorted(cpus.of_pod(uid).items()):
@@ -515,7 +515,7 @@ class NodeManagers:
         self._memory.start_container(self._request(pod), container)
 
     def release(self, pods: Collection[PodUid] = ()) -> None:
-        """Free what `pods` and all removed pods have. Raises StoreError."""
+        """Free what `pods` and all removed pods hold. Raises StoreError."""
         self._admission.forget(set(map(str, pods)))
 
     def _active(self) -> set[str]:

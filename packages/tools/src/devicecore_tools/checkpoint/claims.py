@@ -1,4 +1,4 @@
-"""Files of claims: how to recognize one, how two of them differ, and what cannot be right in one.
+"""Claim files: how to recognize one, how two of them differ, and what cannot be right in one.
 
 Laws: a file does not differ from itself. The order of entries, pods and drivers makes no difference.
 """
@@ -39,11 +39,11 @@ class StateDifference:
 
 
 def is_file_of_claims(blob: bytes) -> bool | None:
-    """Return whether a file has claims rather than devices of plugins. Return None if its content does not say.
+    """Return whether a file contains claims rather than plugin devices, or None if its content does not say.
 
-    In a file of claims `Data` is a string, in a checkpoint an object.
+    In a claim file, `Data` is a string; in a checkpoint, it is an object.
     """
-    if first := _FIRST_FIELD.match(blob):  # this tells nearly every file without reading it twice
+    if first := _FIRST_FIELD.match(blob):  # this settles nearly every case without reading the file twice
         return first[1] == b'"'
     try:
         document = parse(blob)
@@ -58,12 +58,12 @@ def is_file_of_claims(blob: bytes) -> bool | None:
 
 
 def claim_of(entry: ClaimEntry) -> str:
-    """Return the claim of an entry: `namespace/name`."""
+    """Return the claim in an entry: `namespace/name`."""
     return f"{entry.namespace}/{entry.name}"
 
 
 def named_device(driver: str, device: PreparedDevice) -> str:
-    """Format a device as its driver answered: `driver: pool/device`, then its share, requests and CDI names."""
+    """Format a device as its driver returned it: `driver: pool/device`, then its share, requests and CDI names."""
     what = f"{driver}: {device.pool}/{device.name}" if device.pool or device.name else f"{driver}: CDI names only"
     share = f" share {device.share_id}" if device.share_id else ""
     requests = f" for {', '.join(device.requests)}" if device.requests else ""
@@ -83,7 +83,7 @@ def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) 
 
 
 def claim_warnings(entries: Iterable[ClaimEntry]) -> Iterator[str]:
-    """Return sentences about claims with two entries, claims without pods, and devices of two claims."""
+    """Return sentences about claims with two entries, claims without pods, and devices in two claims."""
     holders: dict[tuple[str, str, str, str], dict[str, None]] = {}
     seen: dict[str, int] = {}
     for entry in entries:

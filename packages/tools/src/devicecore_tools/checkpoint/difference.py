@@ -49,7 +49,10 @@ class ChangedEntry:
 
 @frozen
 class ChangedRegistration:
-    """Registered devices of a resource that only one has. `was` and `is_now` say whether the resource is registered."""
+    """A resource's registered devices that only one checkpoint has.
+
+    `was` and `is_now` say whether the resource is registered.
+    """
 
     resource: str
     was: bool

@@ -18,7 +18,7 @@ class DropReason(Enum):
     """Why an entry, or a part of it, is dropped."""
 
     UNREADABLE_ANSWER = "the plugin's answer in it cannot be read"
-    REPLACED = "a later entry of the same container and resource replaces it"
+    REPLACED = "a later entry for the same container and resource replaces it"
     POD_GONE = "its pod is gone or has ended"
     SECOND_OWNER = "another pod keeps the device"
 
@@ -36,7 +36,7 @@ class Dropped:
 
 @frozen
 class SharedDevice:
-    """A device that several pods hold, in the order of their entries. A kubelet gives a device to one pod only."""
+    """A device that several pods hold, in the order of their entries. A kubelet gives a device to only one pod."""
 
     resource: str
     device: str
@@ -61,9 +61,9 @@ def repaired(
 ) -> Repaired:
     """Drop the entries that a kubelet ignores, those of pods that are gone, and second owners of devices.
 
-    A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that a later one of the same
+    A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that a later one for the same
     container and resource replaces. Containers of one pod may share devices. `pods` are the UIDs of all pods of the
-    node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods hold, too.
+    node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods also hold.
     """
     entries: tuple[PodDevicesEntry, ...] = data.entries or ()
     reasons = list(_reasons(entries, is_readable, pods))
@@ -90,7 +90,7 @@ def repaired(
 
 def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, ...]:
     """Return the devices that more than one pod holds."""
-    first: dict[str, dict[str, str]] = {}  # a pod of each device, by resource
+    first: dict[str, dict[str, str]] = {}  # one pod that holds each device, by resource
     shared: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         holders = first.setdefault(entry.resource_name, {})

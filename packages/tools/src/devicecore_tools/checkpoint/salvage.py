@@ -77,8 +77,8 @@ def _names(value: Json) -> Iterator[str]:
 def salvage(blob: bytes) -> Salvaged:
     """Read a file of any format. If it cannot be read as a whole, read each entry and each resource individually.
 
-    Raises MalformedCheckpointError if it is not JSON, has no list of entries, or none of its entries can be read, or
-    more than `MAX_UNREADABLE` cannot.
+    Raises MalformedCheckpointError if it is not JSON, if it has no list of entries, if none of its entries can be read,
+    or if more than `MAX_UNREADABLE` cannot.
     """
     try:
         found = decode(blob)
@@ -122,7 +122,7 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
 
 
 def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int:
-    """Return the newest format of an entry with devices; an entry without devices can be read as both 1 and 2."""
+    """Return the newest format of an entry with devices; an entry without devices can be read as format 1 or 2."""
     if is_list:
         return 0
     return max((number for number, entry in entries if entry.device_ids), default=NEWEST)

@@ -12,7 +12,7 @@ from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.signals import Signals
 
 _HOW_TO_USE_IT = """\
-{url} has Nodes, Pods and the kinds of dynamic resource allocation, in memory. SIGTERM or Ctrl-C ends it.
+{url} serves Nodes, Pods and the kinds of dynamic resource allocation, from memory. SIGTERM or Ctrl-C ends it.
   kubectl --kubeconfig {file} get nodes
   kubectl --kubeconfig {file} apply --validate=false -f FILE   # it has no schemas to validate with
 """

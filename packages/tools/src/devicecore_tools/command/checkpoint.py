@@ -59,12 +59,12 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     directory means the kubelet_internal_checkpoint in it or in its device-plugins, and - means standard input. The exit
     status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
 
-    A device that two pods hold, or that a pod holds and no plugin has registered as healthy, gives a warning: a kubelet
-    accepts such a file. With --strict, the exit status is 1 then as well.
+    A device that two pods hold, or that a pod holds and no plugin has registered as healthy, only causes a warning,
+    because a kubelet accepts such a file. With --strict, the exit status is 1 if there is a warning.
 
-    FILE may be a dra_manager_state, which is recognized by its content. A device of two claims, a claim without pods
-    and a claim with two entries give warnings. A file from a kubelet before 1.32 gets the verdict checksum, because
-    later kubelets refuse it.
+    FILE may be a dra_manager_state, which is recognized by its content. There is a warning for a device that two claims
+    hold, a claim without pods, and a claim with two entries. A file from a kubelet before 1.32 gets the verdict
+    checksum, because later kubelets refuse it.
 
     \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
@@ -116,11 +116,11 @@ def show(
     $ devicecore checkpoint show --resource example.com/gpu --free /var/lib/kubelet/device-plugins
     """
     if free_only and pods:
-        raise click.UsageError("--free and --pod exclude each other: a free device has no pod.")
+        raise click.UsageError("--free and --pod cannot be used together: a free device has no pod.")
     found = examined(path_of(file))
     if isinstance(found, ClaimsFile):
         if resources or free_only:
-            message = f"--resource and --free are for devices of plugins, but {found.file} has ResourceClaims."
+            message = f"--resource and --free are for plugin devices, but {found.file} contains ResourceClaims."
             raise click.UsageError(message)
         found.show(pods, as_json=as_json)
         held = {"pod": (pods, {pod for one in found.entries or () for pod in one.pods or ()})}

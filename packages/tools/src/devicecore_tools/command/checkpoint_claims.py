@@ -27,18 +27,18 @@ from devicecore_tools.command.output import MAX_VALUE, print_json, print_pairs
 
 @frozen
 class ClaimsFile(ExaminedFile):
-    """A claim checkpoint with its verdict. `entries` has the readable entries, even if the file is bad, or is None."""
+    """A claim checkpoint with its verdict. `entries` contains the readable entries, or is None if there are none."""
 
     report: StateReport
     entries: tuple[ClaimEntry, ...] | None
 
     @classmethod
     def of(cls, file: str, blob: bytes | None) -> "ClaimsFile":
-        """Judge a file of claims."""
+        """Judge a claim checkpoint."""
         report = judge(blob)
         entries = None if report.entries is None else tuple(report.entries)
         if blob is not None and entries is None:
-            with suppress(MalformedCheckpointError):  # the verdict has the reason
+            with suppress(MalformedCheckpointError):  # the verdict gives the reason
                 entries = entries_of(blob)
         return cls(file, tuple(claim_warnings(entries or ())), report, entries)
 

@@ -29,15 +29,15 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 @click.command()
 @json_option
 @click.option("--to", "wanted", required=True, type=click.Choice(["1", "2"]), help="The format to write.")
-@click.option("-o", "--output", metavar="NEWFILE", type=PLACE, help="Write this file instead of standard output.")
+@click.option("-o", "--output", metavar="NEWFILE", type=PLACE, help="Write to this file instead of standard output.")
 @click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
 @click.argument("file", type=PLACE)
 def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file: str) -> int:
     """Write the same data in a different format, and say what is lost.
 
-    Kubelets since 1.20 write format 2, which has the devices by NUMA node. Older kubelets write format 1, which has one
-    list of devices; kubelets up to 1.29 read both. Format 0 has no checksum. It can be read but not written, because no
-    recent kubelet reads it.
+    Kubelets since 1.20 write format 2, which lists devices by NUMA node. Older kubelets write format 1, which has a
+    single list of devices; kubelets up to 1.29 read both. Format 0 has no checksum. It can be read but not written,
+    because no recent kubelet reads it.
 
     Whatever is lost or assumed is printed on stderr. FILE is the same as for `checkpoint verify`. If its checksum is
     wrong or it cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see `checkpoint
@@ -53,7 +53,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
         refuse_to_overwrite(file, output, force=force)
     blob = load(file)
     if is_claims_file(file, blob):
-        raise click.UsageError(f"{file} has ResourceClaims. Such a file has only one format.")
+        raise click.UsageError(f"{file} contains ResourceClaims. Such a file has only one format.")
     report = examine(blob)[0]
     if report.verdict is not FileVerdict.OK or blob is None:
         return _refused(file, report, as_json=as_json)
@@ -95,8 +95,8 @@ def _notes(found: Decoded, wanted: int) -> list[str]:
         if count:
             have = "1 device that is" if count == 1 else f"{count} devices that are"
             notes.append(
-                f"lost: the NUMA nodes of {have} not on NUMA node 0 only. Format 1 has no NUMA nodes, so a "
-                "kubelet assumes that all its devices are on node 0"
+                f"lost: the NUMA nodes of {have} not only on NUMA node 0. Format 1 has no NUMA nodes, so a "
+                "kubelet assumes that all devices are on node 0"
             )
     if found.format < _WITH_NUMA_NODES and wanted == _WITH_NUMA_NODES and found.data.entries:
         notes.append(

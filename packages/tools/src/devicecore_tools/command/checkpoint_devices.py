@@ -20,7 +20,7 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 
 @frozen
 class DevicesFile(ExaminedFile):
-    """A checkpoint with its verdict. `data` has the readable parts, or is None."""
+    """A checkpoint with its verdict. `data` contains the readable parts, or is None."""
 
     report: FileReport
     data: CheckpointData | None

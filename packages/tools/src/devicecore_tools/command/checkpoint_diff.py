@@ -27,8 +27,8 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     """Compare two checkpoints by pod, container, resource and device.
 
     Lists the devices that containers hold only in AFTER (added), only in BEFORE (removed), or in both but in different
-    containers (moved); differences of NUMA nodes, of the plugin's answer and of the registered devices; and whether
-    format and checksum differ. NUMA nodes are compared only if both files have format 2, because older formats have
+    containers (moved); differences in NUMA nodes, in plugins' answers and in the registered devices; and whether the
+    format and the checksum differ. NUMA nodes are compared only if both files have format 2, because older formats have
     none. If only the checksum differs, the entries are in a different order, or a file was edited by hand.
 
     For two dra_manager_state files, lists the claims that only one has, and those whose pods or devices differ.
@@ -49,7 +49,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
         documents = [first.document, second.document]
     else:
         message = (
-            f"{first.file} and {second.file} cannot be compared: one has devices of plugins, one has ResourceClaims."
+            f"{first.file} and {second.file} cannot be compared: one contains plugin devices, the other ResourceClaims."
         )
         raise click.UsageError(message)
     for one in files:

@@ -30,7 +30,7 @@ _MODE = 0o600  # the mode of a kubelet's own file
 
 @frozen
 class ExaminedFile:
-    """A file of either kind, with its verdict. `facts` has its counts and its checksum, if it is readable."""
+    """A file of either kind, with its verdict. `facts` gives its counts and checksum if it is readable."""
 
     file: str
     warnings: tuple[str, ...]
@@ -42,7 +42,7 @@ class ExaminedFile:
         return self.report.verdict is FileVerdict.OK
 
     def status(self, *, strict: bool) -> int:
-        """Return the exit status: 2 if there is no file, 1 if a kubelet cannot use it, or `strict` and a warning."""
+        """Return the exit status: 2 if there is no file, 1 if it is unusable or, with `strict`, if it has warnings."""
         if self.report.verdict is FileVerdict.ABSENT:
             return UNUSABLE
         return NEGATIVE if not self.is_ok or (strict and self.warnings) else 0
@@ -54,7 +54,7 @@ class ExaminedFile:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file, in a sentence, or empty.
+        """A sentence that says what is wrong with the file, or an empty string.
 
         Text that is not JSON is probably from a different kind of file.
         """
@@ -63,7 +63,7 @@ class ExaminedFile:
 
     @property
     def sentence(self) -> str:
-        """The verdict for people."""
+        """The verdict as a sentence for people."""
         verdict = self.report.verdict.value
         return f"{verdict}: {self.problem}" if self.problem else f"{verdict} {self.facts}"
 
@@ -99,7 +99,7 @@ def load(path: str) -> bytes | None:
 
 
 def lost_fields(blob: bytes) -> list[str]:
-    """Return a phrase for each field that is missing in a newly written file because this version does not know it."""
+    """Return a phrase for each field that a new file lacks because this version does not know it."""
     return [
         f"the field {field.name!r} of {field.place}"
         + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")
@@ -117,7 +117,7 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
         message = f"{new} is the input file. This command only writes new files: choose another name."
         raise click.UsageError(message)
     if os.path.isdir(new):  # noqa: PTH112 - as typed
-        raise click.UsageError(f"{new} is a directory, expected the name of a new file.")
+        raise click.UsageError(f"{new} is a directory; expected the name of a new file.")
     if os.path.lexists(new) and not force:
         raise click.UsageError(f"{new} exists. Name another file, or overwrite it with --force.")
 

@@ -25,8 +25,8 @@ def free_devices(data: CheckpointData) -> dict[str, list[str]]:
 def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
     """Return warnings about an old format, devices that two pods hold, and held devices that are not registered.
 
-    A kubelet accepts such a file. It registers only healthy devices, so a device that became unhealthy while a pod
-    holds it is not registered either.
+    A kubelet accepts such a file. It registers only healthy devices, so a device that became unhealthy while a pod held
+    it is not registered either.
     """
     return (*filter(None, [why_old(report)]), *_shared(data), *_unregistered(data))
 
@@ -46,7 +46,7 @@ def _unregistered(data: CheckpointData) -> Iterator[str]:
         missing = [id_ for id_ in devices_of(entry) if id_ not in registered.get(resource, ())]
         if missing:
             holder = f"container {entry.container_name} of pod {entry.pod_uid}"
-            why = "are not registered as healthy" if resource in registered else "are of a resource not registered"
+            why = "are not registered as healthy" if resource in registered else "are of an unregistered resource"
             if len(missing) == 1:
                 why = why.replace("are", "is", 1)
             yield f"{holder} holds {_counted(missing)} of {resource} that {why}: {_named(missing)}"

@@ -33,7 +33,7 @@ from devicecore_tools.doctor.look.formats import examine, why_old_format
 from devicecore_tools.doctor.look.values import PodSeen
 
 _COMMAND = "devicecore checkpoint repair"
-_OR = "Name all pods of the node, including kube-system, or add --force"
+_OR = "Name all pods on the node, including kube-system, or add --force"
 
 
 @click.command()
@@ -43,21 +43,21 @@ _OR = "Name all pods of the node, including kube-system, or add --force"
     "keep",
     multiple=True,
     metavar="UID",
-    help="The pod with this UID keeps the devices that other pods hold too. May be repeated.",
+    help="The pod with this UID keeps the devices that other pods also hold. May be repeated.",
 )
 @click.option(
     "--pods",
     "pods_file",
     metavar="PODS",
     type=PLACE,
-    help="All pods of the node: a file with the output of the kubelet's /pods or `kubectl get pods -A -o json`. "
+    help="All pods on the node: a file with the output of the kubelet's /pods or `kubectl get pods -A -o json`. "
     "Entries of other pods, and of pods that have ended, are dropped. - is standard input.",
 )
 @click.option(
     "--force",
     is_flag=True,
     help="Overwrite NEWFILE if it exists; FILE itself is never overwritten. Also drop entries if PODS may not "
-    "have all pods of the node.",
+    "include all pods on the node.",
 )
 @click.argument("file", type=PLACE)
 @click.argument("new_file", metavar="NEWFILE", type=PLACE)
@@ -72,17 +72,17 @@ def repair(
     \b
     * entries and resources that cannot be read
     * entries with an unreadable answer from the plugin, which a kubelet ignores
-    * entries that a later entry of the same container and resource replaces
+    * entries replaced by a later entry for the same container and resource
     * entries of pods that are gone or have ended (--pods)
     * devices of a pod that another pod keeps (--keep)
     * fields within Data that this version does not know, such as those of a newer kubelet
 
     Lists everything it drops. If two pods hold the same device, nothing in the file says which one is right: both are
     listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name it with
-    --keep. The other pod keeps its other devices. Delete it before the kubelet starts, because its containers may still
-    use the device.
+    --keep. The other pod keeps its other devices. Delete that pod before the kubelet starts, because its containers may
+    still use the device.
 
-    A list of pods does not prove that a pod is gone if it is empty, has no node with pods of two namespaces, has none
+    A list of pods does not prove that a pod is gone if it is empty, has no node with pods from two namespaces, has none
     of FILE's pods, or if all its pods share a label, as if a selector had chosen them. Then nothing is written, and the
     exit status is 1, unless you add --force.
 
@@ -106,7 +106,8 @@ def repair(
         return _refused(file, "there is no checkpoint", as_json=as_json, status=UNUSABLE)
     blob, marked = blob.removeprefix(codecs.BOM_UTF8), blob
     if is_claims_file(file, blob):
-        return _refused(file, "it has ResourceClaims, and only checkpoints of devices are repaired", as_json=as_json)
+        problem = "it contains ResourceClaims, and only device checkpoints can be repaired"
+        return _refused(file, problem, as_json=as_json)
     try:
         found = salvage(blob)
     except MalformedCheckpointError as error:
@@ -118,7 +119,7 @@ def repair(
     known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
     if unknown := sorted(set(keep) - known):
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
-        raise click.UsageError(f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}.")
+        raise click.UsageError(f"--keep {unknown[0]}: no entry in {file} belongs to a pod with this UID{given}.")
     lost = ["a byte-order mark, which stops a kubelet from reading the file"] * (blob != marked) + lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if listed is not None and not force and (why := _why_not_gone(listed, found, result)):

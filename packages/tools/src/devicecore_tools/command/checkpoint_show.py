@@ -98,7 +98,7 @@ def _devices(entry: PodDevicesEntry, *, with_numa: bool) -> Iterator[tuple[str, 
 def _given_things(entry: PodDevicesEntry) -> Iterator[tuple[str, str]]:
     given = _given(entry)
     if given is None:
-        yield "given", f"the answer of the plugin for {entry.resource_name} cannot be read"
+        yield "given", f"the plugin's answer for {entry.resource_name} cannot be read"
         return
     yield from (("env", f"{name}={value}") for name, value in given.envs.items())
     for mount in given.mounts:

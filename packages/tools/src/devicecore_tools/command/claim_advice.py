@@ -72,7 +72,7 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
         for text in missing[:_MAX_NAMES]:
             yield "because", text
         if missing:
-            look = f"check whether the driver is installed, whether its pod runs on {best.node.name}, and at its log"
+            look = f"check whether the driver is installed and its pod runs on {best.node.name}, and read its log"
             yield "do", f"{look}; compare the nodeSelector and affinity of its DaemonSet with the labels of the node"
     for claim in claims:
         for request in claim.alternatives:
@@ -99,17 +99,17 @@ def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best
             elif any(one.driver in wanted for one in trial.objects.slices):
                 there = ", only for unknown nodes"
             else:
-                there = f"; it has no slices at all{others and f', only of {others}'}"
-            yield f"{by} wants devices of driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
+                there = f"; it has no slices at all{others and f'; there are slices from {others}'}"
+            yield f"{by} wants devices from driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
 
 
 def _nothing_published(trial: ClaimTrial, node: TargetNode) -> str:
-    """Return what drivers publish if a node has no device."""
+    """Return what drivers publish, for a node without devices."""
     if pools := trial.pools(node):
         drivers = ", ".join(dict.fromkeys(one.key[0] for one in pools))
-        return f"the slices for {node.name}, of {drivers}, have no device"
+        return f"the slices for {node.name}, from {drivers}, contain no devices"
     others = _drivers(trial)
-    return f"no driver has a ResourceSlice for {node.name}{others and f'; there are slices of {others}'}"
+    return f"no driver has a ResourceSlice for {node.name}{others and f'; there are slices from {others}'}"
 
 
 def _drivers(trial: ClaimTrial) -> str:
@@ -131,7 +131,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
             gate = f"{one.reason.held} still has its capacity, so the API server knew the field when it was created"
             if not trial.asks_for_capacity(one.reason.held.claim):
                 gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
-            todo = f"restart the pod of {one.device.driver}, so that it publishes its devices again"
+            todo = f"restart the pod of driver {one.device.driver}, so that it publishes its devices again"
             yield (
                 "do",
                 f"{todo}; if the field is still missing, the cause is the driver's version or its settings ({gate})",
@@ -211,7 +211,7 @@ def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iter
         drivers = sorted({one.driver for one in trial.objects.slices})
         there = f"there is no DeviceClass {missing[0]}, only {shown}"
         if missing[0] not in drivers:
-            slices = f", only of {', '.join(drivers[: 2 * _MAX_NAMES])}" if drivers else ""
+            slices = f", only from {', '.join(drivers[: 2 * _MAX_NAMES])}" if drivers else ""
             there += f"; and there are no ResourceSlices from a driver with this name{slices}"
         yield "because", there
         yield (

@@ -72,7 +72,7 @@ class ClaimReport:
         asks: the pod's other requirements, or None if the question is only about a claim.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
-        unjudged: other checks of a scheduler, which may still refuse the pod.
+        unjudged: a scheduler's other checks, which may still refuse the pod.
         assumed: what is assumed because it was not read.
         lacking: a claim of the pod that does not exist, so a scheduler does not look for a node.
     """
@@ -104,7 +104,7 @@ class ClaimReport:
 
     @property
     def _overruled(self) -> str | None:
-        """Why the pod gets no node although one may have its devices: a gate, or something only the scheduler knows."""
+        """Why the pod cannot be placed although a node may have its devices: a gate, or a fact the scheduler knows."""
         if self.asks is None:
             return None
         if self.lacking:
@@ -205,7 +205,7 @@ class ClaimReport:
             for one in self.allocated:
                 AllocatedReport(one).show(all_devices=all_devices)
         elif self.lacking:
-            print_pairs(f"{self.title}: gets no node now", [("reason", self.lacking)])
+            print_pairs(f"{self.title}: cannot be placed now", [("reason", self.lacking)])
         elif not self.answers:
             click.echo(f"{self.title}: there is no node")
         else:
@@ -215,7 +215,7 @@ class ClaimReport:
             room = _MAX_LINES - 1 - len(of_others) - bool(others)
             if len(pairs) > room and not all_devices:
                 more = counted(len(pairs) - room + 1, "more row")
-                pairs[room - 1 :] = [("...", f"{more}: --all-devices has the reason against each device")]
+                pairs[room - 1 :] = [("...", f"{more}: --all-devices shows why each device was rejected")]
             print_pairs(self._headline(best), pairs)
             if others:
                 print_pairs("The other nodes", of_others)
@@ -231,8 +231,8 @@ class ClaimReport:
         if not bare:
             return ""
         verb = "have" if len(bare) > 1 else "has"
-        what = f"{listed(bare, 1)} of the same {kind} {verb} no ResourceSlice of {min(wanted)}"
-        return f"check whether the driver's pod runs on {bare[0]}, and at its log: {what}"
+        what = f"{listed(bare, 1)} of the same {kind} {verb} no ResourceSlice from {min(wanted)}"
+        return f"check whether the driver's pod runs on {bare[0]}, and read its log: {what}"
 
     def _headline(self, best: ClaimAnswer) -> str:
         return f"{self.title}{self._before_devices(best) or self._about_devices(best)}"
@@ -240,10 +240,10 @@ class ClaimReport:
     def _before_devices(self, best: ClaimAnswer) -> str:
         """Return the end of the headline if something other than devices is decisive, or an empty string."""
         if self._overruled is not None:
-            return f": gets no node now{f', although {best.node.name} has everything else it requests' * best.fits}"
+            return f": cannot be placed now{f', although {best.node.name} has everything else it requests' * best.fits}"
         if best.obstacles:
             count = len(self.answers)
-            return f": gets no node{f': each of {count:,} is ruled out' if count > 1 else ''}"
+            return f": cannot be placed{f': each of {count:,} nodes is ruled out' if count > 1 else ''}"
         if self._waits_for:
             return f" on {best.node.name}: waits for {listed(self._waits_for, _MAX_NAMES)}"
         if self._of_devices is Outcome.FITS and self.unjudged:
@@ -256,7 +256,7 @@ class ClaimReport:
         says = {
             Outcome.FITS: "gets its devices" if self.claims else "fits",
             Outcome.FITS_NOT: "gets no devices",
-            Outcome.UNKNOWN: f"nobody can say whether it {'gets devices' if self.claims else 'fits'}",
+            Outcome.UNKNOWN: f"unknown whether it {'gets devices' if self.claims else 'fits'}",
             Outcome.MISSED: "could get its devices, but not every scheduler finds them",
         }[self.outcome]
         if self.victims:
@@ -279,7 +279,9 @@ class ClaimReport:
             yield "reason", self._overruled
         elif self.asks is not None and self.asks.said:
             agrees = (
-                "" if not best.fits else ". According to what was read now, it has a node, so it will be tried again"
+                ""
+                if not best.fits
+                else ". According to what was just read, it fits on a node, so it will be tried again"
             )
             yield "scheduler", f"it last said: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
         yield from self._waiting_pairs()
@@ -290,7 +292,7 @@ class ClaimReport:
                 yield "gets them if", out.cure
         for victim in self.victims[:_MAX_NAMES]:
             lower = f"whose priority {victim.priority:,} is lower"
-            yield "first", f"the scheduler ends pod {foreign_text(victim.name)}, {lower}"
+            yield "first", f"the scheduler preempts pod {foreign_text(victim.name)}, {lower}"
         for lost in self.taken_away:
             why = f"they cannot be bound: {lost.failed}" if lost.failed else "it is allocated, and no pod uses it"
             yield "first", f"the scheduler takes its devices away from claim {lost.name}: {why}"
@@ -307,12 +309,13 @@ class ClaimReport:
             pods = one.others(name, uid)
             if pods and one.nodes:
                 holders = f"pod {listed(pods, _MAX_NAMES)}" if len(pods) == 1 else f"pods {listed(pods, _MAX_NAMES)}"
+                tie = "ties" if len(pods) == 1 else "tie"
                 only = listed(one.nodes, _MAX_NAMES)
                 yield (
                     "because",
-                    f"{holders} ties claim {one.name} to {only}: until that changes, the pod can run only there",
+                    f"{holders} {tie} claim {one.name} to {only}: until that changes, the pod can run only there",
                 )
-                yield "do", f"end {holders}, or give this pod a claim of its own, so that it can run on other nodes"
+                yield "do", f"delete {holders}, or give this pod a claim of its own, so that it can run on other nodes"
 
     def _waiting_pairs(self) -> Iterator[tuple[str, str]]:
         """Rows for the device conditions that a scheduler waits for, and how long it waits."""

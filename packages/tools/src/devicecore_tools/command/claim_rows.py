@@ -30,7 +30,7 @@ _MAX_GIVEN = 12  # rows for devices that claims get
 
 
 def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for a node: the devices that claims get, or the reasons against devices with their numbers."""
+    """Rows for a node: the devices that claims get, or the reasons why devices do not fit, with counts."""
     if isinstance(answer.answer, DeviceAllocation):
         yield from _but(answer)
         yield from about_faults
@@ -71,7 +71,7 @@ def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
 def _releases(names: Sequence[str]) -> str:
     """Return the common names of releases.
 
-    There are two for 1.36. Older releases decide like the older one.
+    `Release` has two members for 1.36. Older releases decide like the older of the two.
     """
     is_old = Release.V1_36_2.value in names
     shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
@@ -104,7 +104,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
     for row, _ in rows[:_MAX_CHANGES]:
         yield "gets them if", row
     if (rest := len(rows) - _MAX_CHANGES) > 0:
-        yield "...", f"{counted(rest, 'other change')} would help, too: --json has all"
+        yield "...", f"{counted(rest, 'other change')} would also help: --json lists all"
     if not answer.are_all_tried:
         yield "...", f"other changes were not tried, because {MAX_ADVICE_SECONDS:g} s were spent on trials"
     if any(is_of_claim for _, is_of_claim in rows[:_MAX_CHANGES]):
@@ -117,7 +117,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
     if claim.name.startswith(OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
     if "ResourceClaimTemplate" in claim.name:  # an object's name cannot contain this character
-        both = "delete the template and the pods that wait, and create both again with the change"
+        both = "delete the template and the waiting pods, and create both again with the change"
         return f"the spec of a template cannot be edited: {both}"
     return "the spec of a claim cannot be edited: delete the claim, and create it again with the change"
 
@@ -140,7 +140,7 @@ def problem_pairs(
     yield from outside_pairs(trial, claims, best)
     if refused.expression_error is not None and not trial.lacks_library:
         is_mended = any(one.rank in (Rank.REPAIR, Rank.VALUE) for one in best.changes)
-        then = ", but alone this gives no device"
+        then = ", but this alone provides no device"
         yield from expression_pairs(trial, claims, refused, is_mended=is_mended, then=then)
     yield from known_classes(trial, claims)
     yield from next_pairs(trial, claims, best)
@@ -181,9 +181,9 @@ def _reason_pairs(
                     yield name, f"{line}{example}"
             if is_of_others and (more := len(lines_of) - _MAX_REASONS) > 0:
                 rest = sum(line.count for line in lines_of[_MAX_REASONS:])
-                yield "...", f"{counted(rest, 'device')} for {counted(more, 'other reason')}: --all-devices has each"
+                yield "...", f"{counted(rest, 'device')} for {counted(more, 'other reason')}: --all-devices lists each"
     if (more := len(alike) - _MAX_REQUESTS) > 0:
-        yield "...", f"{counted(more, 'more request')}: --all-devices has each device"
+        yield "...", f"{counted(more, 'more request')}: --all-devices lists each device"
 
 
 def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
@@ -202,7 +202,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
     count = len(others)
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
-            fits = "gets its devices" if one.answer.claims else "fits, too"
+            fits = "gets its devices" if one.answer.claims else "also fits"
             text = "could get its devices, but a scheduler misses it" if one.answer.causes else fits
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
@@ -222,7 +222,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
         rest = f" ({': '.join(filter(None, (shape, shown)))})" if len(names) > 1 else ""
         yield name, f"{foreign_text(text)}{rest}"
     if (more := sum(len(names) for _, names in ordered[_MAX_GROUPS:])) > 0:
-        yield "...", f"{counted(more, 'more node')}: --json has each"
+        yield "...", f"{counted(more, 'more node')}: --json lists each"
 
 
 def document_of(answer: ClaimAnswer) -> dict[str, object]:

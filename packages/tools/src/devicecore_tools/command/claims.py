@@ -28,7 +28,7 @@ _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that was created from a template."""
 
 _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
-"""The options that name files with objects of a cluster."""
+"""The options that name files with a cluster's objects."""
 
 _MAX_WANTED = 20  # the maximum number of claims and pods in one file
 _NO_CLASSES_THERE = (
@@ -51,11 +51,11 @@ _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "Cr
 
 @frozen
 class Wanted:
-    """The subject of a question: the pods and claims of a file, and all its documents.
+    """The subject of a question: the pods and claims in a file, and all its documents.
 
     Attributes:
         pods: pods that wait for a node, including those of workloads.
-        claims: claims and templates that no pod of the file names.
+        claims: claims and templates that no pod in the file names.
         others: all documents.
     """
 
@@ -134,7 +134,7 @@ def items_in(document: Value) -> Iterator[Value]:
 def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
     """Return the pods among the objects that wait for a node, including those of workloads.
 
-    Pods without claims count only if no pod of the list has a message from a kubelet. Otherwise, pods that have a node
+    Pods without claims count only if no pod in the list has a message from a kubelet. Otherwise, pods that have a node
     or have ended are explained by their messages.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
@@ -227,7 +227,7 @@ def _claim_trial(
         version = version or read_version(kubeconfig, budget)
     release = Release.of(version)
     if scheduler and release is None:
-        raise ValueError(f"--scheduler: expected a version of Kubernetes such as 1.36.3, got {scheduler}")
+        raise ValueError(f"--scheduler: expected a Kubernetes version such as 1.36.3, got {scheduler}")
     problems: dict[str, str] = {}
     lists_claims = lists_claims or kubeconfig is not None
     objects = objects_of(_documents(places, kubeconfig, read, problems, pods, budget), budget=budget)
@@ -283,12 +283,12 @@ def _documents(
 
 
 class NotKnownError(ValueError):
-    """The question's budget does not allow to read what decides."""
+    """The question's budget does not suffice to read the objects that decide the answer."""
 
 
 def _unread(kubeconfig: str, kind: str, why: str, budget: Budget) -> ValueError:
     if why in budget.refused:
-        return NotKnownError(f"{kubeconfig}: {kind}s are not known, and so the answer is not: {why}")
+        return NotKnownError(f"{kubeconfig}: {kind}s are not known, and so neither is the answer: {why}")
     return ValueError(f"{kubeconfig}: {kind}: {why}")
 
 
@@ -350,7 +350,7 @@ def explain_claims(
 
 
 def _title_of(pod: Value) -> str:
-    """Return a pod's title. A workload's pod has the name of its owner, which no real pod has."""
+    """Return a pod's title. A pod built from a workload has its owner's name, which no real pod has."""
     metadata = pod["metadata"]
     namespace, name = metadata["namespace"].text("default"), metadata["name"].text()
     for owner in metadata["ownerReferences"].sequence():

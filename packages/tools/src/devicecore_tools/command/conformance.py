@@ -30,7 +30,8 @@ class _Kinds(Group):
 def conformance() -> None:
     """Test a device plugin or a DRA driver, in any language.
 
-    Runs the conformance checks of docs/conformance.md. Each failure says what was expected and what happened instead.
+    Runs the conformance checks described in docs/conformance.md. Each failure says what was expected and what happened
+    instead.
 
     \b
     $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}
@@ -60,7 +61,7 @@ def compare(*, old: TextIO, new: TextIO) -> int:
         if not title:
             raise click.UsageError(
                 f"{foreign_text(file.name)}: expected a scorecard, the page that `devicecore conformance --card FILE` "
-                "writes, got another file."
+                "writes, got a different file."
             )
         click.echo(foreign_text(f"{what}: {title}"))
     found = differences(*pages)

@@ -21,9 +21,9 @@ _KINDS = {"plugin": "device plugin", "driver": "DRA driver"}
 def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool) -> int:
     """List or run plugins and drivers with one fault each.
 
-    They test the checks of `devicecore conformance`, and are also meant for authors of other test kits. Each is a
-    correct program with one fault, and is listed with the checks that fail on it and whether these run by default. A
-    program on which no check fails does something unusual but correct.
+    These programs test the checks of `devicecore conformance`, and are also meant for authors of other test kits. Each
+    is a correct program with one fault, and is listed with the checks that fail on it and whether these run by default.
+    A program on which no check fails does something unusual but correct.
 
     --run runs that program. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
     KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.
@@ -57,7 +57,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
             by_default = set(one.checks) <= core
             rows.append({**asdict(one, filter=lambda field, _: field.name != "place"), "by_default": by_default})
             if not as_json:
-                found_by = ", ".join(one.checks) or "no check may fail"
+                found_by = ", ".join(one.checks) or "no check should fail"
                 click.echo(f"{one.kind:<13}  {one.name:<{_NAME_WIDTH}}  {found_by}{'' if by_default else ' (--full)'}")
     if as_json:
         print_json(rows)

@@ -64,7 +64,7 @@ plugin_options = option_group(
     seconds_option(
         "--budget",
         300.0,
-        f"How many seconds the run may take after the first registration, and at most wait for it. {_LATE}",
+        f"How many seconds the run may take after the first registration, and may wait for that registration. {_LATE}",
     ),
     click.option(
         "--provoke-health",
@@ -117,7 +117,7 @@ driver_options = option_group(
     click.option(
         "--device-class",
         default="",
-        help="The DeviceClass of the claims; by default one that selects all devices of the driver.",
+        help="The DeviceClass for the claims; by default one that selects all devices of the driver.",
     ),
     click.option(
         "--provoke-devices",
@@ -140,7 +140,7 @@ driver_options = option_group(
         "--budget",
         None,
         "How many seconds the run may take; by default 120, and 290 with --full, and up to four times as many on a "
-        "busy machine. If a driver takes more than a second for a claim, the duration of these calls is added. "
+        "busy machine. If calls for a claim take more than a second, their duration is added. "
         f"{_LATE}",
     ),
 )

@@ -155,7 +155,7 @@ class Reporting:
             print_json(as_document(report))
         else:
             if self._folded:
-                others = f"{counted(len(self._folded), 'more check')} not run because of the reasons above"
+                others = f"{counted(len(self._folded), 'more check')} not run for the reasons above"
                 click.echo("\n" + _fold(f"{others}: {', '.join(self._folded)}", _width()))
             _print_end(report)
         if report.cannot_run or report.wrong_usage:

@@ -36,7 +36,7 @@ def entry_point(group: str, name: str, distribution: str | None = None) -> Any: 
             return found.load()
         except Exception as error:
             why = foreign_text(f"{type(error).__name__}: {error}")
-            raise click.ClickException(f"{name} of {owner} cannot be imported: {why}") from error
+            raise click.ClickException(f"{name} from {owner} cannot be imported: {why}") from error
     return None
 
 
@@ -49,7 +49,7 @@ def command_of(name: str) -> click.Command | None:
     if command is None or isinstance(command, click.Command):
         return command
     raise click.ClickException(
-        f"{name} of another distribution: expected a click.Command, got {type(command).__name__}"
+        f"{name} from another distribution: expected a click.Command, got {type(command).__name__}"
     )
 
 

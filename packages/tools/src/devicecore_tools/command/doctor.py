@@ -67,7 +67,7 @@ Wait = Callable[[float], bool]
 @path_option(
     "--save",
     "DIR",
-    "Also save what was read in this directory, as a record for --root. The environment, annotations and volumes of "
+    "Also save what was read to this directory, as a record for --root. The environment, annotations and volumes of "
     "pods are left out. The checkpoint keeps what plugins answered for containers, such as environment variables.",
 )
 @click.option(
@@ -126,7 +126,7 @@ def doctor(
     reason.
 
     Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong but not
-    everything could be judged, 2 if nothing could be read, or a file that you named could not.
+    everything could be judged, 2 if nothing could be read, or a file that you named could not be read.
     """
     if context.args:
         place = context.args[0]
@@ -136,13 +136,13 @@ def doctor(
     for option, target in (("--html", html), ("--svg", svg)):
         _refuse_an_input(option, target, sources)
     if save is not None and Path(save).is_file():
-        raise click.UsageError(f"--save: {save} is a file, expected the name of a directory.")
+        raise click.UsageError(f"--save: {save} is a file; expected the name of a directory.")
     if all_nodes:
         return _all_nodes(context, sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
     read.begin(patience)
     if save is not None and read.reads_in(save):
-        raise click.UsageError(f"--save: {save} is an input directory, expected another one.")
+        raise click.UsageError(f"--save: {save} is an input directory; name a different one.")
     if not watch:
         report = report_on(read, patience, _sleep, save=save)
         return _finish(report, output, [name for name in sources if isinstance(sources[name], str)])
@@ -168,7 +168,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
     for option in context.command.params:
         is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
         if is_given and option.name not in _OF_ALL_NODES:
-            raise click.UsageError(f"--all-nodes and {option.opts[0]} exclude each other.")
+            raise click.UsageError(f"--all-nodes and {option.opts[0]} cannot be used together.")
     from devicecore_tools.command.doctor_all_nodes import document_of_all, lines_of_all
     from devicecore_tools.doctor.reading.cluster import NO_NODE, looks_at_all_nodes
 
@@ -253,7 +253,7 @@ class _Output:
 
     def __attrs_post_init__(self) -> None:
         if self.as_json and self.metrics:
-            raise click.UsageError("--json and --metrics exclude each other.")
+            raise click.UsageError("--json and --metrics cannot be used together.")
         _check_target("--html", self.html)
         _check_target("--svg", self.svg)
 
@@ -300,7 +300,7 @@ def _check_target(option: str, file: str | None) -> None:
     except OSError as error:  # such as a name that is too long
         raise click.UsageError(f"{option}: {file}: {error.strerror}.") from error
     if is_no_file:
-        raise click.UsageError(f"{option}: {file} is a directory, a pipe or a device, expected the name of a file.")
+        raise click.UsageError(f"{option}: {file} is a directory, a pipe or a device; expected the name of a file.")
     if not path.parent.is_dir():
         raise click.UsageError(f"{option}: there is no directory {path.parent}.")
 
@@ -308,7 +308,7 @@ def _check_target(option: str, file: str | None) -> None:
 def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, object]) -> None:
     """Refuse to replace input: a file that an option names, or a file in the kubelet's directory or in a record.
 
-    Raises click.UsageError if it is one.
+    Raises click.UsageError if the target is such a file.
     """
     if target is None or not Path(target).exists():
         return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from devicecore.plugins.simulated_driver import SimulatedDriver
 
 _MAX_COUNT = 10_000
-_MAX_NAME = 63  # of a driver in a ResourceSlice and in a claim's allocation
+_MAX_NAME = 63  # the limit for a driver's name in a ResourceSlice and in a claim's allocation
 
 MAX_PARTS = 32
 """The maximum number of parts of a device. NVIDIA's GPUs have at most seven."""

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _FREE = (
-    "Devices whose holder no source names were assumed to be free; in a description, an unknown owner counts as "
-    "a holder."
+    "A device was assumed to be free if no source names its holder. In a description, an unknown owner counts as a "
+    "holder."
 )
 _ONLY_DEVICES = (
     f"Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. {_FREE}"
@@ -74,7 +74,7 @@ _WITH_MANAGERS = (
 @path_option(
     "--pods",
     "FILE",
-    "All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and ended pods "
+    "All pods on the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and ended pods "
     "hold nothing, which a checkpoint alone does not show. - is standard input.",
 )
 @path_option(
@@ -83,7 +83,7 @@ _WITH_MANAGERS = (
     "Also try the ResourceClaims of the pod: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
 )
 @path_option(
-    "--claims", "FILE", "The claims of the cluster: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`."
+    "--claims", "FILE", "The cluster's claims: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`."
 )
 @topology_options
 @json_option
@@ -128,8 +128,8 @@ def fits(
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read, 3 if the answer
     cannot be known (with --json, `fits` is then null) because its claims, or the CPUs and the memory of a node with
-    static policies, were not considered, or no trusted source names a resource, and 4 if a scheduler does not find the
-    devices of its claims, although the rules allow them.
+    static policies, were not considered, or because no trusted source names a resource, and 4 if a scheduler does not
+    find the devices for its claims, although the rules allow them.
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
@@ -154,7 +154,7 @@ def fits(
         return _NEGATIVE
     except OSError as error:
         is_name = isinstance(error, FileNotFoundError) and error.filename == pod and not {"/", "."} & {*pod}
-        hint = f". For a pod of the cluster, run: kubectl get pod {pod} -o json | devicecore fits -" if is_name else ""
+        hint = f". For a pod in the cluster, run: kubectl get pod {pod} -o json | devicecore fits -" if is_name else ""
         complain("devicecore fits", f"{error.filename}: {error.strerror}{hint}")
         return _UNUSABLE
     except ValueError as error:
@@ -364,7 +364,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
         )
         raise ValueError(message)
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):
-        message = f"{path}: devices: it is missing. A node without devices of plugins is described with `devices: []`"
+        message = f"{path}: devices: it is missing. A node without plugin devices is described with `devices: []`"
         raise ValueError(message)
     return read_document_file(str(path), unique_keys=True) if "devices" in document.data else None
 

@@ -27,7 +27,7 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         descriptor = open_into(opened, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
-            problem = "it is a directory, expected a file"
+            problem = "it is a directory; expected a file"
             raise IsADirectoryError(errno.EISDIR, problem, str(path))
         size = found.st_size if stat.S_ISREG(found.st_mode) else 0
         ready = select.poll()

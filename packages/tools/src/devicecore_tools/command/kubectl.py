@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _of_cluster(command: str, words: list[str]) -> list[str]:
-    """Return a call of `devicecore` that reads a cluster, if nothing else is named."""
+    """Return the `devicecore` call, which reads a cluster if nothing else is named."""
     named = {word.partition("=")[0] for word in words}
     if command == "doctor" and words and not words[0].startswith("-"):
         words = ["--node-name", *words]

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def explained_threads() -> Iterator[None]:
-    """Report a thread that ends for lack of memory or threads in a sentence instead of a traceback."""
+    """If a thread ends for lack of memory or threads, report that in a sentence instead of a traceback."""
     before = threading.excepthook
 
     def report(ended: threading.ExceptHookArgs) -> None:

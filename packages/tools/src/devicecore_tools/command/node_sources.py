@@ -83,7 +83,7 @@ def node_sources(**options: object) -> "NodeSources":
     from devicecore_tools.doctor.reading.node import NodeSources, SourcesError
 
     if options.get("kubeconfig") is not None and options.get("in_cluster"):
-        raise click.UsageError("--kubeconfig and --in-cluster exclude each other.")
+        raise click.UsageError("--kubeconfig and --in-cluster cannot be used together.")
     if options.get("pods") == options.get("events") == "-":
         raise click.UsageError("--pods and --events cannot both be standard input.")
     check_places(options)
@@ -106,10 +106,10 @@ def check_places(options: Mapping[str, object]) -> None:
         # Both functions of os.path return False if access is denied.
         if option == "root":
             is_wrong = os.path.isfile(place)  # noqa: PTH113 - see above
-            wanted = f"it is a file, expected a directory. To read a checkpoint, use --checkpoint {place}"
+            wanted = f"it is a file; expected a directory. To read a checkpoint, use --checkpoint {place}"
         else:
             is_wrong = os.path.isdir(place)  # noqa: PTH112 - see above
-            wanted = f"it is a directory, expected a file{what_to_name.format(place.rstrip('/'))}"
+            wanted = f"it is a directory; expected a file{what_to_name.format(place.rstrip('/'))}"
         if problem or is_wrong:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 

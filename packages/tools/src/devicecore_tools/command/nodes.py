@@ -91,17 +91,18 @@ def nodes(
     pod can get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels pods. A ?
     is a number that was not read, or that depends on the remaining part of a shared device.
 
-    --devices does not access the nodes, so it names the devices of plugins only where a kubelet has written them into a
-    pod's status. `devicecore doctor` on a node names them all.
+    --devices does not access the nodes, so it names plugin devices only where a kubelet has written them into a pod's
+    status. `devicecore doctor` on a node names them all.
 
-    Exit status: 0 if everything was read, 3 if pods, slices or claims could not be read, 2 if the nodes could not.
+    Exit status: 0 if everything was read, 3 if pods, slices or claims could not be read, 2 if the nodes could not be
+    read.
     """
     read = _source(files, kubeconfig, in_cluster=in_cluster, selector=node_selector)
     show = _Shown(devices=devices, wanted=wanted, as_json=as_json, selector=node_selector)
     if not watch:
         return show.once(read)
     if "-" in files:
-        raise click.UsageError("--watch and standard input exclude each other.")
+        raise click.UsageError("--watch and standard input cannot be used together.")
     with Signals() as signals:
         while True:
             sys.stdout.write(_CLEAR if sys.stdout.isatty() and not as_json else "")

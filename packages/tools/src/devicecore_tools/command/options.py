@@ -105,7 +105,7 @@ topology_manager_options = option_group(
 class _Place(click.types.StringParamType):
     """The name of a file, a directory or a socket: any non-empty string.
 
-    An unset shell variable would give an empty one.
+    An unset shell variable would result in an empty name.
     """
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:

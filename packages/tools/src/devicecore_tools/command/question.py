@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 300  # maximum length of the argument in messages
 _MAX_TEXT = 2_000_000  # how many characters of each line are searched
-_NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log has
+_NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log contains
 _LOG_LINE = re.compile(
     r'\{"(?!kind"|apiVersion"|metadata"|spec"|status"|items")[^\n]*\}[ \t\r]*(?:\n\{|$)'
 )  # a log in JSON
@@ -90,7 +90,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     if not given.strip():
         raise click.UsageError("MESSAGE is empty: expected the message of a pod or an event, the name of a file, or -.")
     if os.path.isdir(given):  # noqa: PTH112 - it returns False if access is denied
-        problem = f"{given} is a directory, expected a message or a file. To also read a node's directory, add --root."
+        problem = f"{given} is a directory; expected a message or a file. To also read a node's directory, add --root."
         raise click.UsageError(problem)
     if given == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"

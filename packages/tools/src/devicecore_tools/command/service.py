@@ -15,7 +15,7 @@ SILENCE = 120.0
 """After this many seconds without an iteration, the main loop is unhealthy (kubelet: `SyncLoopHealthCheck`)."""
 
 _PATIENCE = 1.0  # seconds to wait for a service manager whose message queue is full
-_ROUNDS = 3  # reports per interval that the service manager allows without one, because an iteration may be late
+_ROUNDS = 3  # reports per interval that the service manager allows, because an iteration may be late
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Service:
     """Reports to a service manager and `/healthz` (systemd: sd_notify(3), sd_watchdog_enabled(3)).
 
     Args:
-        environment: has `NOTIFY_SOCKET` and, if the service manager expects regular signs of life, `WATCHDOG_USEC`.
+        environment: contains `NOTIFY_SOCKET` and, if the service manager expects regular reports, `WATCHDOG_USEC`.
         clock: monotonic seconds.
     """
 

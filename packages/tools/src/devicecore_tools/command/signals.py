@@ -85,7 +85,7 @@ class Signals:
         """Wait until a signal arrives, `wake` or `end` is called, or `seconds` have passed.
 
         Returns:
-            The signals of `others` that have arrived since the last call. Also check `ended_by`.
+            The signals of `others` that have arrived since the last call. Callers must also check `ended_by`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._arrived or self._woken or self._ended_by is not None, seconds)

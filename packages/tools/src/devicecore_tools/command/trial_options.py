@@ -51,7 +51,7 @@ _options = option_group(
 
 
 def topology_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options above, and their values as one argument, `topology`, `TopologySettings`."""
+    """Give a command the options above, and pass it their values as one argument: `topology`, a `TopologySettings`."""
 
     @wraps(command)
     def bundled(

@@ -50,7 +50,7 @@ _HOW_TO_GET_IT = (
 )
 _NO_EVENTS = " (its events may contain one: add --events FILE, or --kubeconfig FILE)"
 _NO_SUCH_EVENT = " (and none of the pod's events that were read contains one)"
-_NAME_ONE = " (its events may contain one; name one of several pods: devicecore why NAME --pods FILE --events FILE)"
+_NAME_ONE = " (its events may contain one; for one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
@@ -66,9 +66,9 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
     type=PLACE,
     help="The manifest of the refused pod, if MESSAGE is text. YAML or JSON.",
 )
-@click.option("--all-devices", is_flag=True, help="For claims: print the reason against each device.")
+@click.option("--all-devices", is_flag=True, help="For claims: print why each device was rejected.")
 @click.option(
-    "--scheduler", metavar="VERSION", help="For claims: the scheduler's version, such as 1.37.2, if no source has it."
+    "--scheduler", metavar="VERSION", help="For claims: the scheduler's version, such as 1.37.2, if no source gives it."
 )
 @click.argument("words", metavar="[message|pod|claim] MESSAGE", nargs=-1, required=True)
 def why(
@@ -83,7 +83,7 @@ def why(
 ) -> int:
     """Explain why a kubelet refused a pod, why a pod waits, or why the scheduler finds no node for it.
 
-    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. It may still have
+    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. It may still contain
     the quotes, line breaks and columns that `kubectl describe` and logs print. A file, or - for standard input,
     contains messages, or what `kubectl get -o json` prints for events or a pod. The pod's events are read with --events
     or --kubeconfig, because no status says why a pod waits for a claim. A name, or NAMESPACE/NAME, means a pod on the
@@ -114,8 +114,8 @@ def why(
     says so, and where to ask.
 
     Exit status: 0 if something was explained, 1 if the message is not recognized, 2 if nothing could be read, 3 if an
-    API server has more than one question may read. For waiting claims and pods: 0 if they get their devices and a node,
-    1 if not, 3 if that cannot be known or something decisive was not considered, 4 if the rules allow it, but a
+    API server has more objects than one question may read. For waiting claims and pods: 0 if they get their devices and
+    a node, 1 if not, 3 if that cannot be known or something decisive was not considered, 4 if the rules allow it, but a
     scheduler of that release does not find the devices.
     """
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
@@ -330,7 +330,7 @@ class _Sources:
 
 
 def _nodes(options: Mapping[str, object], budget: Budget) -> dict[str, dict[str, tuple[int, int]]] | None:
-    """Return capacity and allocatable of all Nodes, if an API server is named and no Node. Return None otherwise."""
+    """Return capacity and allocatable of all Nodes, if an API server but no Node is named, or else None."""
     if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
         return None
     from devicecore_tools.doctor.reading.api_server import read_objects
@@ -385,7 +385,7 @@ def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:
         holder = f"{row.owner} {row.container}".strip()
         yield f"  {row.device}", f"{row.health}, {holder}, {row.state.value}"
     if len(one.devices) > _MAX_ROWS:
-        yield "", f"and {len(one.devices) - _MAX_ROWS} more; --json has them all"
+        yield "", f"and {len(one.devices) - _MAX_ROWS} more; --json lists them all"
 
 
 def _counts(now: "ResourceNow") -> str:

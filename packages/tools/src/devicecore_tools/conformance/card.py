@@ -1,7 +1,7 @@
 """A report as a scorecard: one HTML page and an SVG badge.
 
-Law: the page is complete in itself. It loads nothing, has no scripts, and all text in it is escaped, so a plugin
-can add nothing but text.
+Law: the page is complete in itself. It loads nothing, has no scripts, and escapes all text, so a plugin can add nothing
+but text.
 """
 
 import base64

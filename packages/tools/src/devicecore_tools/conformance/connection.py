@@ -134,7 +134,7 @@ class SocketConnection:
         except ValueError:  # the channel was closed in the meantime
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
         if len(answer) > MAX_ANSWER:
-            details = f"the answer has {len(answer)} bytes; a kubelet accepts {MAX_ANSWER}"
+            details = f"the answer has {len(answer)} bytes; a kubelet accepts at most {MAX_ANSWER}"
             raise CallFailedError(method.name, "RESOURCE_EXHAUSTED", details)
         try:
             return method.response.FromString(answer)

@@ -218,7 +218,7 @@ class Report:
         wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names it.
         seconds: the duration of the run.
         output: the end of what the subject printed.
-        exits: every exit of the subject on its own.
+        exits: every time the subject exited on its own.
     """
 
     kind: str = "device plugin"

@@ -33,7 +33,7 @@ LATER_START = 2.0
 """A later start may take this many times as long as the first one."""
 
 _TIMES = re.compile(r"^\W*[A-Z]?[0-9][-0-9/]*[T ]?[0-9:.,]*Z?( +[0-9]+(?= \S+:[0-9]+\]))?|time=\S+ *")
-_NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # and numbers, which differ each time
+_NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # names and numbers that differ each time
 _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit it causes, and from an exit to the next start
 _LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has also closed its socket
@@ -57,7 +57,7 @@ class SubjectProcess(ABC):
         self.running: PluginProcess | None = None
         """The process that was started most recently. It may have ended."""
         self.exits: list[Exit] = []
-        """Every exit of the process on its own."""
+        """Every time the process exited on its own."""
         self.reported: set[int] = set()
         """The ids of the processes whose exits a failed check has reported."""
         self.deadline: float = math.inf

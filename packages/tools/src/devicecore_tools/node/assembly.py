@@ -41,7 +41,7 @@ NODE_NAME = "node.json"
 PODS_NAME = "pods_state"
 """The file in `--root` that tells the next run which pods were running.
 
-(A node record instead has the list `pods.json`.)
+(A node record contains the list `pods.json` instead.)
 """
 
 CLAIMS_NAME = "dra_manager_state"
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 def sink(
     options: NodeSettings, outside: Outside | None, wake: Callable[[], None], last_to_first: ExitStack
 ) -> LoggedSink:
-    """Publish the node's status with its Node object, on the given API server, or in a file.
+    """Publish the node's status with its Node object, on the given API server or in a file.
 
     Raises SetUpError if the kubeconfig cannot be used.
     """
@@ -131,10 +131,10 @@ def start(
     )
     server.start()
     last_to_first.callback(server.stop)
-    _log.info("started in %s, with %s from before", root, counted(manager.restored.allocations, "allocation"))
+    _log.info("started in %s, with %s from an earlier run", root, counted(manager.restored.allocations, "allocation"))
     for name, resource in sorted(manager.state.inventory.resources.items()):
         if resource.phase is Phase.AWAITED:
-            _log.info("%s: waiting for its plugin, which was registered before", name)
+            _log.info("%s: waiting for its plugin, which was registered before the restart", name)
     return engine
 
 

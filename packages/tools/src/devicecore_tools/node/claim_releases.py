@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devicecore.dra_manager import DraManager
 
 _MANY = 32  # concurrent releases; more are combined, because each release rewrites the whole file
-_LOOK = 1.0  # seconds between checks of which have ended
+_LOOK = 1.0  # seconds between checks of which releases have ended
 _RETRY = 10.0  # seconds between two attempts to release a pod's claims, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class ClaimReleases:
         """Return the releases that have not been completed yet."""
         for leaving in self._leaving.values():
             why = f": {leaving.problem}" if leaving.problem else ""
-            yield f"the release of the claims of pod {leaving.name}{why}"
+            yield f"the release of the claims held by pod {leaving.name}{why}"
 
     @property
     def next_due(self) -> float:

@@ -121,7 +121,7 @@ class NodeClaims:
                 parts.manager.start()
                 self.manager = parts.manager
                 restored = counted(parts.manager.restored.claims, "claim")
-                _log.info("dynamic resource allocation started, with %s from before", restored)
+                _log.info("dynamic resource allocation started, with %s from an earlier run", restored)
                 self._wake()
             return self.manager
 
@@ -172,7 +172,7 @@ class NodeClaims:
         return are_entered(self.manager, pod)
 
     def allocated_resources_status(self, pod: Pod) -> "Mapping[str, tuple[ClaimHealth, ...]]":
-        """Return the known health of the devices that each container of a pod has through its claims."""
+        """Return the known health of the devices that each container of a pod gets through its claims."""
         return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":

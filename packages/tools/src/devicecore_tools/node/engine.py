@@ -62,7 +62,7 @@ class _LastLook:
     told_claims: object = None
     device_lists: Mapping[ResourceName, DeviceReport | None] = field(factory=dict)
     active_of: tuple[int, object, object] = (-1, None, None)
-    """Version, holders and users of the pods that were found active."""
+    """The version, holders and users for which the active pods were last determined."""
 
 
 class NodeEngine:
@@ -354,7 +354,7 @@ class NodeEngine:
 
     def _before(self, pod: PodUid) -> Before:
         """Return what is known about a pod from before this process started."""
-        assert self._pods is not None, "the pod comes from it"  # noqa: S101 - for mypy
+        assert self._pods is not None, "the pod comes from this feed"  # noqa: S101 - for mypy
         if self._pods.sources_ready():
             return Before(waits_for_plugins=self._keeps_refused)
         return Before(
@@ -366,7 +366,7 @@ class NodeEngine:
 
     def _refusal(self, pod: Pod) -> PodRefusal | None:
         """Return why a pod that has its devices may not run on this node, or None if it may run."""
-        assert self._pods is not None, "the pod comes from it"  # noqa: S101 - for mypy
+        assert self._pods is not None, "the pod comes from this feed"  # noqa: S101 - for mypy
         state = self._manager.state
         devices: dict[str, int] = {}
         if pod.uid in state.ledger.allocations:
@@ -438,7 +438,7 @@ class NodeEngine:
         """Yield what may still happen without a change of manifests or devices."""
         for name, resource in sorted(self._manager.state.inventory.resources.items()):
             if resource.phase is Phase.AWAITED:
-                yield f"the plugin of {name}, which was registered before"
+                yield f"the plugin for {name}, which was registered before the restart"
             elif resource.phase is Phase.REGISTERED:
                 yield f"the devices of {name}"
         for entry in self._entries.values():
@@ -450,4 +450,4 @@ class NodeEngine:
         if self._evictions.in_progress:
             yield "the release of removed pods"
         elif self._pods is not None and not self._pods.sources_ready():
-            yield "the manifests, which have not been read" if self._keeps_refused else "the pods of the API server"
+            yield "the manifests, which have not been read" if self._keeps_refused else "the pods from the API server"

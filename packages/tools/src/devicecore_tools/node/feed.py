@@ -94,7 +94,7 @@ class PodReporter(Protocol):
     """Receives reports about pods. The engine's thread calls it, and it never waits."""
 
     def report(self, pod: Pod, report: PodReport) -> None:
-        """Take the current state of a pod. It replaces earlier reports about this pod."""
+        """Receive the current state of a pod. It replaces earlier reports about this pod."""
 
     def released(self, pod: PodUid) -> None:
         """Record that a removed pod no longer holds any device or claim."""
@@ -127,7 +127,7 @@ class Outside(Protocol):
         """Start delivering pods. The engine is running, so it knows which pods had devices."""
 
     def publish(self, state: NodeState, zones: Zones) -> None:
-        """Take a state of the device manager, and the CPUs and memory of each NUMA node."""
+        """Receive the state of the device manager, and the CPUs and memory of each NUMA node."""
 
 
 class ManifestFeed(ManifestPods, PodFeed):

@@ -26,7 +26,7 @@ from devicecore.domain.model import PluginId, Pod, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 
-_NO_ANSWER = "code = DeadlineExceeded"  # part of the error of a call that timed out
+_NO_ANSWER = "code = DeadlineExceeded"  # part of the error from a call that timed out
 
 
 class OutcomeKind(Enum):

@@ -288,13 +288,13 @@ class KubeletState:
 
 
 class PodTexts:
-    """The JSON of pods. A pod's string is rendered again only if the pod has changed."""
+    """The JSON for pods. A pod's string is rendered again only if the pod has changed."""
 
     def __init__(self) -> None:
         self._texts: dict[PodUid, tuple[tuple[object, ...], str]] = {}
 
     def of(self, state: KubeletState) -> list[str]:
-        """Return the JSON of each pod of a state."""
+        """Return the JSON for each pod in a state."""
         before, self._texts = self._texts, {}
         for one in state.pods:
             uid = one.pod.uid

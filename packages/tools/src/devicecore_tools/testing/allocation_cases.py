@@ -49,7 +49,7 @@ EXPRESSIONS: Mapping[str, Callable[[str, Any], bool | None]] = {
     ),
     'device.attributes["resource.kubernetes.io"].numaNode == 0': lambda _, device: _numa(device),
 }
-"""The expressions of the cases, with each one's result for a driver and an API device: None for an error."""
+"""The expressions in the cases, with each one's result for a driver and an API device: None for an error."""
 
 _SAFE = tuple(EXPRESSIONS)[:-1]
 _CLASSES: list[Json] = [
@@ -61,7 +61,7 @@ CLASSES: list[Json] = [
     *_CLASSES[1:3],
     {**_CLASSES[3], "spec": {**_CLASSES[3]["spec"], "config": [{"opaque": {"driver": GPU, "parameters": {"a": 1}}}]}},
 ]
-"""The classes of the cases. The last one has a configuration."""
+"""The classes in the cases. The last one has a configuration."""
 
 
 def evaluate(expression: str, driver: str, device: Json) -> bool | None:

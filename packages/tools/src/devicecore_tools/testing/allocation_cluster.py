@@ -303,7 +303,7 @@ class Cluster:
         return self.pools[device.key[:2]]
 
     def is_held(self, key: Key) -> bool:
-        """Return whether a claim of the cluster holds a device or a share of it."""
+        """Return whether a claim in the cluster holds a device or a share of it."""
         return key in self.held or key in self.with_shares
 
     def values(self, device: Device, attribute: str) -> frozenset[tuple[str, object]]:

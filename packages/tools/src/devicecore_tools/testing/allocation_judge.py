@@ -1,11 +1,11 @@
 """Judges an allocation of claims against the text of the API, and determines by exhaustive search whether one exists.
 
-It was written from the comments of `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
+It was written from the comments in `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
 4816 and 5075, without reading `devicecore.domain.allocation`. It imports nothing from that package, which `make
-imports` checks. So it can show where that package, or Kubernetes, misreads the API.
+imports` checks. It can therefore show where that package, or Kubernetes, misreads the API.
 
 Laws: a judge never reports that a claim cannot be allocated before it has tried all choices (otherwise it raises
-    `TooLargeError`). Each error names the field of the API and quotes its sentence (`Rule`). Where the text leaves
+    `TooLargeError`). Each error names the API field and quotes its sentence (`Rule`). Where the text leaves
     something open, every answer is accepted.
 
 A case is a JSON object: `node`, `classes`, `slices` and `claims` are API objects of resource.k8s.io/v1 and v1, and
@@ -442,7 +442,7 @@ class _Reading:
             sizes[request.claim] += len(devices) if request.is_all else request.count
         if any(size > MAX_RESULTS for size in sizes.values()):
             return None
-        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # least choice first
+        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # those with the least choice first
         state = self._state(start)
         slots = [
             (request, (one,) if request.is_all else devices, not request.is_all and number > 0)

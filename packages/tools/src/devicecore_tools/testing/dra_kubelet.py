@@ -325,7 +325,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Raises:
             PodRefusedError: the kubelet refused the pod because of its limits.
-            PrepareError: a claim could not be prepared; the error has the kubelet's sentence.
+            PrepareError: a claim could not be prepared; the error contains the kubelet's message.
         """
         __tracebackhide__ = True
         pod = self.pod(*claims, limits=limits)
@@ -412,7 +412,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Wait until the kubelet sees a device in this health state.
 
         Raises:
-            WaitTimeoutError: it did not before the timeout.
+            WaitTimeoutError: the kubelet did not see this before the timeout.
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True

@@ -38,7 +38,7 @@ class DriverCall:
 
 
 class RecordingDriverTransport(Recorder[DriverTransport, DriverEvent, DriverCall]):
-    """A `DriverTransport` that records a different one.
+    """A `DriverTransport` that records another transport.
 
     In `script`, calls are named after the API's methods.
     """

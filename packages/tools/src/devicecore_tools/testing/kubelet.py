@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import GrpcUnixTransport
     from devicecore.adapters.grpc_unix.watcher import PluginHandler
 
-_FIRST_LIST = 2.0  # seconds for the first list of a plugin
+_FIRST_LIST = 2.0  # seconds for a plugin's first list
 _POLL_INTERVAL = 0.05  # seconds between a plugin's checks of kubelet.sock; kept short so that tests are fast
 
 
@@ -248,7 +248,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             known = self.state.inventory.resources.get(name)
             return known is not None and any(plugin.report is not None for plugin in known.plugins)
 
-        self.wait_until(f"a plugin of {resource} with a list of devices", served, timeout=timeout)
+        self.wait_until(f"a plugin for {resource} with a list of devices", served, timeout=timeout)
         return self.devices(resource)
 
     def wait_for_registration(self, resource: str, number: int, *, timeout: float | None = None) -> None:
@@ -261,7 +261,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         __tracebackhide__ = True
         checked(number, int, "wait_for_registration: number")
         self.wait_until(
-            f"registration number {number} of {resource}",
+            f"registration number {number} for {resource}",
             lambda: self.registrations(resource) >= number,
             timeout=timeout,
         )
@@ -274,7 +274,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """
         __tracebackhide__ = True
         self.wait_until(
-            f"no plugin of {resource}", lambda: self.plugin(resource) is None, timeout=timeout, allow_exits=True
+            f"no plugin for {resource}", lambda: self.plugin(resource) is None, timeout=timeout, allow_exits=True
         )
 
     def wait_for_device(
@@ -303,7 +303,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until the Node object shows this capacity and allocatable. Allocatable defaults to the capacity.
 
         Raises:
-            WaitTimeoutError: it did not before the timeout.
+            WaitTimeoutError: the Node object did not show this before the timeout.
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -325,7 +325,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             return all(plugin.report is not None for one in known for plugin in one.plugins)
 
         with suppress(WaitTimeoutError):
-            self.wait_until("a list of each plugin", listed, timeout=_FIRST_LIST, allow_exits=True)
+            self.wait_until("a list from each plugin", listed, timeout=_FIRST_LIST, allow_exits=True)
 
     def describe(self) -> str:
         """Describe the kubelet's current view: resources, devices, registrations, and the last warnings."""
@@ -335,7 +335,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             count = sum(isinstance(event, RegistrationRequested) for event in self.events) - successes
             calls = f"no plugin has called Register{' again' if successes else ''}"
             if count > 0:
-                calls = f"{counted(count, 'call')} of Register without success"
+                calls = f"{counted(count, 'call')} to Register without success"
             parts.append(f"no registered resource, {calls}, {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
@@ -483,7 +483,7 @@ class Kubelet(BaseKubelet):
 
     def _where(self) -> str:
         sockets = ", ".join(self.plugin_sockets()) or "none"
-        return f"the kubelet's socket is {self.socket}, sockets of plugins next to it: {sockets}"
+        return f"the kubelet's socket is {self.socket}, plugin sockets next to it: {sockets}"
 
 
 class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConnection], BaseKubelet):

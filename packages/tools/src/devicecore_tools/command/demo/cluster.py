@@ -37,7 +37,7 @@ T = TypeVar("T")
 NodeJson = Mapping[str, Mapping[str, int | str]]
 """`capacity` and `allocatable` of a Node object."""
 
-PATIENCE = 10.0  # timeout in seconds for something that takes one or two seconds seconds
+PATIENCE = 10.0  # timeout in seconds for something that takes one or two seconds
 _LOOK_INTERVAL = 0.02  # polling interval in seconds
 _LAST_LINES = 20
 _DRIVER_DEVICES = 8

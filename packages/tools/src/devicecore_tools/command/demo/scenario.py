@@ -72,7 +72,7 @@ CLAIM_POD = {
 }
 
 
-# --- devices come, and pods take them ---------------------------------------------------------------------------------
+# --- devices appear, and pods take them -------------------------------------------------------------------------------
 
 
 def two_nodes(step: StepRun) -> None:
@@ -327,7 +327,7 @@ def claim_pod() -> Pod:
 
 
 def cdi_environment(node: ClusterNode) -> list[str]:
-    """Return the variables that the CDI files of a node set."""
+    """Return the variables set by a node's CDI files."""
     files = [json.loads(path.read_bytes()) for path in node.cdi.glob("*.json")]
     return [variable for file in files for device in file["devices"] for variable in device["containerEdits"]["env"]]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from devicecore_tools.node.state import KubeletState, PodTexts
 
 STATE_NAME = "state.json"
-"""The file in `--root` that always has the state that the live view shows."""
+"""The file in `--root` that always contains the state that the live view shows."""
 
 END_WITHIN = 5.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""

@@ -51,7 +51,7 @@ kubelet_options = option_group(
     click.option(
         "--manifests",
         type=_directory,
-        help="A directory of pods and ResourceClaims, YAML or JSON, watched as for static pods.",
+        help="A directory of pods and ResourceClaims, YAML or JSON, watched like that of static pods.",
     ),
     click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes."),
     choice_option(
@@ -77,11 +77,11 @@ kubelet_options = option_group(
             ("cpu-manager-policy", "POLICY", "static gives exclusive CPUs to Guaranteed pods; needs devicecore-numa."),
             ("cpu-manager-policy-options", "NAME=VALUE,...", "Such as full-pcpus-only=true."),
             ("reserved-cpus", "N-N,N", "The CPUs that no pod gets exclusively."),
-            ("memory-manager-policy", "POLICY", "Static gives memory of NUMA nodes to Guaranteed pods."),
+            ("memory-manager-policy", "POLICY", "Static gives memory on certain NUMA nodes to Guaranteed pods."),
             ("reserved-memory", "NODE:memory=QUANTITY;...", "How much of each NUMA node's memory is reserved."),
-            ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory of the node that are reserved from pods."),
+            ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory that are reserved for the kubelet."),
             ("system-reserved", "NAME=QUANTITY,...", "The same, for the system."),
-            ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available is reserved memory, 100Mi by default."),
+            ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available counts as reserved; 100Mi by default."),
             ("feature-gates", "NAME=BOOL,...", "Such as CPUManagerPolicyAlphaOptions=true."),
         )
     ),
@@ -103,8 +103,8 @@ kubelet_options = option_group(
         is_flag=True,
         help="Start even if other users can write to DIR or a directory in it, and so could impersonate a plugin.",
     ),
-    click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus."),
-    click.option("--node-name", help="The Node object; by default this machine's name."),
+    click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port."),
+    click.option("--node-name", help="The name of the Node object; by default this machine's name."),
     click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path),
@@ -214,7 +214,9 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
     if _runs_pods(options) and manifests is not None:
         raise click.UsageError("pods come from --manifests or from the API server, not from both.")
     if manifests is not None and manifests.samefile(options["root"]):
-        raise click.UsageError("--manifests: name a directory other than --root, which has this command's own files.")
+        raise click.UsageError(
+            "--manifests: name a directory other than --root, which is for this command's own files."
+        )
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         raise click.UsageError("--numa-nodes: name at least one node, and each node once.")
     managers = _managers(options)
@@ -245,7 +247,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
 
 
 def _managers(options: Mapping[str, Any]) -> ManagerSettings | None:
-    """Return the settings of the managers of CPUs and memory, or None if no option names any."""
+    """Return the settings of the CPU and memory managers, or None if no option names any."""
     given = {flag: str(text) for flag in FLAGS if (text := options.get(flag.replace("-", "_"))) is not None}
     if not given.keys() - {"topology-manager-policy-options"} and options["machine"] is None:
         return None
@@ -288,13 +290,13 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
     kubeconfig, in_cluster = options["kubeconfig"], options["in_cluster"]
     message = ""
     if kubeconfig is not None and in_cluster:
-        message = "--kubeconfig and --in-cluster exclude each other."
+        message = "--kubeconfig and --in-cluster cannot be used together."
     elif options["context"] is not None and kubeconfig is None:
         message = "--context needs --kubeconfig."
     elif kubeconfig is None and not in_cluster and joins_cluster(options):
         message = "--pods-from-server, --register-node and --topology-objects need --kubeconfig or --in-cluster."
     elif _runs_pods(options) and options["beside_kubelet"]:
-        message = "--beside-kubelet: the kubelet already runs the pods of this node and has registered it."
+        message = "--beside-kubelet: the kubelet already runs the pods on this node and has registered it."
     if message:
         raise click.UsageError(message)
     _refuse_useless(options)
@@ -314,7 +316,7 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
 
 
 def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 - as above
-    """Return what else the node takes from the API server, or None. `node_settings` took these options.
+    """Return what else the node takes from the API server, or None. The options are those of `node_settings`.
 
     Raises click.UsageError if one is malformed.
     """
@@ -331,7 +333,7 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Refuse an option that was given without a second one that it needs. Raises click.UsageError."""
+    """Refuse an option that was given without another one that it needs. Raises click.UsageError."""
     useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
     if options["kubeconfig"] is None and not options["in_cluster"]:
         useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")

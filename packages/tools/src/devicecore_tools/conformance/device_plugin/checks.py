@@ -55,15 +55,15 @@ _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first ones
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists a second
-SLOW = 5.0  # seconds to notice a restart, for a plugin that returns independently of how long the kubelet was down
+SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depend on how long the kubelet was down
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # numbers
 _RESTARTED = 8  # devices that are allocated again after a restart
-_ALONE_AGAIN = 5.0  # seconds; a plugin that registers all the time does so several times in them
+_ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
-_AT_ONCE, _ROUNDS = 8, 5  # calls, and how often
+_AT_ONCE, _ROUNDS = 8, 5  # calls, and how often they are made
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, how many of them precede the first measurement, and seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -95,7 +95,7 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
                 f"is it configured to use {kubelet.directory}? If its directory is fixed, pass that with --socket-dir"
             )
         if plugin.settings.budget < plugin.settings.first and not plugin.process.has_exited:
-            parts.append("--budget ended the wait before --starting")
+            parts.append("--budget ended the wait before --starting did")
             raise Undecided("; ".join(parts))
         raise Abort("; ".join(parts))
     first = plugin.registration.first
@@ -150,11 +150,11 @@ def registers_an_extended_resource_name(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an answer in time, before the plugin has the answer to its registration",
+    expected="an answer in time, before the plugin receives the answer to its registration",
     clause="GetDevicePluginOptions returns options to be communicated with Device Manager. (api.proto)",
 )
 def answers_options(plugin: PluginUnderTest) -> str:
-    """GetDevicePluginOptions is called before the registration is answered, as a kubelet does."""
+    """As in a kubelet, GetDevicePluginOptions is called before the registration is answered."""
     first = plugin.registration.first
     require(first.stage != "options", first.problem, late=first.is_late)
     return f"the options are: {_options(plugin.registration.connected().options)}"
@@ -177,10 +177,10 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="GetDevicePluginOptions returns every option of the registration",
+    expected="GetDevicePluginOptions returns every option in the registration",
     clause=(
-        "RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only "
-        "the options from GetDevicePluginOptions, and never calls what they lack."
+        "RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only the "
+        "options from GetDevicePluginOptions, and never calls a method that they do not announce."
     ),
 )
 def answers_the_options_it_registers(plugin: PluginUnderTest) -> str:
@@ -192,7 +192,7 @@ def answers_the_options_it_registers(plugin: PluginUnderTest) -> str:
     )
     text = f"in the registration: {_options(registered)}; from GetDevicePluginOptions: {_options(answered)}"
     require(not lacks, text)
-    return "nothing is missing in the answer"
+    return "nothing is missing from the answer"
 
 
 # --- the list ---------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
         text = f"no list within {counted(plugin.settings.timeout, 'second')}{more}: {why}"
         raise (Failure if connection.ended else TookTooLong)(text)
     took = connection.first_list_at - connection.opened
-    return f"a list after {took:.2f} seconds; it has {counted(len(plugin.lists.devices), 'device')} now"
+    return f"a list after {took:.2f} seconds; it now contains {counted(len(plugin.lists.devices), 'device')}"
 
 
 @check(
@@ -222,7 +222,7 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
     "(api.proto)",
 )
 def lists_unique_ids(plugin: PluginUnderTest) -> str:
-    """The ids of the list are compared."""
+    """The ids in the list are compared."""
     count = Counter(device.ID for device in plugin.lists.devices)
     twice = sorted(id_ for id_, number in count.items() if number > 1)
     require(not twice, f"listed more than once: {some(twice)}")
@@ -287,7 +287,7 @@ def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not found, "the plugin gives no NUMA nodes")
     negative = [f"{id_} is on NUMA node {number}" for id_, number in found if number < 0]
     require(not negative, some(negative))
-    return f"the highest number of {counted(len(found), 'NUMA node')} is {max(number for _, number in found)}"
+    return f"the highest number among {counted(len(found), 'NUMA node')} is {max(number for _, number in found)}"
 
 
 # --- Allocate ---------------------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
         require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")
     require(one == other or answers[1] != one, f"the second answer, for {second}, repeats the first one, for {first}")
     more = strange(answers[1], own=other, others=[one])
-    require(not more, f"the second answer, for {second}, has {some(more)} of the first one, for {first}")
+    require(not more, f"the second answer, for {second}, contains {some(more)} from the first one, for {first}")
     return "two answers, each for its own container"
 
 
@@ -399,8 +399,8 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected=(
-        "an error, because the container must not start without its device. If all listed devices have the same "
-        "answer, this answer is also accepted"
+        "an error, because the container must not start without its device. If the answers for all listed devices are "
+        "the same, that answer is also accepted"
     ),
     clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
     "request (api.proto). A kubelet requests only listed ids, but may request a removed one until it has the new list.",
@@ -449,7 +449,7 @@ def _refusal(
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
-    """Return a listed id whose last number is raised so far that no later list will have it."""
+    """Return a listed id whose last number is raised so far that no later list will contain it."""
     ids = {device.ID for device in plugin.lists.devices} | {listed}
     while listed in ids:
         listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + _FAR:0{len(found[0])}}", listed)
@@ -534,7 +534,7 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
     """Nodes and CDI devices in the answers for several devices are compared with those for single devices."""
     plugin.lists.two_devices()
     each = [hardware(plugin.lists.alone(device)) for device in plugin.lists.healthy]
-    # Several devices together may have a CDI device with another name, if the names for single devices identify the
+    # Several devices together may have a CDI device with a different name, if the names for single devices identify the
     # devices.
     has_same_names = len({names for _, names in each}) == 1
 
@@ -551,13 +551,13 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
     unknown = sorted(together - frozenset().union(*single))
     require(
         not unknown,
-        f"the answer for all devices has {some(unknown)}, which is in no answer for a single device: the node depends "
-        "on the position in the request, not on the id",
+        f"the answer for all devices contains {some(unknown)}, which is in no answer for a single device: the node "
+        "depends on the position in the request, not on the id",
     )
     pair = plugin.lists.healthy[-1:] + plugin.lists.healthy[:1]
     of_pair = frozenset().union(*(compared(*hardware(one)) for one in _answers(plugin, pair)))
     others = sorted(of_pair - single[0] - single[-1])
-    require(not others, f"the answer for {some(pair)} has {some(others)}, which neither has on its own")
+    require(not others, f"the answer for {some(pair)} contains {some(others)}, which neither has on its own")
     return f"{counted(len(together), 'node')} for {counted(len(single), 'device')}, all known from single devices"
 
 
@@ -591,9 +591,9 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     )
     names = Counter(one.name for answer in each.values() for one in answer.cdi_devices)
     given = {one.name for one in together[0].cdi_devices}
-    if names.keys() & given:  # several devices together may have a CDI device with another name
+    if names.keys() & given:  # several devices together may have a CDI device with a different name
         missing += sorted(name for name in names if name not in given)
-    require(not missing, f"the answer for {counted(len(each), 'device')} has no {some(missing)}")
+    require(not missing, f"the answer for {counted(len(each), 'device')} lacks {some(missing)}")
     return f"{counted(len(owners), 'node')} of {counted(len(each), 'device')}"
 
 
@@ -646,7 +646,7 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
 
 
 def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether ids with the same nodes differ only in their last numbers, and other ids differ otherwise."""
+    """Return whether ids with the same nodes differ only in their last numbers, and all others differ elsewhere."""
     stems: dict[str, set[frozenset[str]]] = {}
     for id_, given in nodes.items():
         stems.setdefault(_LAST_NUMBER.sub("", id_) if _LAST_NUMBER.search(id_) else id_, set()).add(given)
@@ -676,8 +676,8 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     INFO,
     expected="the same mounts as the first time",
     clause=(
-        "Mount.host_path: Path of the mount on the host (api.proto). A plugin that creates a new one for every "
-        "call must know when it can be removed, and a kubelet does not tell it."
+        "Mount.host_path: Path of the mount on the host (api.proto). A plugin that creates a new mount for every call "
+        "must know when that can be removed, which no kubelet tells it."
     ),
 )
 def mounts_the_same_again(plugin: PluginUnderTest) -> str:
@@ -689,7 +689,7 @@ def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     return "the same"
 
 
-# For each part of a response: what the container gets, by names that may belong to a single device.
+# For each part of a response: what the container gets, keyed by names that may belong to a single device.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
     "variable": lambda answer: dict(answer.envs),
@@ -813,7 +813,7 @@ def keeps_calls_apart(plugin: PluginUnderTest) -> str:
     ):
         strangers = [plugin.lists.alone(second) if own is alone else alone]
         more = strange(answer, own=own, others=strangers)
-        require(not more, f"after calls for other devices, the answer for {device} has {some(more)}")
+        require(not more, f"after calls for other devices, the answer for {device} contains {some(more)}")
     return "each response contains only its own devices"
 
 
@@ -843,7 +843,7 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
                     require(hardware(answers[0]) == hardware(alone[device]), "its nodes differ from a single call's")
                     others = [one for other, one in alone.items() if other != device]
                     more = strange(answers[0], own=alone[device], others=others)
-                    require(not more, f"the answer has {some(more)}")
+                    require(not more, f"the answer contains {some(more)}")
     ended = plugin.process.exits_since(exits)
     require(not ended, f"the plugin ended: {some(ended)}")
     return f"{_ROUNDS} times {counted(len(ids), 'call')} at once"
@@ -852,8 +852,8 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
 @check(
     INFO,
     expected="variables without = in their names, and annotations with qualified names",
-    clause="A container has each variable as NAME=value, so a name with = is another variable. (execve(2)) Annotations "
-    "are metadata of the container's sandbox. (kubernetes.io, Annotations)",
+    clause="A container has each variable as NAME=value, so a name with = would become a different variable. "
+    "(execve(2)) Annotations are metadata of the container's sandbox. (kubernetes.io, Annotations)",
 )
 def gives_valid_variables_and_annotations(plugin: PluginUnderTest) -> str:
     """The names of variables and annotations in the answers for single devices are read."""
@@ -914,10 +914,10 @@ def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) ->
 @check(
     SHOULD,
     expected="memory, threads, open files and output that do not grow with each call",
-    clause="A plugin runs for months, and the kubelet needs the memory and the disk of the node for containers.",
+    clause="A plugin runs for months, and the kubelet needs the node's memory and disk for containers.",
 )
 def grows_with_no_call(plugin: PluginUnderTest) -> str:
-    """The plugin's resources are compared before and after most of the calls of answers-many-calls."""
+    """The plugin's resource usage is compared before and after most of the calls in answers-many-calls."""
     plugin.process.require_process()
     skip_if(plugin.seen.growth is None, "too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))
@@ -959,7 +959,7 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
     f"allocation. {ADVICE}",
 )
 def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called for one, two and all devices, also with required ones."""
+    """GetPreferredAllocation, if announced, is called for one, two and all devices, with and without required ones."""
     ids = plugin.lists.healthy
     for size, must in _preference_calls(ids):
         preferred = _preferred(plugin, ids, must, size)
@@ -1013,8 +1013,10 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     "container start. (api.proto)",
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
-    """PreStartContainer, if announced, is called twice for one allocated device, then for two, all and others."""
-    does_not_apply_if(not plugin.registration.connected().options.pre_start_required, "the plugin does not require it")
+    """PreStartContainer, if announced, is called twice for one allocated device, then for two, all, and one other."""
+    does_not_apply_if(
+        not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
+    )
     ids = plugin.lists.healthy
     calls = [(ids[:1], "the first time"), (ids[:1], "the second time")]
     calls += [(ids[:2], "for two devices"), (ids, "for all devices"), (ids[-1:], "for another device")]
@@ -1036,7 +1038,7 @@ CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch r
     clause=f"{CHANGES} To a kubelet, the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
-    """The stream of lists is watched for sixteen seconds after it was opened."""
+    """The stream of lists is watched for sixteen seconds after it is opened."""
     try:
         connection = plugin.registration.connected()
     except Skip:
@@ -1069,7 +1071,7 @@ def sends_few_lists(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most one registration more than {TWICE:g} seconds after the first",
+    expected=f"at most one registration later than {TWICE:g} seconds after the first",
     clause=(
         "Device Plugin can register itself with Kubelet at its start (api.proto). If the stream of lists is open, "
         "a 1.37 kubelet refuses the same socket, and a 1.36 kubelet treats all devices as unhealthy when that "
@@ -1126,7 +1128,10 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
     if absence.problem is not None:
         raise absence.problem
     took = absence.returned_after
-    return f"{counted(plugin.settings.away, 'second')} away, back {took:.1f} seconds after the kubelet"
+    return (
+        f"the kubelet was down for {counted(plugin.settings.away, 'second')}, and the plugin was back {took:.1f} "
+        "seconds after it"
+    )
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
@@ -1175,7 +1180,7 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
 @check(
     INFO,
     expected=RETURNS,
-    clause=f"{RESTARTS} A plugin may watch its own socket alone, because kubelets delete it when they start. It then "
+    clause=f"{RESTARTS} A plugin may watch only its own socket, because kubelets delete it when they start. It then "
     "does not notice a kubelet.sock that something else has replaced.",
 )
 def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
@@ -1293,7 +1298,7 @@ def _made(listener: socket.socket, path: Path) -> bool:
 @check(
     MUST,
     expected=RETURNS,
-    clause=f"{RESTARTS} Plugins and kubelet start in any order, and a kubelet deletes all sockets when it starts.",
+    clause=f"{RESTARTS} Plugins and the kubelet start in any order, and a kubelet deletes all sockets when it starts.",
 )
 def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
     """The plugin is started without a kubelet. The kubelet starts a few seconds later and deletes all sockets."""
@@ -1349,7 +1354,7 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most one registration more than {TWICE:g} seconds after the first",
+    expected=f"at most one registration later than {TWICE:g} seconds after the first",
     clause=(
         f"{RESTARTS} If the stream of lists is open, a 1.37 kubelet refuses the same socket, and a 1.36 kubelet "
         "treats all devices as unhealthy when that stream ends."
@@ -1402,7 +1407,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
 
     def newer() -> list[PluginConnection]:
-        """Return the connections made since then: some plugins notice a kubelet restart twice and register twice."""
+        """Return later connections: some plugins notice a kubelet restart twice and register twice."""
         return [one.connection for one in plugin.kubelet.registrations[registered:] if one.answered and one.connection]
 
     def look() -> Mapping[str, str] | None:
@@ -1460,8 +1465,8 @@ def _allocated_while_sick(
                 wrong = [text for text in others if not text.endswith(f" {device}")]
                 require(not wrong, f"the answer gives {some(wrong)}")
                 lost = _paths(former[device]) - _paths(answers[0])
-                require(not lost, f"the answer has no {some(sorted(lost))}")
-    except NotYet:  # a plugin with a single device lists no healthy one now
+                require(not lost, f"the answer lacks {some(sorted(lost))}")
+    except NotYet:  # a plugin with a single device now lists no healthy device
         return 0
     except (Failure, Skip) as problem:
         return problem
@@ -1537,7 +1542,7 @@ def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
 def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
     """While the kubelet is down, the --provoke-health command is run. Then the kubelet starts."""
     _require_provocation(plugin)
-    skip_if(not plugin.seen.health_changes, "the plugin has listed no change of health before")
+    skip_if(not plugin.seen.health_changes, "the plugin has not listed a change of health yet")
     changed = dict(plugin.seen.health_changes or {})
     plugin.registration.streaming()
     number = len(plugin.kubelet.registrations)
@@ -1575,7 +1580,7 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
 def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     """After the --undo-health command has undone a change of health, the lists are watched."""
     _require_provocation(plugin)
-    does_not_apply_if(not plugin.settings.undo_health, "there is no command to undo it (--undo-health)")
+    does_not_apply_if(not plugin.settings.undo_health, "there is no command to undo a change of health (--undo-health)")
     changes = plugin.seen.health_changes
     if changes is None:
         raise Skip("the plugin has listed no change that was undone")
@@ -1612,11 +1617,10 @@ def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the devices keep the ids of the first list",
+    expected="the devices keep their ids from the first list",
     clause=(
         "Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). To a kubelet, a "
-        "new id "
-        "is a new device: the kubelet gives it to a second container, and refuses the first container when that "
+        "new id is a new device: the kubelet gives it to a second container, and refuses the first one when it "
         "restarts."
     ),
 )
@@ -1690,7 +1694,7 @@ def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
     ),
 )
 def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
-    """The NUMA nodes of each device are compared with the first ones, in the lists of all registrations."""
+    """The NUMA nodes of each device in the lists of all registrations are compared with the first ones."""
     plugin.lists.require_list()
     first: dict[str, frozenset[int]] = {}
     moved: dict[str, None] = {}
@@ -1776,7 +1780,9 @@ ALONE: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().value
 
 
 def _require_provocation(plugin: PluginUnderTest) -> None:
-    does_not_apply_if(not plugin.settings.provoke_health, "there is no command to provoke it (--provoke-health)")
+    does_not_apply_if(
+        not plugin.settings.provoke_health, "there is no command to provoke a change of health (--provoke-health)"
+    )
     skip_if(plugin.seen.provocation, f"--provoke-health: {plugin.seen.provocation}")
 
 
@@ -1787,7 +1793,7 @@ def _changed(changes: Mapping[str, str]) -> str:
 def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
     """Call GetPreferredAllocation for one container. Return the ids. Raises Failure if the plugin does not respond."""
     announced = plugin.registration.connected().options.get_preferred_allocation_available
-    does_not_apply_if(not announced, "the plugin does not announce it")
+    does_not_apply_if(not announced, "the plugin does not announce this method")
     container = deviceplugin.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
@@ -1880,7 +1886,7 @@ def _paths(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
 
 
 def hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the device nodes and the CDI devices of an answer."""
+    """Return the device nodes and the CDI devices in an answer."""
     return _nodes(answer), frozenset(one.name for one in answer.cdi_devices)
 
 
@@ -1890,7 +1896,7 @@ def _key(answer: deviceplugin.ContainerAllocateResponse) -> bytes:
 
 
 def all_hardware(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
-    """Return the device nodes and the CDI devices of an answer together."""
+    """Return the device nodes and the CDI devices in an answer together."""
     return frozenset().union(*hardware(answer))
 
 

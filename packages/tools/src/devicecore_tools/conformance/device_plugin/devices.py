@@ -61,7 +61,7 @@ class ListedDevices:
 
     @property
     def devices(self) -> tuple[deviceplugin.Device, ...]:
-        """The last list. If the first list has no healthy device, the first use waits for one that does.
+        """The last list. If the first list has no healthy device, the first use waits for a list that has one.
 
         Raises Skip if there is no list.
         """
@@ -136,7 +136,7 @@ class ListedDevices:
             answer = self.first_answer(device)
         if answer is None:
             raise Skip(f"Allocate of {device} was answered for no container")
-        too_large = f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together"
+        too_large = f"the answers to Allocate for single devices exceed {_MAX_ANSWERS} bytes in total"
         skip_if(device not in self._singles, too_large)
         return answer
 
@@ -176,7 +176,7 @@ class ListedDevices:
         return response
 
     def has_answered(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> bool:
-        """Return whether the plugin has answered this call before, at any time of the run."""
+        """Return whether the plugin has answered this call before, at any time during the run."""
         return (method.path, request.SerializeToString(deterministic=True)) in self.answered
 
 

@@ -27,15 +27,15 @@ from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
 
 ENDED_BY_PLUGIN = "the plugin ended it"
-"""Why a stream ended that the plugin has finished without an error."""
+"""The reason given for a stream that the plugin ended without an error."""
 
 _HEALTHY = "Healthy"
-_MAX_LOST = 100  # devices that are noted
-_MAX_LISTS = 8  # kept of one stream
+_MAX_LOST = 100  # devices that are recorded
+_MAX_LISTS = 8  # kept per stream
 _MAX_LIST_BYTES = 16 * 1024 * 1024  # bytes of lists kept per stream; in memory they take ten times as much
-_MAX_REGISTRATIONS = 10_000  # that are noted
+_MAX_REGISTRATIONS = 10_000  # that are recorded
 _MAX_CONNECTIONS = 50  # at once
-_MAX_TEXT = 2_000  # maximum length of each string of a later registration
+_MAX_TEXT = 2_000  # maximum length of each string in a later registration
 _MAX_NAMES = 100  # how many of the resources and methods that a plugin invents are kept
 _HANDLERS = 16
 
@@ -184,9 +184,9 @@ class BareKubelet:
     cut_at: float = 0.0
     is_watcher: ClassVar[bool] = False
     """Whether it watches for plugin sockets instead of waiting for calls to Register."""
-    attempt: ClassVar[str] = "call of Register"
+    attempt: ClassVar[str] = "call to Register"
     """The call or action with which a plugin registers."""
-    attempts: ClassVar[str] = "calls of Register"
+    attempts: ClassVar[str] = "calls to Register"
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -312,7 +312,7 @@ class BareKubelet:
         return True
 
     def _decide(self, registration: Registration) -> None:
-        """Record whether a kubelet refuses the plugin, and truncate the strings of later registrations."""
+        """Record whether a kubelet refuses the plugin, and truncate the strings in later registrations."""
         registration.stage, problem = self._judge(registration)
         registration.problem = foreign_text(problem)
         if self.registrations and registration is not self.registrations[0]:
@@ -371,12 +371,12 @@ def path_problem(path: str) -> str:
     """Return why `path` cannot be the path of a socket, or an empty string if it can."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
-        return f"its path has {length} bytes; a unix socket can have {MAX_SOCKET_PATH}"
+        return f"its path has {length} bytes; a unix socket can have at most {MAX_SOCKET_PATH}"
     return ""
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Handles Register, and records calls of other methods."""
+    """Handles Register, and records calls to other methods."""
 
     def __init__(
         self,

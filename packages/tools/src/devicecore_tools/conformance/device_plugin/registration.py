@@ -177,7 +177,7 @@ class PluginRegistration:
 
     @property
     def after_a_start(self) -> float:
-        """Seconds to register after the process starts, which may be as slow as the first start."""
+        """Seconds to register after the process starts; a later start may be as slow as the first."""
         return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:
@@ -241,7 +241,7 @@ class PluginRegistration:
 
         def missing() -> frozenset[str]:
             now = _ids_of(self.kubelet.connection)
-            return before - now if now < before else frozenset()  # another check is about changed ids
+            return before - now if now < before else frozenset()  # another check covers changed ids
 
         if not self.missing:
             self.process.wait(lambda: not missing(), self.settings.timeout)

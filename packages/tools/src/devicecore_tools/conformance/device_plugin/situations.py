@@ -175,7 +175,7 @@ def _answers(
 
 def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
     announced = plugin.registration.connected().options.pre_start_required
-    does_not_apply_if(not announced, "the plugin does not require it")
+    does_not_apply_if(not announced, "the plugin does not require this call")
     calls = {form: devices for form, (devices, _) in before.calls.items() if form not in before.not_started}
     skip_if(not calls, "PreStartContainer failed before, too")
     for form, devices in calls.items():
@@ -197,9 +197,9 @@ def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
             require(not moved, f"the answer gives {some(moved)}")
             others = [others[0] for ids, others in before.calls.values() if not set(ids) & set(devices)]
             more = strange(again[0], own=answers[0], others=others)
-            require(not more, f"the answer has {some(more)}")
+            require(not more, f"the answer contains {some(more)}")
             missing = sorted((_names(answers[0]) & _names(answers[1])) - _names(again[0]))
-            require(not missing, f"the answer has no {some(missing)}")
+            require(not missing, f"the answer lacks {some(missing)}")
             left = len(again[0].cdi_devices) - min(len(one.cdi_devices) for one in answers)
             require(left >= 0, f"the answer has {len(again[0].cdi_devices)} CDI devices, {-left} fewer than before")
     return f"{counted(len(before.calls), 'call')} answered as before"
@@ -215,7 +215,7 @@ def _names(answer: Answer) -> frozenset[str]:
 
 def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
     announced = plugin.registration.connected().options.get_preferred_allocation_available
-    does_not_apply_if(not announced, "the plugin does not announce it")
+    does_not_apply_if(not announced, "the plugin does not announce this method")
     # It may have been failing since an earlier event in the run, but that is no excuse.
     answered = any(path == rpc.GET_PREFERRED_ALLOCATION.path for path, _ in plugin.lists.answered)
     skip_if(not before.prefers and not answered, "GetPreferredAllocation failed before, too")
@@ -234,8 +234,8 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
 
 
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
-    skip_if(seen.leaves_others is None, "the socket of another plugin could not be created in the directory")
-    require(seen.leaves_others, "it has deleted the socket of another plugin, or the kubelet's checkpoint")
+    skip_if(seen.leaves_others is None, "another plugin's socket could not be created in the directory")
+    require(seen.leaves_others, "it has deleted another plugin's socket or the kubelet's checkpoint")
     return "they are still there"
 
 
@@ -270,7 +270,7 @@ PREFERS = Observation(
 )
 LEAVES = Observation(
     "leaves-sockets-of-others-alone-{}",
-    "A socket of another plugin and a checkpoint of the kubelet are put into the directory, and {}.",
+    "Another plugin's socket and a kubelet checkpoint are put into the directory, and {}.",
     "both are still there",
     "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each "
     "plugin, and records there which container has which device. (kubernetes.io, Device Plugins)",
@@ -291,7 +291,7 @@ KEPT_NAMES: Mapping[str, str] = {
 """The names that cells have kept from before there was a table."""
 
 SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is down", "the kubelet starts after the plugin"
-AT_ONCE, MANY = "calls are made at once", "two hundred calls are made"
+AT_ONCE, MANY = "concurrent calls are made", "two hundred calls are made"
 TWICE, LOST = "the kubelet restarts twice within a second", "the plugin's state is lost"
 OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
     SICK: (
@@ -303,9 +303,9 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
     ),
     AWAY: (
         "`returns-to-a-kubelet-that-was-away`",
-        "no kubelet calls then",
+        "no kubelet makes calls then",
         "`reports-a-change-while-the-kubelet-was-away`",
-        "no kubelet calls then",
+        "no kubelet makes calls then",
         "nothing happens to the plugin",
     ),
     LATE: ("`waits-for-a-late-kubelet`", *("as after a kill",) * 4),

@@ -41,7 +41,7 @@ class WatchingKubelet(BareKubelet):
     @property
     def silence(self) -> str:
         """What happened while the resource under test was not found."""
-        what = f"a device plugin of {self.resource}" if self.resource else "a device plugin"
+        what = f"a device plugin for {self.resource}" if self.resource else "a device plugin"
         parts = [f"no socket in {self.directory} belongs to {what}"]
         parts += [f"only {', '.join(sorted(self.others))} was found"] if self.others else []
         return "; ".join([*parts, *sorted(self._problems)])
@@ -80,7 +80,7 @@ class WatchingKubelet(BareKubelet):
     def endpoint_problem(self, endpoint: str) -> str:
         """Return why `endpoint` cannot be the path of a plugin's socket, or an empty string if it can."""
         if not endpoint.startswith("/"):
-            return "it is neither an absolute path of a socket nor empty"
+            return "it is neither the absolute path of a socket nor empty"
         return path_problem(endpoint)
 
     def _watch(self, stopped: threading.Event) -> None:

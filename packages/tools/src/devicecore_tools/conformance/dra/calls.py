@@ -87,7 +87,7 @@ class Calls:
     _left: list[Claim] = field(factory=list)
     _allowed_until: float = 0.0  # the end of the last call for which the run's time was extended
     _under_way: int = 0  # calls
-    _most: int = 0  # of them concurrently
+    _most: int = 0  # at the same time, at most
     _counting: threading.Lock = field(factory=threading.Lock)
 
     @property
@@ -130,7 +130,7 @@ class Calls:
         instance, self._left = self.registration.kubelet.newest, list(claims)
         if not claims or instance is None:
             return
-        for claim in claims:  # one by one, because a separate check tests calls with several
+        for claim in claims:  # one by one, because a separate check tests calls with several claims
             try:
                 answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
             except CallFailedError as error:  # other checks test its responses to such calls
@@ -153,7 +153,7 @@ class Calls:
             raise self._prepares_none()
 
     def _prepares_none(self) -> Skip:
-        return Skip(f"the driver prepares no claims of one device: {self.habits.why_not}")
+        return Skip(f"the driver prepares no claims for one device: {self.habits.why_not}")
 
     def _learn_once(self) -> None:
         if None in (self.habits.prepares, self.habits.unprepares):
@@ -440,7 +440,7 @@ def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
 def _success(call: str, answer: Mapping[str, Any], claim: Claim) -> Any:  # noqa: ANN401 - a message of either version
     if claim.uid not in answer:
         found = f"the keys {', '.join(sorted(map(foreign_text, answer)))}" if answer else "no entries"
-        raise Failure(f"{call} left the claim out of its answer, which has {found}")
+        raise Failure(f"{call} left the claim out of its answer, which contains {found}")
     if error := answer[claim.uid].error:
         raise Failure(f"{call} failed for the claim: {foreign_text(error)}")
     return answer[claim.uid]

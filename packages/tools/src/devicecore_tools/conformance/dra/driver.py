@@ -96,7 +96,7 @@ class DriverObservations:
         wipe: after the kubelet's restart.
         intact: the driver's state files before they were damaged, and the claims that were prepared at that time.
         change: after the change of devices.
-        situations: the claims of each event by its name, shared by the checks of situations.
+        situations: the claims for each event, by event name, shared by the situation checks.
         forms: what was found when claims of several forms were prepared, or None if they were not.
         writes: how many times slices were written while claims were prepared, or None if unknown.
         growth: what grew with the claims; an empty string if nothing did, and None if unknown.

@@ -82,8 +82,8 @@ class DriverInstance:
         info: the answer to GetInfo, or None if there was none.
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
-        problem: why it refuses the driver, or an empty string.
-        is_late: whether it refuses the driver because a response was late.
+        problem: why a kubelet refuses the driver, or an empty string.
+        is_late: whether a kubelet refuses the driver because a response was late.
         ready_problem: why the service was unreachable right after GetInfo, or an empty string if it was reachable.
         service: the service that a kubelet calls.
         registered_at: when the driver was notified of its registration, in seconds of `time.monotonic`; 0 before.

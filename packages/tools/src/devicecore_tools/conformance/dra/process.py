@@ -45,7 +45,7 @@ class DriverProcess(SubjectProcess):
         self.versions: list[int] = []
         """The resource version of the API server at each start."""
         self.asked_before: int = 0
-        """How many requests the API server had received at that time."""
+        """How many requests the API server had received at the last start."""
         self.needs_clean_directories: bool = False
         """Whether the next start is in a new container, without the previous sockets."""
         self.start_seconds: float = 0.0

@@ -30,8 +30,8 @@ class Return:
 
     Attributes:
         seconds: how long it took to register again, or None if it did not.
-        problem: why it did not, or an empty string.
-        exits: a sentence for each exit of the process on its own in the meantime.
+        problem: why it did not register, or an empty string.
+        exits: a sentence for each time the process exited on its own in the meantime.
     """
 
     seconds: float | None
@@ -197,10 +197,10 @@ class DriverRegistration:
         return self.start_again(event, meanwhile)
 
     def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
-        """Do the same for a driver that does not have to be registered.
+        """Do the same as `restart` for a driver that does not have to be registered.
 
-        A driver that published its devices late at its first start gets that time again, because a kubelet also retries
-        to prepare a pod's claims until the devices are there.
+        A driver that published its devices late at its first start gets that time again, because a kubelet also keeps
+        trying to prepare a pod's claims until the devices are there.
         """
         self.process.kill()
         meanwhile()

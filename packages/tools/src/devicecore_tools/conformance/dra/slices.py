@@ -23,8 +23,8 @@ from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice
 
 _AFTER_LATE = 10.0  # seconds for complete pools, for a driver that was late before
 _BACK = 2.0  # seconds for the return of devices, once a wait for them has failed
-_SETTLED = 0.3  # seconds without a request about slices, after a start
-_SETTLING = 3.0  # seconds for that
+_SETTLED = 0.3  # seconds without a request for slices, after a start
+_SETTLING = 3.0  # seconds to wait for such a pause
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -190,7 +190,7 @@ class PublishedSlices:
         version = self.api.store.version
         if version == self._looked_at:
             return
-        # Most writes are of claims. Reading the slices of 5,000 devices after each of them took two seconds per claim.
+        # Most writes are to claims. Reading the slices of 5,000 devices after each of them took two seconds per claim.
         if (self.follow() or not self._catalogue) and (pools := self._complete_pools()):
             self._catalogue = pools
             self._devices = tuple(device for pool in pools for device in pool.devices)

@@ -56,7 +56,7 @@ class Planted:
         sentence: what it does.
         options: the options of `devicecore conformance plugin` or `driver` that reveal its fault.
         place: identifies it among the programs of its kind.
-        breaks_too: other checks that cannot pass either because of its fault.
+        breaks_too: other checks that also cannot pass because of its fault.
     """
 
     name: str

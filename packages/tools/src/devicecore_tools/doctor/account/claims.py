@@ -83,7 +83,7 @@ class ClaimedHardware:
         return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
 
     def _unpublished_as(self, key: Device) -> str:
-        return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
+        return f"no ResourceSlice lists the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
         """Return the claim's device that is certainly the same hardware, or why one may be, or "" if none can be."""

@@ -1,7 +1,7 @@
 """The devices of DRA drivers: which exist, who holds them, and which drivers are gone.
 
 Laws: a device is free only if every source that could name a holder was read: the kubelet's answer and its file, and
-    the slices and ResourceClaims of the API server. A driver is called gone only if no registration socket can belong
+    the slices and ResourceClaims from the API server. A driver is called gone only if no registration socket can belong
     to it.
 """
 
@@ -57,7 +57,7 @@ class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last recorded it.
 
     `pending` names the claims to which it is allocated on the API server but that the kubelet has not prepared yet.
-    `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says that this node's
+    `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says whether this node's
     driver published it. `has_room` says whether its pool has enough left for a claim on this node to get it, or is None
     if unknown.
     """
@@ -188,12 +188,12 @@ def _last_events(events: Iterable[EventSeen]) -> Iterator[tuple[tuple[str, str],
 
 def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
     if look.pod_resources.value is None or look.pod_resources.value.version != "v1":
-        return f"the kubelet's answer was not read: {look.pod_resources.problem or 'it knows no v1'}"
+        return f"the kubelet's answer was not read: {look.pod_resources.problem or 'it does not serve v1'}"
     if kubelet is not KubeletNow.ANSWERS:
         return "the kubelet has just started, and lists no pods yet"
     if look.claims.value is None or look.claims.value.problem:
         return "the file of ResourceClaims was not read, or is damaged"
-    for what, reading in (("ResourceSlices", look.slices), ("ResourceClaims of the API server", look.allocations)):
+    for what, reading in (("ResourceSlices", look.slices), ("ResourceClaims from the API server", look.allocations)):
         if reading.value is None:
             return f"the {what} were not read: {reading.problem}"
     if not pods.is_complete:
@@ -201,7 +201,7 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
     known = {one.claim for one in look.allocations.value or () if one.devices}
     lost = sorted({f"{one.namespace}/{one.claim}" for one in look.pod_resources.value.claimed} - known)
     return (
-        f"the ResourceClaims of the API server lack the devices of {lost[0]}, which the kubelet lists" if lost else ""
+        f"the ResourceClaims from the API server lack the devices of {lost[0]}, which the kubelet lists" if lost else ""
     )
 
 
@@ -290,7 +290,7 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
             found = pods.by_uid.get(uid)
             if found is None:
                 if are_listed:
-                    continue  # the kubelet lists as many pods with unknown UIDs as the file has, so they are the same
+                    continue  # the kubelet lists as many pods with unknown UIDs as the file, so they are the same
                 state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
                 yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
             elif found.place not in names:

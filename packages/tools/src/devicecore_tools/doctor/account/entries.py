@@ -92,13 +92,13 @@ def entries(facts: Facts) -> Iterator[Entry]:
 
 _OPTIONAL = (
     (Source.PLUGINS, "a device that no pod can get because of how its plugin lists it"),
-    (Source.CDI, "a CDI device that two files define, or none"),
-    (Source.HEALTH, "a device of a driver that is not healthy"),
+    (Source.CDI, "a CDI device that two files define, or that no file defines"),
+    (Source.HEALTH, "an unhealthy device of a driver"),
     (Source.EVENTS, "an event that says why a pod does not start"),
 )
 """Sources that are read only if an option or an API server provides them.
 
-They are missing only if they should have been read.
+Such a source counts as missing only if it should have been read.
 """
 
 
@@ -129,7 +129,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         problem = reading.problem or ("" if reading.value is not None else NOT_GIVEN)
         if source is Source.POD_RESOURCES and facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
             problem = ""  # that is a finding
-        why = f": {problem}" if look.is_of_server else ""  # a report of one node lists its sources with the reasons
+        why = f": {problem}" if look.is_of_server else ""  # a report on one node lists its sources with the reasons
         yield Entry(Kind.SOURCE, source.value, f"{what}, because {source.value} was not read{why}" if problem else "")
     api = look.pod_resources.value
     if api is not None and api.allocatable is None and not look.pod_resources.notes:
@@ -185,7 +185,7 @@ def _registration(facts: Facts, living: int) -> str:
     known = {*facts.lists.resources, *(node.capacity if node else ())}
     if look.plugins.value is None and living > len(known):
         return (
-            f"whether each plugin is registered: {counted(living, 'socket')} of plugins are served, and the kubelet "
+            f"whether each plugin is registered: {counted(living, 'plugin socket')} are served, and the kubelet "
             f"knows {counted(len(known), 'resource')}; --plugins asks each plugin for its list"
         )
     return ""
@@ -501,14 +501,14 @@ def _conditions(facts: Facts) -> Iterator[Entry]:
             and not node.is_silent
         ):
             ago = f"{(taken - node.heard_at) / 60:,.0f} minutes"
-            yield Entry(Kind.CONDITION, "Ready", f"whether the Node's status is still true, which is {ago} old")
+            yield Entry(Kind.CONDITION, "Ready", f"whether the Node's status, which is {ago} old, is still true")
         hole = (
             "" if node.ready or not facts.look.is_of_server else "whether the Node is Ready: it has no such condition"
         )
         yield Entry(Kind.CONDITION, "Ready", hole)
         for condition, said in node.unsettled.items():
             text = foreign_text(said, 300)
-            yield Entry(Kind.CONDITION, condition, f"a fault of devices behind the Node's {name(condition)}: {text}")
+            yield Entry(Kind.CONDITION, condition, f"a device fault behind the Node's {name(condition)}: {text}")
         yield from (Entry(Kind.CONDITION, one) for one in (*node.pressures, *map(str, node.taints)))
 
 

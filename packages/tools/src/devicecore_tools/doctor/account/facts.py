@@ -55,7 +55,7 @@ class Facts:
 
     `not_free` says why no device of a resource is free.
 
-    `absent` says why the kubelet has no devices of a resource. `hanging` has the plugins that hang, by resource.
+    `absent` says why the kubelet has no devices of a resource. `hanging` contains the plugins that hang, by resource.
     """
 
     look: Look

@@ -28,7 +28,7 @@ class Counts:
         requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
         held: the part of `requested` whose pods a kubelet has started.
         free: devices that another pod may get.
-        unhealthy: devices in the capacity of the Node that are not allocatable.
+        unhealthy: devices in the Node's capacity that are not allocatable.
     """
 
     allocatable: int | None
@@ -138,7 +138,7 @@ def _held_of(one: PodSeen, resource: str, *, is_begun: bool) -> Iterator[DeviceU
     state = "held" if is_begun else "requested"
     for container in one.pod.in_start_order:
         count = _of_plugin(one.pod, container.name, resource)
-        # A kubelet of 1.31 or newer writes the ids if the feature gate ResourceHealthStatus is on.
+        # Kubelets since 1.31 write the ids if the feature gate ResourceHealthStatus is on.
         named = one.statuses.get((container.name, resource), {}) if count else {}
         for device in in_natural_order([*map(DeviceId, named)]):
             told = f"{state}, {_UNHEALTHY}" if named[device] == "Unhealthy" else state

@@ -87,13 +87,13 @@ class WhyAbsent(Enum):
 
 
 _WARNINGS = {
-    WhyAbsent.NEVER: "no plugin for {} has registered: a kubelet allocates none of it to any pod",
-    WhyAbsent.AWAITED: "the plugin for {} is missing: the kubelet has just started, and gives none of it to any pod "
+    WhyAbsent.NEVER: "no plugin for {} has registered: a kubelet gives no such device to any pod",
+    WhyAbsent.AWAITED: "the plugin for {} is missing: the kubelet has just started, and gives pods no such devices "
     "until the plugin has registered again",
-    WhyAbsent.GONE: "the plugin for {} is missing: the kubelet gives none of it to any pod until the plugin has "
-    "registered",
+    WhyAbsent.GONE: "the plugin for {} is missing: the kubelet gives no such device to any pod until "
+    "the plugin has registered",
     WhyAbsent.SICK: "the plugin for {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
-    WhyAbsent.EMPTY: "the plugin for {} lists no devices: the kubelet gives none of it to any pod until it lists some",
+    WhyAbsent.EMPTY: "the plugin for {} lists no devices: the kubelet gives none to any pod until it lists some",
     WhyAbsent.UNKNOWN: "the kubelet has no healthy device of {} and gives none to any pod: {}",
 }
 

@@ -10,7 +10,7 @@ Laws:
 
 The reason for this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and
 never when a pod ends, a plugin ends or the kubelet starts. An entry that the kubelet no longer lists therefore normally
-belongs to a pod that has ended; if neither has an entry, the record is lost.
+belongs to a pod that has ended; if neither the kubelet nor the file has an entry, the record is lost.
 """
 
 from collections import Counter, deque
@@ -41,7 +41,7 @@ from devicecore_tools.doctor.look.values import (
 class KubeletNow(Enum):
     """What is known about the kubelet's process.
 
-    If it is `STOPPED`, no process listens on its sockets; if it is `SILENT`, no process answers.
+    `STOPPED` means that no process listens on its sockets, and `SILENT` that none answers.
     """
 
     ANSWERS = "answers"
@@ -173,7 +173,7 @@ class Pods:
 
 
 def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of_file: bool = True) -> str:
-    """Return why a list of pods may be missing pods of a checkpoint's node, or an empty string if it is complete.
+    """Return why a list of pods may be missing pods on a checkpoint's node, or an empty string if it is complete.
 
     A list does not say whether it was requested with a namespace or a selector, so that must be inferred from its pods.
     A list of all namespaces has pods from at least two namespaces on some node, because every node of a cluster has
@@ -205,7 +205,7 @@ def _why_incomplete(look: Look) -> str:
         return "it lacks pods that the kubelet lists"
     bound = {pod.node for pod in pods if pod.node}
     if node is not None and node.name and bound and node.name not in bound:
-        return "it has no pod of this Node"
+        return "it has no pod on this Node"
     holders = {one.pod_uid for one in (file.data.entries if file and file.data else ()) or ()}
     both_list_none = api is not None and not pods and (look.pods.is_whole or look.pods.is_recorded)
     if listed or both_list_none or (look.pods.is_whole and (pods or not holders)):
@@ -239,7 +239,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
         expected = [one.place for one in pods.here if not one.is_deleting]
-        is_of_here = api.pods <= pods.by_name.keys()  # otherwise the list of pods is from another node or time
+        is_of_here = api.pods <= pods.by_name.keys()  # otherwise the list of pods is from a different node or time
         lists_none = is_of_here and expected and api.pods.isdisjoint(expected)
         return KubeletNow.STARTING if lists_none else KubeletNow.ANSWERS
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
@@ -346,7 +346,7 @@ def _allocations(
     written = [_written(one) for one in entries]
     in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
     answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
-    # An entry that the kubelet confirms provides the pod's name, which the pod's unconfirmed entries need, too.
+    # An entry that the kubelet confirms provides the pod's name, which the pod's unconfirmed entries also need.
     named = {
         one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
     }
@@ -763,9 +763,9 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
     unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]
     return {
         **dict.fromkeys(unsaid, "neither the kubelet nor a plugin has listed its devices"),
-        **dict.fromkeys(lists.left_out, "the kubelet's answer has none of its devices, but the Node counts some"),
+        **dict.fromkeys(lists.left_out, "the kubelet's answer lists none of its devices, but the Node counts some"),
         **{
-            one.resource: f"no record has all the devices that pod {one.pod.identity} requests"
+            one.resource: f"no record lists all the devices that pod {one.pod.identity} requests"
             for one in holders.missing
         },
     }

@@ -147,7 +147,7 @@ class NodeReport:
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether this user lacks permission to read any source of the kubelet."""
+        """Whether this user lacks permission to read one of the kubelet's sources."""
         return not self.is_enough and any(_FORBIDDEN in one.problem for one in self.sources)
 
 
@@ -343,12 +343,10 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
     if facts.look.is_of_server:
         return  # the remaining problems are on the node
     if facts.claimed.missing:
-        yield f"a device of a plugin that belongs to a ResourceClaim too, because {facts.claimed.missing}"
+        yield f"a plugin's device that also belongs to a ResourceClaim, because {facts.claimed.missing}"
     elif facts.claimed.unidentified and facts.lists.resources:
-        same = (
-            "a device of a plugin of the same vendor, or with a PCI address as its id, that belongs to a ResourceClaim"
-        )
-        yield f"{same} too, because {facts.claimed.unidentified}"
+        same = "a plugin's device of the same vendor, or with a PCI address as id, that also belongs to a ResourceClaim"
+        yield f"{same}, because {facts.claimed.unidentified}"
     certain = {(one.pod.identity, one.resource) for one in facts.holders.missing if one.is_certain}
     here = {one.key for one in facts.pods.here}
     for missing in facts.holders.missing:
@@ -365,9 +363,9 @@ def _not_ruled_out(facts: Facts) -> Iterator[str]:
     if file and why_old(file.verdict) and kubelet_version(facts.look) is None:
         yield f"that the kubelet cannot read the checkpoint, because its version is not known: {why_old(file.verdict)}"
     if "" in facts.not_free and facts.lists.resources:
-        yield f"a container that holds a device without a holder, because {facts.not_free['']}"
+        yield f"a container that holds a device for which no holder is listed, because {facts.not_free['']}"
     if facts.dra.why_not_free and facts.dra.devices:
-        yield f"a claim that has a device of a driver without a holder, because {facts.dra.why_not_free}"
+        yield f"a claim that has a driver's device for which no holder is listed, because {facts.dra.why_not_free}"
 
 
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
@@ -415,7 +413,7 @@ class _Losers:
         """Return a note that names the pods that may use a device that another pod holds, or an empty string."""
         shown = [pod for pod in self.first if pod != owner][:_MAX_HOLES]
         more = len(self.pods - {owner}) - len(shown)
-        return f"{names(shown)}{f' and {more:,} more' * (more > 0)} may use it, too" if shown else ""
+        return f"{names(shown)}{f' and {more:,} more' * (more > 0)} may also use it" if shown else ""
 
 
 def _without_owner(

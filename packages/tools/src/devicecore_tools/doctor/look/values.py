@@ -26,7 +26,7 @@ Device = tuple[str, str, str]
 """A device of a DRA driver: driver, pool and name."""
 
 PLUGINS_PREFIX, REGISTRY_PREFIX = "device-plugins/", "plugins_registry/"
-"""Prefixes of socket paths, relative to the kubelet's root: of device plugins, and of the plugin watcher."""
+"""Prefixes of socket paths, relative to the kubelet's root: for device plugins, and for the plugin watcher."""
 
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
@@ -62,7 +62,7 @@ Kubelets before 1.33 write the last one.
 """
 
 LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
-"""The files in a record that have the answers of the pod-resources API."""
+"""The files in a record that contain the answers of the pod-resources API."""
 
 CONFIGURATION = "config.yaml"
 """The kubelet's configuration below its root directory, as kubeadm writes it, and in a record."""
@@ -161,13 +161,13 @@ class CheckpointSeen:
 class SocketsSeen:
     """The sockets in the kubelet's directories: its own, the plugins', and those for the plugin watcher.
 
-    `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read. The keys
-    of `served` are paths relative to the kubelet's root, and its values say whether a process listens there. Sockets
-    that could not be tried are missing. `named` contains the answer of each process that was asked for its identity:
-    the type of plugin and its name, which is empty for a device plugin in the kubelet's own directory. `silent` says
-    why a process has not answered, and `unusable` why a kubelet cannot call a driver that has. `made` contains the time
-    at which each socket was created, in seconds since 1970. `remade` contains the sockets that were recreated within a
-    minute during the look, although the kubelet's was not.
+    `registry` also contains the sockets of CSI and DRA drivers. Paths are relative to the directory that was read. The
+    keys of `served` are paths relative to the kubelet's root, and its values say whether a process listens there.
+    Sockets that could not be tried are missing. `named` contains the answer of each process that was asked for its
+    identity: the type of plugin and its name, which is empty for a device plugin in the kubelet's own directory.
+    `silent` says why a process has not answered, and `unusable` why a kubelet cannot call a driver that has. `made`
+    contains the time at which each socket was created, in seconds since 1970. `remade` contains the sockets that were
+    recreated within a minute during the look, although the kubelet's was not.
     """
 
     kubelet: bool = False
@@ -259,9 +259,8 @@ class AllocatedClaimSeen:
 
     `pods` contains the UIDs of the pods that it is reserved for, or is None if it is reserved for something else.
     `nodes` names the nodes that it is allocated for, if the allocation names nodes. `only_watched` contains the devices
-    with only admin access, and `shared` those of which the claim has only a share. `remarks` has what drivers say in
-    the claim's status about devices that do not work. `allocated_at` is the time of the allocation, in seconds since
-    1970.
+    with only admin access, and `shared` those that the claim only shares. `remarks` contains what drivers say in the
+    claim's status about devices that do not work. `allocated_at` is the time of the allocation, in seconds since 1970.
     """
 
     claim: str
@@ -312,9 +311,9 @@ class MachineSeen:
 class StateFileSeen:
     """A state file that a kubelet reads when it starts.
 
-    `problem` says why it cannot start with the file, empty if it can.
+    `problem` says why it cannot start with the file, or is empty if it can.
 
-    `held` has the exclusive resources of containers, if it is the file of the CPU manager or the memory manager.
+    `held` contains the exclusive resources of containers, if it is the file of the CPU manager or the memory manager.
     """
 
     name: str
@@ -377,9 +376,10 @@ class PublishedDeviceSeen(_DeviceSeen):
 class PodResourcesSeen:
     """The answers of the pod-resources API.
 
-    `version` is `v1` or `v1alpha1`. `pods` has the namespace and name of each listed pod. `allocatable` has the healthy
-    devices by resource, with their NUMA nodes, or is None if the kubelet does not offer that call. `claimed` has the
-    devices that containers hold by dynamic resource allocation, which kubelets have listed since 1.34.
+    `version` is `v1` or `v1alpha1`. `pods` contains the namespace and name of each listed pod. `allocatable` contains
+    the healthy devices by resource, with their NUMA nodes, or is None if the kubelet does not offer that call.
+    `claimed` contains the devices that containers hold by dynamic resource allocation, which kubelets have listed since
+    1.34.
     """
 
     version: str
@@ -513,7 +513,7 @@ class NodeSeen:
 
     Attributes:
         name: its name.
-        kubelet_version: of the kubelet that wrote it.
+        kubelet_version: the version of the kubelet that wrote it.
         capacity: the number of devices of each resource.
         allocatable: the number of healthy devices of each resource.
         ready: the status of the condition Ready, empty if there is none. `Unknown` means that the API server has not
@@ -552,9 +552,9 @@ class PluginSeen:
 
     Attributes:
         socket: the path of the socket, relative to the directory that was read.
-        resource: the resource that it named to the plugin watcher. Otherwise it is empty, because no other call returns
-            it.
-        options: None if it did not answer.
+        resource: the resource that it reported to the plugin watcher. Otherwise it is empty, because no other call
+            returns it.
+        options: its options, or None if it did not answer.
         devices: its first list, or None if it sent none in time.
         list_bytes: the size of that list as a message.
         seconds: how long the options and the list took together.
@@ -613,8 +613,8 @@ class Look:
 
     `taken` is the time in seconds since 1970, or None if that is not known. It is not compared, so looks taken at
     different times may be equal. `machine` is None if the sources do not come from the machine that read them, or if
-    that is not known. `elsewhere` has, for each driver, the other nodes that its ResourceSlices name, as far as slices
-    of other nodes were read.
+    that is not known. `elsewhere` contains, for each driver, the other nodes that its ResourceSlices name, as far as
+    slices of other nodes were read.
     """
 
     checkpoint: Reading[CheckpointSeen] = Reading()

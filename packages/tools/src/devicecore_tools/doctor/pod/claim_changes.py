@@ -44,7 +44,7 @@ _MAX_ATTRIBUTES = 6  # how many changes are tried for a constraint
 
 
 class Rank(IntEnum):
-    """The order in which changes are shown: changes that fix a mistake come first, changes that hide one come last.
+    """The order in which changes are shown: changes that fix a mistake come first, and changes that hide one last.
 
     Parts of a request are dropped only if nothing else helps.
     """
@@ -123,8 +123,8 @@ class Refused:
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Return changes. Releases and other changes alternate, so that some of both are tried if there are many.
 
-        For shared devices and counters, all holders must release their parts. Raises QuestionGivenUpError at the end of
-        the budget.
+        For shared devices and counters, all holders must release their parts. Raises QuestionGivenUpError when the
+        budget is spent.
         """
         reasons = [one.reason for one in self.verdicts]
         holders = {str(one.held): one.held for one in reasons if isinstance(one, InUse)}
@@ -208,7 +208,7 @@ class Refused:
                 coarser = " (coarser: devices of one NUMA node may be on different PCIe roots)"
                 is_coarser = (name, constraint.attribute) == (_NUMA_NODE, _PCIE_ROOT)
                 sentence = (
-                    f"claim {claim.name} has {rule} {name} in place of {constraint.attribute}{coarser * is_coarser}"
+                    f"claim {claim.name} has {rule} {name} instead of {constraint.attribute}{coarser * is_coarser}"
                 )
                 yield Change(sentence, [evolve(claim, constraints=others)], Rank.REPAIR, f"{claim.name} {rule}{about}")
             sentence = f"claim {claim.name} has no {rule} {constraint.attribute}{about}"
@@ -269,7 +269,7 @@ class Refused:
             changed = _with_request(changed, request, evolve(request, selectors=tuple(selectors)))
         if len(edits) > 1:
             texts = dict.fromkeys(str(one) for one in edits)
-            yield Change(f"claim {claim.name} writes {', and '.join(texts)}", [changed], Rank.REPAIR)
+            yield Change(f"claim {claim.name} uses {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
         """Return the attributes that may have been meant: the same name in another domain or in Kubernetes' domain."""
@@ -439,7 +439,7 @@ def _less_of(
         if isinstance(changed, ExtendedRequest):
             size = changed.limit - request.count + fewer
             changed = evolve(changed, limit=size)
-        written = f" in place of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all
+        written = f" instead of all: allocationMode: ExactCount, count: {fewer}" * request.wants_all
         yield f"is for {counted(size, 'device')}{written}", changed, Rank.LESS, "count"
     for name, of in amounts.items():
         for amount in of:
@@ -464,7 +464,7 @@ def _selectors_of(
         if not is_known:
             edits += [(one.after(mended, expression or ""), Rank.VALUE) for one in with_other_values(text, devices)]
         for edit, rank in edits:
-            yield f"writes {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
+            yield f"uses {edit}", evolve(request, selectors=(*before, edit.expression, *after)), rank, kind
         parts = conjuncts(expression or "") if len(expression or "") <= _MAX_PARTED else []
         for number, part in enumerate(parts if len(parts) > 1 else ()):
             rest = " && ".join(one for place, one in enumerate(parts) if place != number)

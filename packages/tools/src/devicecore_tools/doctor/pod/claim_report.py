@@ -326,7 +326,7 @@ def _about_missing(
         yield "do", f"write a name that devices have, because no device has {of}"
         return
     if any(one.owner.startswith("DeviceClass") and name in one.text for one in expressions):
-        yield "do", f"have {device.key.driver} publish it for {device.key}, too, because a DeviceClass reads {name}"
+        yield "do", f"have {device.key.driver} also publish it for {device.key}, because a DeviceClass reads {name}"
     for one in expressions:
         if name in one.text and (edit := optional(one.text, devices)) is not None:
             skipped = f"devices without {name} are then skipped without an error{then}"

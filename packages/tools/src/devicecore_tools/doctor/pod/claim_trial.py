@@ -106,7 +106,7 @@ class ClaimsDecision:
 
     Attributes:
         problem: why the claims get no devices, or an empty string if they do.
-        undecided: the claims for which the sources do not suffice.
+        undecided: the claims that the sources are not enough to decide.
         drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
 
@@ -155,7 +155,7 @@ class AllocatedClaim:
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
     """Return a claim's allocation from its status, or None.
 
-    Raises DocumentError if a field has the wrong type, and QuestionGivenUpError if the budget ends.
+    Raises DocumentError if a field has the wrong type, and QuestionGivenUpError if the budget is spent.
     """
     allocation = claim["status"]["allocation"]
     if allocation.data is None:
@@ -290,7 +290,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def verdicts(self) -> Sequence[DeviceVerdict]:
-        """The reasons against devices. It is empty if the claims get devices."""
+        """The verdict on each device, or nothing if the claims get devices."""
         return () if self.refusal is None else self.refusal.verdicts
 
 
@@ -334,7 +334,7 @@ class ClaimTrial:
         self._classes = {one.name: one for one in objects.classes}
         self._known_nodes = {one.name for one in objects.nodes}
         self._budget = budget or Budget()
-        self.unread: Sequence[str] = ()  # what may decide about pods, and why the budget did not allow to read it
+        self.unread: Sequence[str] = ()  # what may decide about pods, and why the budget did not allow reading it
         self.on_trials: Callable[[], None] = lambda: None  # called once if trials of changes take long
         self._matches = Expressions(objects.features, max_seconds=self._budget.expression_seconds)
 
@@ -512,9 +512,9 @@ class ClaimTrial:
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:
         """Return a known reason why the pod with this name cannot use these claims on a node, or an empty string.
 
-        Without its `uid`, a claim that is reserved for a pod of this name is assumed to belong to it.
+        Without its `uid`, a claim that is reserved for a pod with this name is assumed to belong to it.
 
-        Raises QuestionGivenUpError if the budget ends.
+        Raises QuestionGivenUpError if the budget is spent.
         """
         for name, claim in ((name, self._objects.claims.get(name)) for name in names):
             if claim is None:
@@ -799,7 +799,7 @@ class ClaimTrial:
         return ClaimAnswer(node, answer)
 
     def _not_tried(self, node: TargetNode) -> ClaimAnswer | None:
-        """Return the answer for a node at the end of the budget, or None while some budget is left."""
+        """Return the answer for a node if the budget is spent, or None while some of it is left."""
         if why := self._budget.spent():
             return ClaimAnswer(node, NoAllocation(f"the node was not tried: {why}", is_error=True, is_unknown=True))
         return None

@@ -50,7 +50,7 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels, l
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rule_of
 
 OF_A_CLASS = "deviceclass.resource.kubernetes.io/"
-"""The prefix of the resource name that every DeviceClass serves for its own name."""
+"""The prefix of the resource that every DeviceClass serves under its own name."""
 
 
 def may_be_of_a_class(resource: str) -> bool:
@@ -82,7 +82,7 @@ class ClusterObjects:
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """The possible releases of the scheduler, newest first. It cannot be older than a kubelet."""
+        """The possible releases of the scheduler, newest first. A scheduler cannot be older than a kubelet."""
         known = [release for one in self.versions if (release := Release.of(one)) is not None]
         order = list(Release)
         oldest = max(map(order.index, known), default=0)
@@ -96,7 +96,7 @@ class ClusterObjects:
 
     @cached_property
     def features(self) -> Features:
-        """The scheduler's feature gates: an API server stores list attributes only if that gate is on."""
+        """The scheduler's feature gates: an API server stores list attributes only if the gate for them is on."""
         listed = (device for one in self.slices for device in one.devices)  # also those of an older generation
         attributes = (one for device in listed for one in device.attributes.values())
         return Features(list_attributes=any(one.is_list for one in attributes))
@@ -250,8 +250,8 @@ class _Objects:
     def uncertain(self) -> dict[str, str]:
         """For each class whose own name a scheduler may not know, the newer DeviceClass that is the reason.
 
-        A scheduler skips the own name of a class that it sees after a newer class of the same resource
-        (Kubernetes: `updateResourceName2class`).
+        A scheduler skips a class's own name if it sees the class after a newer class for the same resource (Kubernetes:
+        `updateResourceName2class`).
         """
         served = self.served
         named = {one.name: resource for _, resource, one in self.classes.values() if resource}

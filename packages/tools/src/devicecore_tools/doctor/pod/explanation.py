@@ -80,7 +80,7 @@ class Explanation:
 def explain(
     text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
 ) -> tuple[Explanation, ...]:
-    """Explain each refusal by a kubelet in a string, or otherwise the messages of the scheduler and other programs.
+    """Explain each refusal by a kubelet in a string, or otherwise the messages from the scheduler and other programs.
 
     Args:
         text: the message of a pod's status, of an event or of a waiting container, or lines of a kubelet's log.
@@ -99,7 +99,7 @@ def explain(
 
 
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
-    """Explain messages of the scheduler and other programs. Next to a refusal, kubelet log lines show its cause."""
+    """Explain messages from the scheduler and other programs. Next to a refusal, kubelet log lines show its cause."""
     if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:

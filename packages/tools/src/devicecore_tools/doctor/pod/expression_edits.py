@@ -63,7 +63,7 @@ class Edit:
     replaced: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return ", and ".join(f"{after} in place of {before}" for before, after in self.replaced)
+        return ", and ".join(f"{after} instead of {before}" for before, after in self.replaced)
 
     def after(self, first: "Edit | None", original: str) -> "Edit":
         """Combine this edit with an earlier one into a single edit of the original."""

@@ -46,7 +46,7 @@ class BoundPod:
 
 @frozen
 class Obstacle:
-    """Why a scheduler does not try the devices of a node for a pod.
+    """Why a scheduler does not try a node's devices for a pod.
 
     Attributes:
         says: the scheduler's message.

@@ -1,6 +1,6 @@
 """Explains a kubelet's refusals: reads the table `messages.toml` and looks up rows.
 
-Law: each message of a kubelet from 1.29 to 1.37 matches one row. The rows for everything else are tried last.
+Law: each message from a kubelet of 1.29 to 1.37 matches one row. The rows for everything else are tried last.
 """
 
 import re
@@ -209,7 +209,7 @@ def without_prefix(text: str, prefix: str = "") -> str | None:
 
 
 def _pattern(text: str) -> str:
-    """Return a regular expression for a message of the table."""
+    """Return a regular expression for a message in the table."""
     parts, seen = [], set[str]()
     for token in _TOKEN.finditer(text):
         match token[0]:
@@ -229,7 +229,7 @@ def _pattern(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return the longest fixed part of a message of the table."""
+    """Return the longest fixed part of a message in the table."""
     depth, parts = 0, [""]
     for token in _TOKEN.finditer(text):
         if token[0] in {"[", "]"}:

@@ -142,7 +142,7 @@ class Neighbors:
     def _first_at(
         self, key: str, value: str, pods: Sequence[BoundPod], node: ClusterNode, is_it: Callable[[BoundPod], bool]
     ) -> str:
-        """Return the name of the first matching pod of a domain: on this node, or otherwise on another."""
+        """Return the name of the first matching pod in a domain: on this node, or otherwise on another one."""
         others = (
             one
             for name, machine in self._nodes.items()

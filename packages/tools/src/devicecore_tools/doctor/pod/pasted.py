@@ -150,6 +150,6 @@ def _without_end(text: str) -> str:
 
 @cache
 def _search(prefix: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern that finds a message of the table within a string."""
+    """Return a pattern that finds a message from the table within a string."""
     start = re.escape(PREFIXES[prefix][0]) if prefix else ""
     return re.compile(f"{_START}{start}{pattern.pattern}{_END}", re.DOTALL)

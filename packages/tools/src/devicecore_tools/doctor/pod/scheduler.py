@@ -79,7 +79,7 @@ def _table(kind: str, key: str) -> Mapping[str, tuple[str, str]]:
 
 @frozen
 class Unscheduled:
-    """A message of the scheduler: the reason, the necessary change, and the scarce resources."""
+    """A message from the scheduler: the reason, the necessary change, and the scarce resources."""
 
     text: str
     because: str
@@ -92,7 +92,7 @@ class Unscheduled:
 def find_unscheduled(
     text: str, nodes: NodesSeen | None = None, absent: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Unscheduled]:
-    """Yield each message of the scheduler or of the device taint controller in pasted text.
+    """Yield each message from the scheduler or the device taint controller in pasted text.
 
     Args:
         text: the pasted text.

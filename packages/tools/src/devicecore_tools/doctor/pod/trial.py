@@ -212,7 +212,7 @@ class TrialNode:
         """Return the verdict of the node's device manager on `pod`, and of its other managers, if known.
 
         The plugins' preferences are unknown, so the kubelet may choose other devices of the same kind. Reservations in
-        progress on the real node are unknown, too.
+        progress on the real node are also unknown.
         """
         topology = self.topology
         with self._device_manager(pod) as manager:
@@ -263,7 +263,7 @@ class TrialNode:
         return frozenset((*(one.key.pod for one in self.allocations), *self.requests))
 
     def pod_name(self, uid: PodUid) -> str:
-        """Return the name of a pod for answers."""
+        """Return the name that answers use for a pod."""
         return self.pod_names.get(uid) or uid
 
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
@@ -362,7 +362,7 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     for one in node.allocations:
         if one.key.pod == UNKNOWN_HOLDER and one.resource in _wanted(node, pod):
             what = f"{counted(len(one.numa_nodes), 'device')} of {one.resource}"
-            warnings += (f"the holder of {what} is unknown, so they count as held: name it, or write owner: free",)
+            warnings += (f"{what} counted as held, because the holder is unknown: name it, or write owner: free",)
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
     if not node.stopped and not missing:
@@ -651,7 +651,7 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield each resource that no pod can get now for certain, and the reason."""
+    """Yield each resource that certainly no pod can get now, and the reason."""
     why = facts.look.unwritable
     if why:
         for resource in facts.lists.resources:

@@ -270,7 +270,7 @@ class Volumes:
         for name in names:
             claim, shown = self.claims.get(f"{namespace}/{name}"), foreign_text(name)
             if claim is None:
-                because = f"namespace {foreign_text(namespace)} has no PersistentVolumeClaim of this name"
+                because = f"namespace {foreign_text(namespace)} has no PersistentVolumeClaim with this name"
                 return Obstacle(f'persistentvolumeclaim "{shown}" not found', because, "it is created")
             if claim.phase == "Lost":
                 says = f'persistentvolumeclaim "{shown}" bound to non-existent persistentvolume "{claim.volume}"'
@@ -282,7 +282,7 @@ class Volumes:
             waits = of is not None and of.waits and not claim.volume
             if not claim.is_bound and not waits:
                 says = "pod has unbound immediate PersistentVolumeClaims"
-                cure = f"it is bound: kubectl describe pvc {shown} -n {foreign_text(namespace)} has the reason"
+                cure = f"it is bound: kubectl describe pvc {shown} -n {foreign_text(namespace)} gives the reason"
                 return Obstacle(says, f"PersistentVolumeClaim {shown} is {claim.phase}", cure)
             if claim.is_bound and claim.volume not in self.volumes:
                 says = f'persistentvolume "{foreign_text(claim.volume)}" not found'

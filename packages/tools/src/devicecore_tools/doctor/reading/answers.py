@@ -64,7 +64,7 @@ def _answer(place: Path, wanted: str, *others: str) -> Value:
     if not document.mapping().keys() <= known or (isinstance(first, dict) and "resourceName" in first):
         document = Value(_named_as_in_proto(document.data), document.file)
     if unknown := [name for name in document.mapping() if name not in known]:
-        problem = f"expected an answer of a kubelet, which has {wanted}, got {described(unknown[0])}"
+        problem = f"expected a kubelet's answer with {wanted}, got {described(unknown[0])}"
         document[wanted].refuse(problem)
     return document[wanted]
 

@@ -75,7 +75,7 @@ def _specs(directory: str, files: list[Path], rest: _Rest, notes: list[str]) -> 
         if rest.bytes < 0 or rest.devices < 0:
             what = f"than {MAX_BYTES_OF_ALL:,} bytes" if rest.bytes < 0 else "devices than are read"
             unread = counted(len(files) - number, "file")
-            notes.append(f"{directory}: {unread} not read, because all CDI files have more {what}")
+            notes.append(f"{directory}: {unread} not read, because the CDI files together have more {what}")
             return
         try:
             if not stat.S_ISDIR(path.stat().st_mode):

@@ -22,7 +22,7 @@ from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_o
 PLACE = "API server"
 
 NO_NODE = ""
-"""The key, in place of a node's name, of the look that contains devices available on several nodes, with their claims.
+"""The key, instead of a node's name, of the look at the devices that are available on several nodes, and their claims.
 """
 
 OF_DEVICES = ("Node", "Pod", "ResourceSlice", "ResourceClaim")
@@ -38,7 +38,7 @@ def looks_at_all_nodes(
     *,
     budget: Budget,
 ) -> dict[str, Look]:
-    """Read the API server's objects, and return `looks_of` them.
+    """Read the API server's objects, and return the result of `looks_of`.
 
     A `kubeconfig` of None means this pod's service account.
 
@@ -54,7 +54,7 @@ def looks_at_all_nodes(
 def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
     """Return the objects of each kind in what `kubectl get KINDS -o json` printed.
 
-    If no document has objects of a kind, its value is a sentence that says so: kubectl prints one List for several
+    If no document contains objects of a kind, its value is a sentence that says so: kubectl prints one List for several
     kinds, which does not show whether a kind was requested. Raises DocumentError if a list is only part of one.
     """
     found: dict[str, list[Any] | str] = {}
@@ -101,7 +101,7 @@ def looks_of(
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document, kept), name))
         held = [claim for pod in own.value or () for claim in pod.all_claims]
-        for one in published.value or ():  # without the pool, which may have the devices of a thousand nodes
+        for one in published.value or ():  # without the pool, which may contain the devices of a thousand nodes
             held += of_device.get(one.key, ())
         used = dict.fromkeys(by_name[claim] for claim in held if claim in by_name)
         about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))

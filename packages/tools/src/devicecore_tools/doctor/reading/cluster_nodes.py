@@ -27,9 +27,9 @@ _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 
 @frozen
 class ClusterNode:
-    """The parts of a Node that determine which pods it accepts. `allocatable` and `capacity` have all resources.
+    """The parts of a Node that determine which pods it accepts. `allocatable` and `capacity` cover all resources.
 
-    `features` has the features that its kubelet declares (since Kubernetes 1.36).
+    `features` contains the features that its kubelet declares (since Kubernetes 1.36).
     """
 
     target: TargetNode

@@ -36,7 +36,7 @@ MAX_ENTRIES = 10_000
 """The maximum number of files that are examined in a directory and below it."""
 
 MAX_TRIED = 256
-"""The maximum number of sockets that are connected to."""
+"""The maximum number of sockets to connect to."""
 
 DEFAULT_PLUGINS = "/var/lib/kubelet/device-plugins"
 """The device plugin directory of every kubelet (kubelet: `DevicePluginPath`)."""
@@ -47,7 +47,7 @@ _POD_RESOURCES = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = (PLUGINS_PREFIX + _KUBELET, _POD_RESOURCES)
 """The sockets of the kubelet itself, as `SocketsSeen.made` names them.
 
-It creates them one after another when it starts.
+A kubelet creates them one after another when it starts.
 """
 _CDI_ANNOTATION = "cdi.k8s.io/"
 
@@ -66,7 +66,7 @@ class KubeletDirectory:
         """Return the directories of a kubelet whose root, or whose `device-plugins` directory, is `path`."""
         root = Path(path)
         plugins = root / "device-plugins"
-        # In another user's directory, the functions of os.path return False, whereas the methods of Path fail.
+        # In another user's directory, os.path functions return False, whereas Path methods raise.
         if not os.path.isdir(plugins) and (  # noqa: PTH112 - see above
             root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
         ):

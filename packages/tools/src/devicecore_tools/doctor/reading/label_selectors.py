@@ -1,4 +1,4 @@
-"""Label selectors, as `kubectl -l` accepts them and as objects have them.
+"""Label selectors, as `kubectl -l` accepts them and as objects contain them.
 
 Law: a string that kubectl refuses is refused with a sentence. Every other string selects exactly the nodes that kubectl
     would list.
@@ -13,7 +13,7 @@ from devicecore.domain.documents import Value
 
 _KEY = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
-# Kubernetes' `labels.Parse` reads a requirement like this. The second value is the operator in a node selector.
+# Kubernetes' `labels.Parse` parses requirements this way. The second value is the operator in a node selector.
 _FORMS = (
     (re.compile(rf"({_KEY})"), "Exists"),
     (re.compile(rf"!\s*({_KEY})"), "DoesNotExist"),

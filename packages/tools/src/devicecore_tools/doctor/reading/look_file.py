@@ -1,7 +1,7 @@
 """Saves a look as a file in a record, so that the record gives the same report on any machine.
 
 Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only if the source's other files in the
-    record are unchanged. If someone removes a file from a record, its contents must be gone from the look, too.
+    record are unchanged. If someone removes a file from a record, its contents must also be gone from the look.
 """
 
 import json
@@ -22,7 +22,7 @@ FORMAT = 1
 """The version of the file."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The size limit of the file, in bytes. The file of a node with 10,000 devices and 250 pods has about 4 MiB."""
+"""The size limit of the file, in bytes. The file for a node with 10,000 devices and 250 pods is about 4 MiB."""
 
 _CONVERTER = make_converter()
 
@@ -62,7 +62,7 @@ _CONVERTER.register_structure_hook(
 
 
 def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes:
-    """Return the contents of the file for a look. `files` has the digests of each source's other files."""
+    """Return the contents of the file for a look. `files` contains the digests of each source's other files."""
     document = {
         "format": FORMAT,
         "files": {source.value: dict(of) for source, of in files.items()},

@@ -478,7 +478,7 @@ class NodeSources:
             return Reading(problem=_add("--cdi-dir", "--root"))
         return Reading(self.root if record.was_saved(self.root) else "", problem=NOT_RECORDED)
 
-    # --- objects of the API server ------------------------------------------------------------------------------------
+    # --- objects from the API server ----------------------------------------------------------------------------------
 
     def _read_objects(self, api: PodResourcesSeen | None) -> dict[str, Any]:
         answers = self._ask_api() if self.uses_api else {}
@@ -520,7 +520,7 @@ class NodeSources:
         return {**found, "elsewhere": others if slices.value is not None else {}}
 
     def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
-        """Return a reading without the objects if they belong to another node.
+        """Return a reading without the objects if they belong to a different node.
 
         They are not saved in a record either.
         """

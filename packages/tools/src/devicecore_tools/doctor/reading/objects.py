@@ -65,7 +65,7 @@ def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
 
 
 def pods_in(document: Value) -> tuple[PodSeen, ...]:
-    """Return the pods of a list. Raises DocumentError if it is not a complete list of pods."""
+    """Return the pods in a list. Raises DocumentError if it is not a complete list of pods."""
     return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
 
 

@@ -43,9 +43,9 @@ MAX_PLUGINS = 256
 """The maximum number of plugins that are queried."""
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
-"""The size limit of a list, in bytes. It is four times the kubelet's, to learn the size of an oversized list."""
+"""The size limit of a list, in bytes. Four times the kubelet's limit, to learn the size of an oversized list."""
 
-_COUNTED_BYTES = MAX_LIST_BYTES // 4  # up to a kubelet's limit, all devices of a list are counted
+_COUNTED_BYTES = MAX_LIST_BYTES // 4  # up to a kubelet's limit, all devices in a list are counted
 _AT_ONCE = 64
 _AGAIN = 1.0  # seconds for a plugin that was silent before, and for every plugin once the total time is used up
 _CALLS = 3  # GetInfo, the options and a list
@@ -118,7 +118,7 @@ class Listeners(Generic[Answer]):
         """Ask the process on each socket.
 
         Args:
-            sockets: paths, by the names that the results have. A name shows which directory a socket is in.
+            sockets: paths, by the names used in the results. A name shows which directory a socket is in.
 
         Returns:
             The answers by process, why other processes did not answer, and which had too little time.
@@ -229,7 +229,7 @@ def _why_unusable(info: pluginregistration.PluginInfo) -> str:
 
 
 def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
-    """Ask a plugin for its options and its list. Return None for another kind of plugin."""
+    """Ask a plugin for its options and its list. Return None for a different kind of plugin."""
     began, resource = time.monotonic(), ""
     if name.startswith(REGISTRY_PREFIX):
         found = _info(path, allowed)
@@ -246,9 +246,9 @@ _reading = Lock()
 
 
 def _devices_in(data: bytes) -> DeviceList:
-    """Read a list. Raises _NoAnswerError if it has too many devices. They are counted before they are parsed."""
+    """Read a list. Raises _NoAnswerError if it has too many devices, which are counted before they are parsed."""
     if len(data) > 2 * MAX_DEVICES:
-        # No kubelet takes a longer list, and counting the millions of devices in it takes seconds.
+        # No kubelet accepts a longer list, and counting the millions of devices in it takes seconds.
         most = sys.maxsize if len(data) <= _COUNTED_BYTES else MAX_DEVICES + 1
         if (count := count_devices(data, most)) > MAX_DEVICES:
             number = f"{count:,}" if count < most else f"more than {MAX_DEVICES:,}"
@@ -258,7 +258,7 @@ def _devices_in(data: bytes) -> DeviceList:
 
 @frozen
 class _NoAnswerError(Exception):
-    """A plugin did not answer correctly. `__cause__` has the details."""
+    """A plugin did not answer correctly. `__cause__` gives the details."""
 
     cause: str
     is_late: bool = False
@@ -339,6 +339,6 @@ def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:
         case grpc.StatusCode.RESOURCE_EXHAUSTED if method == rpc.LIST_AND_WATCH.name:
             return f"{LIST_HAS} more than {MAX_LIST_BYTES:,} bytes"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return f"its answer to {method} has more than {MAX_LIST_BYTES:,} bytes"
+            return f"its answer to {method} is larger than {MAX_LIST_BYTES:,} bytes"
         case _:
             return f"{method} failed with {code.name}"

@@ -90,7 +90,7 @@ NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
 """Why a record has no checkpoint if the kubelet has a different root directory."""
 
 PARTIAL = "pods"
-"""The key for the note that a record may not have all pods of the node."""
+"""The key for the note that a record may not include all pods on the node."""
 
 ABSENT = "missing on the node"
 """What `sources.json` says about a missing file."""
@@ -127,7 +127,7 @@ def was_saved(path: str) -> bool:
 
 
 def reasons(path: str) -> Mapping[str, str]:
-    """Return, by name, why files are not in a record. The empty name has the default reason."""
+    """Return, by name, why files are not in a record. The empty name stands for the default reason."""
     place = Path(path) / REASONS_NAME
     try:
         document = read_document_file(str(place)).mapping() if os.path.lexists(place) else {}
@@ -150,7 +150,7 @@ def read_saved(path: str, cls: type[T]) -> Reading[T]:
 
 @frozen
 class SavedPlugins:
-    """The answers of plugins. `devices` has the list of each plugin, or None if the plugin sent none."""
+    """The answers of plugins. `devices` contains the list of each plugin, or None if it sent none."""
 
     plugins: tuple[PluginSeen, ...]
     devices: tuple[tuple[Device, ...] | None, ...]

@@ -1,4 +1,4 @@
-"""Checks whether a kubelet can start with its state files: of the CPU manager, the memory manager, and pods' resources.
+"""Checks whether a kubelet can start with its state files: CPU manager, memory manager, and pods' resources.
 
 Law: a file is reported as damaged only if a kubelet would exit because of it. Unknown parts of the format are not
 judged.

@@ -32,7 +32,7 @@ _MAX_FULL_CELLS = 48  # cells of a group; if there are more, each has only one l
 _MAX_NOTES = 6
 _MAX_LEGEND = 48
 _KEY_COLUMNS = 2
-_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # this width is shown in a README without scaling
+_PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a picture of this width is shown in a README without scaling
 _LINE = 16  # pixels
 
 STYLE = files(__package__).joinpath("picture.css").read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ def metrics_text(report: NodeReport) -> str:
             ),
             *_metric(
                 "devicecore_doctor_devices",
-                "Devices by how certain it is who holds them.",
+                "Devices by how certain their holders are.",
                 {
                     (("resource_name", resource), ("state", state.value)): devices[resource, state.value]
                     for resource in resources

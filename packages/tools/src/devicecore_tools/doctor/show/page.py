@@ -22,7 +22,7 @@ from devicecore_tools.doctor.show.picture import Box, Cell, NodePicture, kind_of
 MAX_FINDINGS = 200
 """The maximum number of findings on a page. The page says how many more there are."""
 
-_MAX_DEVICES = 40  # devices of a finding that are named one by one
+_MAX_DEVICES = 40  # how many devices of a finding are named one by one
 _MAX_OWNERS = 200  # pods in the legend
 # with more cells, Tab reaches only the first cell of each group, and the arrow keys reach the others
 _MAX_TAB_STOPS = 200

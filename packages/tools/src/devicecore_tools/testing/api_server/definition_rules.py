@@ -16,7 +16,7 @@ def definition_causes(new: Json, _: Json | None) -> list[Cause]:
     names, group = spec["names"], spec["group"]
     group.subdomain()
     if group.value and (group.value in _OWN_GROUPS or "." not in group.value):
-        group.invalid("should be a domain with at least one dot, and not one of Kubernetes")
+        group.invalid("should be a domain with at least one dot, and not one of Kubernetes' own")
     names["plural"].label()
     names["kind"].require()
     spec["scope"].one_of(("Cluster", "Namespaced"))

@@ -21,7 +21,7 @@ Keyed = Any  # a JSON value, possibly converted by `keyed`
 FieldPath = tuple[str, ...]
 Fields = frozenset[FieldPath]
 Owner = tuple[str, str, str]
-"""The field manager, its operation, `Apply` or `Update`, and the subresource through which it wrote."""
+"""The field manager, its operation (`Apply` or `Update`), and the subresource through which it wrote."""
 
 Owners = Mapping[Owner, Fields]
 

@@ -165,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
     do_DELETE = do_GET  # noqa: N815 - as above
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
-        """Log nothing, because `LocalApiServer.requests` has everything."""
+        """Log nothing, because `LocalApiServer.requests` contains everything."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002 - as in the standard library
         """Answer a non-HTTP request with a Status. The standard library would send an HTML page."""

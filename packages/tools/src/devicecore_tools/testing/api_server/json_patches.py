@@ -87,7 +87,7 @@ class _Document:
         elif isinstance(value, dict | list):
             self.value = value
         else:
-            raise ValueError("expected an object or a list in place of the whole")
+            raise ValueError("expected an object or a list in place of the whole document")
 
     def move(self, path: str, operation: Json) -> None:
         value = self._value_from(operation)

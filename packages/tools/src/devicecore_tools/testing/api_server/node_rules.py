@@ -136,7 +136,7 @@ class NodeRequest:
     def refusal(self) -> str:
         """Return why a node's identity may not do this, or an empty string if it may."""
         if self.verb not in NODE_VERBS.get(self.resource, "").split():
-            return "the role of nodes does not have this verb"
+            return "the node role does not allow this verb"
         rule = _RULES.get(self.plural.partition(".")[0])
         return rule(self) if rule else ""
 

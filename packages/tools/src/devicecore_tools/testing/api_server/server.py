@@ -87,11 +87,11 @@ class LocalApiServer(Runs):
         """Refused verbs with their resource, such as `patch nodes/status`.
 
         Also the permissions needed to change a claim's status: `update resourceclaims/binding`, and
-        `associated-node:update resourceclaims/driver`, the latter for a single driver with its name:
+        `associated-node:update resourceclaims/driver`, the latter for a single driver with its name added:
         `associated-node:update resourceclaims/driver gpu.example.com`.
         """
         self.requests: list[Request] = []
-        """The requests of clients so far, in the order in which they were read.
+        """The clients' requests so far, in the order in which they were read.
 
         If there are very many, they are stored without details.
         """

@@ -532,7 +532,7 @@ class ObjectStore:
                     taint.setdefault("timeAdded", self._timestamp())
 
     def _admin_access_causes(self, kind: Kind, namespace: str, value: Json) -> Iterator[Cause]:
-        """Return the causes for missing permission for admin access, which needs a label on the namespace."""
+        """Return the causes for refusing admin access, which needs a label on the namespace."""
         if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
             return
         labels = self._stored(ObjectPlace(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}

@@ -78,7 +78,7 @@ class Prepared:
         return frozenset(name for _, names in self.devices for name in names)
 
     def names_of(self, request: str) -> frozenset[str]:
-        """The CDI names of the devices of a request, as a kubelet finds them: a row without requests is for all."""
+        """The CDI names of a request's devices, as a kubelet finds them: a row without requests is for all requests."""
         found = (names for requests, names in self.devices if not requests or request in requests)
         return frozenset().union(*found)
 
@@ -274,14 +274,14 @@ def _names_of(prepared: Iterable[Prepared]) -> list[str]:
     found=("fluxbind, whose names had a comma",),
 )
 def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
-    """Claims for one and two devices and requests, and two claims together, are prepared. Their names are read."""
+    """Claims of several forms are prepared, and the CDI names in the answers are read."""
     return f"{counted(seen_forms(driver).number('names', 'there are none'), 'name')}, all valid"
 
 
 def _valid_names(_: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
     names = _names_of(prepared)
     wrong = [repr(name) for name in names if not is_cdi_name(name)]
-    require(not wrong, f"the answer for {what} has {some(wrong)}")
+    require(not wrong, f"the answer for {what} contains {some(wrong)}")
     return len(names)
 
 
@@ -292,7 +292,7 @@ def _valid_names(_: DriverUnderTest, what: str, prepared: Sequence[Prepared]) ->
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "k8snetworkplumbingwg/sriov-network-device-plugin#731"),
 )
 def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
-    """Claims for one and two devices and requests, and two claims, are prepared. Their CDI names are looked up."""
+    """Claims of several forms are prepared, and the CDI names in the answers are resolved."""
     return f"{counted(seen_forms(driver).number('resolved', 'there are no names'), 'name')} can be resolved"
 
 
@@ -332,7 +332,7 @@ def _valid_files(driver: DriverUnderTest, what: str, _: Sequence[Prepared]) -> i
             problem = problem_of(path)
         except FileNotFoundError:  # removed in the meantime
             continue
-        except OSError as error:  # such as a pipe, for which a runtime would wait
+        except OSError as error:  # such as a pipe, on which a runtime would block
             problem = error.strerror or str(error)
         whose = "Kubernetes' metadata helper has written " if _is_of_the_helper(driver, path.name) else ""
         require(not problem, f"of {what}, {whose}{path.name}: {problem}")
@@ -348,16 +348,15 @@ def _is_of_the_helper(driver: DriverUnderTest, name: str) -> bool:
     MUST,
     expected="one value for each variable, and one source for each path",
     clause=(
-        f"{ANSWER} A runtime applies the edits of one device after those of the other. If a variable has two values, "
-        "or a path two sources, the container gets the last one, and therefore only one of two devices. (CDI "
-        "library in Go)"
+        f"{ANSWER} A runtime applies one device's edits after the other's. If a variable has two values, or a path two "
+        "sources, the container gets the last one, and therefore only one of two devices. (CDI library in Go)"
     ),
 )
 def gives_each_variable_and_path_once(driver: DriverUnderTest) -> str:
-    """Claims for two devices, with two requests, and two claims are prepared, and their edits are merged."""
+    """Claims for two devices and with two requests, and two claims together, are prepared; their edits are merged."""
     driver.claims.require_two()
     number = seen_forms(driver).number("targets", "the CDI devices set no variables and no paths")
-    return f"{counted(number, 'edit')}, each of its own variable or path"
+    return f"{counted(number, 'edit')}, each for a different variable or path"
 
 
 def _own_targets(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
@@ -388,7 +387,7 @@ def _existing_mounts(driver: DriverUnderTest, what: str, prepared: Sequence[Prep
     for name in _names_of(prepared):
         own = own_mounts(driver, [name])
         missing = [path for path in own if not Path(path).exists()]
-        require(not missing, f"of {what}, {name} mounts {some(missing)}, which does not exist")
+        require(not missing, f"for {what}, {name} mounts {some(missing)}, which does not exist")
         number += len(own)
     return number
 
@@ -405,7 +404,7 @@ def own_mounts(driver: DriverUnderTest, names: Iterable[str]) -> list[str]:
 
 @check(
     MUST,
-    expected="absolute paths of hooks, and absolute paths in the container of mounts and device nodes",
+    expected="absolute paths for hooks, and absolute container paths for mounts and device nodes",
     clause=f"{RUNTIME} The same applies if such a path is not absolute. (OCI runtime specification, hooks and mounts)",
 )
 def names_absolute_paths_in_cdi_files(driver: DriverUnderTest) -> str:
@@ -428,14 +427,14 @@ def _absolute_paths(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
 
 @check(
     MUST,
-    expected="the devices of each request, and no attribute with a different claim device's value",
+    expected="the devices of each request, and no attribute value that belongs to another device of the claim",
     clause=(
         "Device metadata is in files that containers mount: the devices of each request with pool, name and "
-        "attributes. (KEP-5304) An application that opens devices by wrong metadata opens the wrong one."
+        "attributes. (KEP-5304) An application that finds its devices through wrong metadata opens the wrong ones."
     ),
 )
 def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
-    """Claims for two devices and with two requests are prepared, and the mounted metadata is compared with slices."""
+    """Claims for two devices and with two requests are prepared, and mounted metadata is compared with the slices."""
     driver.claims.require_two()
     nothing = "the CDI devices mount no device metadata"
     return f"{counted(seen_forms(driver).number('metadata', nothing), 'device')} described"
@@ -450,10 +449,10 @@ def _right_metadata(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
         for request, rows in _described(driver, one).items():
             mine = devices if _OF_TWO[what] == (2,) else [of for i, of in enumerate(devices) if request == f"r{i}"]
             wrong = {of.key for of in mine} ^ {key for key, _ in rows}
-            text = f"of {what}, for {request}, metadata and allocation differ"
+            text = f"for {what}, metadata and allocation of {request} differ"
             require(not wrong, f"{text}: {some(['/'.join(key) for key in sorted(wrong)])}")
             mixed = [text for key, row in rows for text in _of_another(driver, key, row, devices)]
-            require(not mixed, f"of {what}, for {request}, {some(mixed)}")
+            require(not mixed, f"for {what}, in {request}, {some(mixed)}")
             number += len(rows)
     return number
 
@@ -466,7 +465,7 @@ def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tu
         with skipping(UnresolvableError):
             paths |= {mount.hostPath for mount in resolve(name, directories(driver)).mounts}
     for path in sorted(path for path in paths if path.endswith(".json") and driver.environment.contains(path)):
-        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):  # another JSON file
+        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):  # an unrelated JSON file
             text, start = read_file(path, MAX_BYTES).decode(), 0
             found_here = {}
             while text[start:].strip():  # one document for each served version, with the same content
@@ -584,11 +583,11 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "no CDI file has the claim's UID, no CDI device is left that later claims do not reuse, and the claim's "
+        "no CDI file contains the claim's UID, any remaining CDI devices are reused by later claims, and the claim's "
         "files that containers mount, such as device metadata, are gone"
     ),
     clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto; kubeletplugin, device "
-    "metadata, KEP-5304) A CDI file that stays can be used by another container.",
+    "metadata, KEP-5304) A CDI file that remains can be used by another container.",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#840",),
 )
 def removes_cdi_devices(driver: DriverUnderTest) -> str:
@@ -598,7 +597,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     unprepare(driver, first)
     before, names = own_files(driver), _names(driver)
     kept = [path.name for path in mounted if path.exists()]
-    require(not kept, f"a file of the claim that its containers mount still exists: {some(kept)}")
+    require(not kept, f"a claim file mounted by its containers still exists: {some(kept)}")
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
     left = [path.name for path in before if _has_text(driver, path, first.claim.uid)]
     require(not left, f"the claim's UID is still in {some(left)}")
@@ -611,7 +610,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     more = _names(driver) - names
     require(not more or not before, f"each claim leaves more devices, such as {some(sorted(more))}")
     return (
-        f"{counted(len(before), 'file')} of the driver's remained, without the claim's UID"
+        f"{counted(len(before), 'file')} of the driver remained, without the claim's UID"
         if before
         else "no file stayed"
     )
@@ -657,7 +656,7 @@ def _names_in(path: Path) -> tuple[str, ...]:
 @check(
     MUST,
     expected="the claim's CDI devices still exist, with the same content",
-    clause="A container of the claim may be created at any time, and must not get the other claim's devices.",
+    clause="A container that uses the claim may be created at any time, and must not get the other claim's devices.",
     found=("k8snetworkplumbingwg/sriov-network-device-plugin#731",),
 )
 def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
@@ -674,7 +673,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     refused = [(deleted, "that was deleted")]
     with suppress(DoesNotApply):  # the checks' claims request capacity that only a known device has
         unknown = driver.claims.on(SliceDevice(first.claim.devices[0].pool, "no-such-device", {}))
-        refused.append((unknown, "of an unknown device"))
+        refused.append((unknown, "for an unknown device"))
     for bad, what in refused:
         with suppress(CallFailedError):  # another check tests how this fails
             driver.calls.prepare(bad)
@@ -706,7 +705,7 @@ def keeps_the_cdi_devices_of_claims_of_one_call(driver: DriverUnderTest) -> str:
         unprepare(driver, both[place])
         _require_kept(driver, names, kept, "the other claim was unprepared")
         driver.calls.clean_up()
-    return "those of the other claim did not change"
+    return "the other claim's CDI devices did not change"
 
 
 def _require_kept(driver: DriverUnderTest, names: Iterable[str], before: frozenset[str], event: str) -> None:
@@ -734,7 +733,7 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the names of a request have the edits of its own device, not those of the other device",
+    expected="each request's names have the edits for its own device, not those for the other device",
     clause="Device.request_names: The requests in the claim that this device is associated with. (dra, api.proto) A "
     "container may use one request of a claim, and then gets only the CDI devices of that request.",
 )
@@ -745,18 +744,18 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     are_named = named == {frozenset({"r0"}), frozenset({"r1"})}
     # Devices without request names are for every request, so each container gets all of them.
     are_for_all = not any(named) and len({names for _, names in both.devices}) > 1
-    does_not_apply_if(not (are_named or are_for_all), "the answer does not have a device for each request")
+    does_not_apply_if(not (are_named or are_for_all), "the answer does not contain a device for each request")
     together = [neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
     unprepare(driver, both)
     alone = [edits_of(driver, device) for device in both.claim.devices]
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
+    does_not_apply_if(alone[0] == alone[1], "the edits for two devices are the same")
     require_separate(together, alone, "request")
-    return "each request has the edits of its own device"
+    return "each request has the edits for its own device"
 
 
 @check(
     MUST,
-    expected="the names of a claim have the edits of its own device, not those of the other device",
+    expected="each claim's names have the edits for its own device, not those for the other device",
     clause=(
         f"{ANSWER} A container may use only one of its pod's claims, and then gets only the CDI devices of that claim."
     ),
@@ -772,9 +771,9 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     for one in both:
         unprepare(driver, one)
     alone = [edits_of(driver, claim.devices[0]) for claim in claims]
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
+    does_not_apply_if(alone[0] == alone[1], "the edits for two devices are the same")
     require_separate(together, alone, "claim")
-    return "each claim has the edits of its own device"
+    return "each claim has the edits for its own device"
 
 
 @check(
@@ -797,7 +796,7 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
         names = _prepared(claim, answered).names
         require(names, "its answer reports no error, but contains no CDI device")
         require_edits(driver, names, "its answer reports no error, but ")
-        return "the CDI devices of its answer do not need the directory"
+        return "the CDI devices in its answer do not need the directory"
     with in_context("once the directory was back"):
         names = _prepared(claim, driver.calls.prepared(claim)).names
         require(names, "the answer contains no CDI device")
@@ -807,7 +806,7 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="more than the edits of one of the devices",
+    expected="more than the edits for one of the devices",
     clause=f"{ANSWER} A container that uses the claim needs both devices.",
 )
 def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
@@ -817,10 +816,10 @@ def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
     together = neutral(edits(driver, both.names), both.claim)
     unprepare(driver, both)
     alone = [edits_of(driver, device) for device in both.claim.devices]
-    does_not_apply_if(alone[0] == alone[1], "the edits of two devices are the same")
+    does_not_apply_if(alone[0] == alone[1], "the edits for two devices are the same")
     for device, one in zip(both.claim.devices, alone, strict=True):
-        require(together != one, f"a claim for two devices has only the edits of {device}: {some(sorted(together))}")
-    return "a claim for two devices has the edits of both"
+        require(together != one, f"a claim for two devices has only the edits for {device}: {some(sorted(together))}")
+    return "a claim for two devices has the edits for both"
 
 
 @check(
@@ -856,7 +855,7 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
             if device != other
         ]
         require(not wrong, f"among the edits of single devices, {some(wrong)}")
-    does_not_apply_if(not number, "the edits have no names and no unique attributes of devices")
+    does_not_apply_if(not number, "the edits contain no names or unique attributes of devices")
     return f"{counted(number, 'name')} in edits, each for the right device"
 
 
@@ -902,7 +901,7 @@ def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
     does_not_apply_if(len(single) < 2, "it needs two devices that belong to only one claim each")
     first, second = (edits_of(driver, device) for device in single)
     require(first != second, f"{single[0]} and {single[1]} have the same edits: {some(sorted(first))}")
-    return "the edits of two devices differ"
+    return "the edits for two devices differ"
 
 
 def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:

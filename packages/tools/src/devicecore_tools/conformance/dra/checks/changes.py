@@ -89,7 +89,7 @@ def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
 
 
 def _require_command(driver: DriverUnderTest) -> None:
-    does_not_apply_if(not driver.settings.provoke_devices, "there is no command to provoke it (--provoke-devices)")
+    does_not_apply_if(not driver.settings.provoke_devices, "there is no command to change devices (--provoke-devices)")
 
 
 @across(
@@ -176,7 +176,7 @@ def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
     yield
     gone = _gone(driver)
     mine = [claim for claim in claims if any(device.key in gone for device in claim.devices)]
-    does_not_apply_if(not mine, "no device of a claim is gone or got a taint")
+    does_not_apply_if(not mine, "no claim's device is gone or has a new taint")
     for claim in mine:
         driver.calls.unprepared(claim)
     return f"{counted(len(mine), 'claim')} unprepared"
@@ -229,7 +229,7 @@ def _error_for(driver: DriverUnderTest, claim: Claim) -> str:
 def publishes_devices_that_come_back(driver: DriverUnderTest) -> Parts:
     """The --undo-devices command is run, and the slices are compared with those before the change."""
     _require_command(driver)
-    does_not_apply_if(not driver.settings.undo_devices, "there is no command to undo it (--undo-devices)")
+    does_not_apply_if(not driver.settings.undo_devices, "there is no command to undo the change (--undo-devices)")
     yield
     change = _change(driver)
     skip_if(not change.was_published, "the slices have not changed")

@@ -125,7 +125,7 @@ REBOOT = Occurrence(
 )
 CORRUPTION = Occurrence("the driver is started with corrupt state files", _corrupt, undo=_mend)
 # A driver may refuse all devices while it cannot read the record of any claim, such as that of another check's claim.
-CORRUPTION_ALONE = Occurrence("the driver is started with corrupt state files of one check", _corrupt, undo=_mend)
+CORRUPTION_ALONE = Occurrence("the driver is started with one check's state files corrupt", _corrupt, undo=_mend)
 LOSS = Occurrence(
     "the driver is started without its state files",
     lambda driver: driver.registration.restart("lost", driver.environment.delete_state_files),

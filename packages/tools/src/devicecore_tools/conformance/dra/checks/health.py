@@ -106,12 +106,12 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
         info = watch.instance.info
         announced = [] if info is None else [one for one in HEALTH_METHODS if one in info.supported_versions]
         require(
-            watch.is_served or not announced, f"{some(announced)} is announced, and NodeWatchResources is not served"
+            watch.is_served or not announced, f"{some(announced)} is announced, but NodeWatchResources is not served"
         )
         require_service(watch)
         missing = sorted(f"{pool}/{device}" for pool, device in wanted - _named(watch))
         ended = f"; the stream ended with {watch.code} {watch.details}".rstrip() if watch.code else ""
-        require(not missing, f"no report had {some(missing)}{ended}", late=not watch.code)
+        require(not missing, f"no report contained {some(missing)}{ended}", late=not watch.code)
         seconds = watch.reports[0].at - watch.opened_at
     return f"{counted(len(wanted), 'device')}, the first after {seconds:.1f} seconds"
 
@@ -142,7 +142,7 @@ def reports_the_health_of_published_devices(driver: DriverUnderTest) -> str:
     known = {device.key for device in driver.slices.devices}
     with watching(driver) as watch:
         strange = sorted(f"{pool!r}/{device!r}" for pool, device in watch.reports[0].keys - known)
-        require(not strange, f"no slice has {some(strange)}")
+        require(not strange, f"no slice contains {some(strange)}")
         return f"{counted(len(watch.reports[0].keys), 'device')}, all published"
 
 
@@ -181,7 +181,7 @@ def reports_when_it_looked(driver: DriverUnderTest) -> str:
 
 @check(
     INFO,
-    expected="each of them has a taint with the effect NoSchedule or NoExecute, or is no longer published",
+    expected="each unhealthy device has a taint with the effect NoSchedule or NoExecute, or is no longer published",
     clause=(
         "A scheduler does not see the health that a driver reports to the kubelet. It allocates a device with such "
         "a taint to no further claim. (ResourceSlice, API reference, devices.taints; in v1 since Kubernetes 1.37)"

@@ -63,7 +63,7 @@ _CANCELLED = 20  # calls
 _BINDING = 10.0  # seconds
 _NAME_MAX = 255  # bytes in the name of a file
 METADATA_DIRECTORY = "/dra-device-metadata/"
-"""The directory in which Kubernetes' kubeletplugin has one directory for each claim, `NAMESPACE_NAME`."""
+"""The directory in which Kubernetes' kubeletplugin keeps one directory for each claim, `NAMESPACE_NAME`."""
 _LATE = 1.0  # seconds by which the API server delays an answer
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels such a call
 _SLOW = 4.0  # seconds per answer of a slow API server
@@ -79,8 +79,8 @@ IDEMPOTENT = (
 )
 SERVICES_WITH_SHARES = ("v1.DRAPlugin",)
 CLAIM_IS_READ = (
-    "The request has only name, namespace and UID of a claim. The driver reads the claim from the API server and "
-    "compares the UID, because the claim may have been replaced. (kubeletplugin helper)"
+    "The request contains only the name, namespace and UID of a claim. The driver reads the claim from the API server "
+    "and compares the UID, because the claim may have been replaced. (kubeletplugin helper)"
 )
 
 
@@ -151,7 +151,7 @@ def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
         devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
     except Failure as failure:  # it was left out
         return False, str(failure)
-    return False, f"it was prepared, with {some(devices) or 'no devices'}"
+    return False, f"the claim was prepared, with {some(devices) or 'no devices'}"
 
 
 def require_refusal(driver: DriverUnderTest, claim: Claim) -> str:
@@ -238,7 +238,8 @@ def answers_for_each(
     """Call these methods with each of these numbers of claims, and check the keys in the last response."""
     number, made = len(driver.claims.allocatable), 0
     for most in numbers:
-        count = min(most if most <= 2 else driver.calls.in_time_for(most), number)  # when some were prepared
+        # evaluated once some claims were prepared
+        count = min(most if most <= 2 else driver.calls.in_time_for(most), number)
         if count == made:
             continue
         made = count
@@ -247,7 +248,7 @@ def answers_for_each(
             answers = [method(*claims) for method in methods]
         require_keys(answers[-1], claims)
         driver.calls.clean_up()
-    return f"requests with up to {counted(made, 'claim')} had one entry for each"
+    return f"answers to requests with up to {counted(made, 'claim')} had one entry for each"
 
 
 def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
@@ -315,7 +316,7 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
     after = _rows_of_each(driver, claims[::-1]) if is_repeated else before
     for claim, other in zip(claims, claims[::-1], strict=True):
         foreign = foreign_devices(before[claim.uid], claim, [other])
-        require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} of the other claim")
+        require(not foreign, f"the entry of a claim for {claim.devices[0]} has {some(foreign)} from the other claim")
         alone = prepared_rows(driver, claim) if is_repeated else before[claim.uid]
         for answer, when in ((after[claim.uid], "in the other order"), (alone, "in a separate call")):
             changes = difference(before[claim.uid], answer)
@@ -357,7 +358,7 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     with in_context(f"in the namespace {OTHER_NAMESPACE}"):
         after = prepared_rows(driver, second)
     foreign = foreign_devices(after, second, [first])
-    require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} of the claim of the same name")
+    require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} from the claim with the same name")
     require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was prepared")
     driver.calls.unprepare(second)
     require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was unprepared")
@@ -369,12 +370,12 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     core=True,
     expected="every allocated device is in the answer",
     clause=(
-        "A container that uses the claim gets the CDI devices of the answer, so it lacks a device that the answer "
+        "A container that uses the claim gets the CDI devices in the answer, so it lacks a device that the answer "
         "lacks. (kubelet, DRA manager)"
     ),
 )
 def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
-    """A claim for two devices is prepared, or for one if there is only one."""
+    """A claim for two devices, or one if there is only one, is prepared."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     found = set(names(answered_devices(driver, claim)))
     # Another check reports devices without names.
@@ -388,7 +389,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     SHOULD,
     core=True,
     expected="no device is repeated, unless it is allocated to the claim several times",
-    clause="A container gets the CDI devices of each row of the answer, and a client of the pod resources API counts "
+    clause="A container gets the CDI devices in each row of the answer, and a client of the pod resources API counts "
     "them. (kubelet, DRA manager)",
 )
 def answers_with_each_device_once(driver: DriverUnderTest) -> str:
@@ -482,7 +483,7 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
         claim = claim_with(driver, own, foreign)
         found = names(driver.calls.prepared(claim))
         is_there = (foreign["pool"], foreign["device"]) in found
-        require(not is_there, f"the answer has {foreign['pool']}/{foreign['device']} of the other driver")
+        require(not is_there, f"the answer contains the other driver's {foreign['pool']}/{foreign['device']}")
         driver.calls.clean_up()
     return f"{counted(len(found), 'device')} of its own"
 
@@ -644,7 +645,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     there = driver.environment.cdi_names()
     wanted = (after - (before - known)) or known
     missing = sorted(wanted - there)
-    require(not missing, f"it reported success for the claim, but no CDI file has {some(missing)}")
+    require(not missing, f"it reported success for the claim, but no CDI file contains {some(missing)}")
     return f"{counted(len(wanted), 'CDI device')} restored"
 
 
@@ -687,10 +688,10 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     ),
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
-    """Claims with a device, and with a pool, that were never published are prepared."""
+    """A claim for an unpublished device, and one for a device in an unpublished pool, are prepared."""
     driver.calls.require_preparing()
     free = driver.claims.free_device()
-    with in_context("of a pool that was never published"):
+    with in_context("for a device in a pool that was never published"):
         require_refusal_alive(driver, driver.claims.on(SliceDevice("no-such-pool", free.name, free.body)))
     return require_refusal_alive(driver, driver.claims.on(SliceDevice(free.pool, "no-such-device", {})))
 
@@ -712,8 +713,8 @@ def reports_what_it_cannot_prepare(driver: DriverUnderTest) -> str:
         return f"the error is: {error}"
     skip_if(not answer, "the answer has no entry for the claim")
     entry = next(iter(answer.values()))
-    require(entry.error or entry.devices, "it was prepared, without an error and without devices")
-    return f"the error is: {foreign_text(entry.error)}" if entry.error else "it was prepared, with devices"
+    require(entry.error or entry.devices, "the claim was prepared, without an error and without devices")
+    return f"the error is: {foreign_text(entry.error)}" if entry.error else "the claim was prepared, with devices"
 
 
 def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> Claim:
@@ -753,7 +754,7 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim with parameters for another driver is prepared."""
     driver.calls.require_preparing()
     driver.calls.prepared(configured_claim(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
-    return "it was prepared"
+    return "the claim was prepared"
 
 
 @check(
@@ -869,7 +870,7 @@ def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> N
     expected=(
         "success for both claims, whichever comes first; the other claim stays prepared when the admin claim is removed"
     ),
-    clause="adminAccess: the claim is for monitoring and management; other claims of the device stay as they are. "
+    clause="adminAccess: the claim is for monitoring and management; other claims for the device stay as they are. "
     "(ResourceClaim, API reference)",
 )
 def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
@@ -1073,10 +1074,10 @@ def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
         shorter = longest[: _NAME_MAX - len(f"{NAMESPACE}_")]
         _prepare_and_unprepare(driver, shorter)
         return (
-            f"it was prepared with a name of {len(shorter)} characters; with a longer one, kubeletplugin cannot name "
-            f"its directory of metadata, and the pod never ends: {failure}"
+            f"the claim was prepared with a name of {len(shorter)} characters; with a longer one, kubeletplugin cannot "
+            f"name its metadata directory, and the pod never ends: {failure}"
         )
-    return "it was prepared"
+    return "the claim was prepared"
 
 
 def _prepare_and_unprepare(driver: DriverUnderTest, name: str) -> None:
@@ -1103,7 +1104,7 @@ def _prepare_and_unprepare(driver: DriverUnderTest, name: str) -> None:
     clause="A pod may name a claim twice, and then the kubelet sends it twice. (kubelet, DRA manager)",
 )
 def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
-    """A request has the same claim twice."""
+    """One request contains the same claim twice."""
     driver.calls.require_repeating()
     claim, exits = driver.claims.new(), len(driver.process.exits)
     before = rows(driver.calls.ready_devices(claim))
@@ -1146,7 +1147,7 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
         found = []
         for claim, answer in zip(claims, answers, strict=True):
             foreign = foreign_devices(answer, claim, claims)
-            require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} of another claim")
+            require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)} from another claim")
             found.append(neutral(require_resolvable(driver, answer), claim))
         for claim in claims:
             driver.calls.unprepared(claim)
@@ -1213,7 +1214,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
                 continue  # most of them must end like this
     driver.calls.prepared(claim)
     driver.calls.unprepared(claim)
-    return "it was prepared"
+    return "the claim was prepared"
 
 
 @check(
@@ -1271,7 +1272,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     request.MergeFromString(extra)
     answer = driver.calls.timed(lambda seconds: driver.registration.reachable.connection.call(method, request, seconds))
     devices_in(dict(answer.claims), claim)
-    return "it was prepared"
+    return "the claim was prepared"
 
 
 @check(
@@ -1301,7 +1302,7 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="the same devices through both services",
-    clause="A kubelet of version 1.32 or 1.33 calls only v1beta1.DRAPlugin. (kubelet, DRA manager)",
+    clause="A 1.32 or 1.33 kubelet calls only v1beta1.DRAPlugin. (kubelet, DRA manager)",
 )
 def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     """A claim is prepared through both v1.DRAPlugin and v1beta1.DRAPlugin, if both are announced."""
@@ -1327,7 +1328,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="an error or success while it fails, and success afterwards",
-    clause="A kubelet retries to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
+    clause="A kubelet tries again to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
 )
 def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     """A claim is prepared while the API server answers reads of claims with an error, and again afterwards."""
@@ -1338,7 +1339,7 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     with fails, suppress(Failure):  # a driver may or may not need to read the claim
         driver.calls.prepared(claim)
     driver.calls.prepared(claim)
-    return "it was prepared once the API server answered"
+    return "the claim was prepared once the API server answered"
 
 
 @check(
@@ -1356,7 +1357,7 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
         except CallFailedError as error:
             require(not error.is_late, f"while the API server was down, {error}", late=True)
     driver.calls.prepared(claim)
-    return "it was prepared when the API server was back"
+    return "the claim was prepared when the API server was back"
 
 
 @check(
@@ -1365,7 +1366,7 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
     clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
 )
 def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
-    """A claim is prepared while each answer of the API server takes four seconds."""
+    """A claim is prepared while each answer from the API server takes four seconds."""
     driver.calls.require_preparing()
     claim, began = driver.claims.new(1), time.monotonic()
     with delayed_reads(driver, _SLOW):

@@ -31,7 +31,8 @@ MAX_PRINTED = 10_000
 MAX_ATTEMPTS = 20
 """How many connections per second a driver may attempt while the API server is down."""
 
-_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0  # those before the first measurement, and seconds for all
+# claims, how many of them precede the first measurement, and seconds
+_CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0
 _FEWEST_CLAIMS, _MOST_SECONDS = 24, 30.0  # a slow driver or a busy machine gets more time for these
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
@@ -156,7 +157,7 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
     "drivers that watch slices. (ResourceSlice, API reference)",
 )
 def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
-    """The writes of slices during prepares-many-claims are counted."""
+    """The slice writes during prepares-many-claims are counted."""
     if driver.seen.writes is None:
         raise Skip("too few claims were prepared")
     text = counted(driver.seen.writes, "write")
@@ -171,7 +172,7 @@ def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
     clause="A driver runs for months, and the node needs its memory and its disk for pods.",
 )
 def grows_with_no_claim(driver: DriverUnderTest) -> str:
-    """The driver's resources are compared before and after most of the claims of prepares-many-claims."""
+    """The driver's resource usage is compared before and after most of the claims in prepares-many-claims."""
     if driver.seen.growth is None:
         raise Skip("too few claims were prepared")
     require(not driver.seen.growth, driver.seen.growth)
@@ -214,7 +215,7 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
                     client.connect(path)
                     client.sendall(data)
         require(process.status is None, f"the driver has ended with status {process.status}")
-        require_answer(driver, "while they are connected")
+        require_answer(driver, "while these clients are connected")
         ask_anew(instance)
     require(process.status is None, f"the driver has ended with status {process.status}")
     return "it goes on"
@@ -222,7 +223,7 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most {_MORE} more open files than after the first {_FIRST_CYCLES} times",
+    expected=f"at most {_MORE} more open files than after the first {_FIRST_CYCLES} cycles",
     clause="A driver runs for months, and fails when it reaches its limit of open files.",
 )
 def closes_its_files(driver: DriverUnderTest) -> str:
@@ -248,8 +249,8 @@ def closes_its_files(driver: DriverUnderTest) -> str:
         late.append(open_files(marker))
     more = min(late[-_LATEST:]) - before
     times = f"after {counted(cycles - _FIRST_CYCLES, 'more time')}"
-    require(more <= _MORE, f"{times} {counted(more, 'more file')} are open")
-    return f"{times} {counted(max(more, 0), 'more file')} are open"
+    require(more <= _MORE, f"{times}, {counted(more, 'more file')} are open")
+    return f"{times}, {counted(max(more, 0), 'more file')} are open"
 
 
 @at_the_end(
@@ -345,10 +346,10 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
                 call.result()
     finally:
         driver.api.clear_faults()
-        driver.api.stop()  # hanging calls end with it
+        driver.api.stop()  # this ends hanging calls
         driver.api.start()
         driver.process.start()
-    require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}", late=True)
+    require(status is not None, f"it is still running after {counted(driver.settings.grace, 'second')}", late=True)
     _ = driver.registration.reachable
     driver.calls.prepared(claim)
     return f"it ended after {seconds:.1f} seconds with status {status}"
@@ -368,7 +369,9 @@ def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
     own_process(driver)
     yield
     after = driver.seen.ending
-    require(after.status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}", late=True)
+    require(
+        after.status is not None, f"it is still running after {counted(driver.settings.grace, 'second')}", late=True
+    )
     require(not after.crash, f"it crashed: {after.crash}")
     return f"it ended after {after.seconds:.1f} seconds with status {after.status}"
 

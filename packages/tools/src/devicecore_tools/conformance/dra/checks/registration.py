@@ -61,8 +61,8 @@ def is_valid_name(name: str) -> bool:
 @at_start(
     MUST,
     expected=(
-        "a unix socket below the registry directory, whose name does not start with a dot, with a process that "
-        "listens on it"
+        "below the registry directory, a unix socket whose name does not start with a dot and on which a process "
+        "listens"
     ),
     clause="The kubelet watches the directory plugins_registry for unix sockets. (kubelet, pluginwatcher README)",
     found=("kubernetes-sigs/dranet#19",),
@@ -156,8 +156,8 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
 @at_start(
     MUST,
     expected="v1.DRAPlugin or v1beta1.DRAPlugin, in exactly this spelling",
-    clause="A kubelet since 1.34 looks for the names of the gRPC services `v1.DRAPlugin` and `v1beta1.DRAPlugin` in "
-    "supported_versions, and refuses a driver with none of them. (kubelet, DRA manager, validateSupportedServices)",
+    clause="Kubelets since 1.34 look for the gRPC service names `v1.DRAPlugin` and `v1beta1.DRAPlugin` in "
+    "supported_versions, and refuse a driver with none of them. (kubelet, DRA manager, validateSupportedServices)",
     found=("pydra, which announced v1beta1", "older drivers, which announced 1.0.0"),
 )
 def announces_known_versions(driver: DriverUnderTest) -> str:
@@ -185,7 +185,7 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
     MUST,
     expected="success",
     clause="NotifyRegistrationStatus: once the plugin is registered, the kubelet sends the status. "
-    "(pluginregistration, api.proto) A kubelet since 1.36 deregisters a driver that does not accept it.",
+    "(pluginregistration, api.proto) Kubelets since 1.36 deregister a driver that does not accept it.",
 )
 def accepts_its_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called to report that the driver is registered."""
@@ -257,7 +257,7 @@ def answers_get_info_again(driver: DriverUnderTest) -> str:
     found=("kubernetes-sigs/dra-driver-cpu#291",),
 )
 def survives_a_refused_registration(driver: DriverUnderTest) -> str:
-    """NotifyRegistrationStatus is called with an error, then GetInfo, then NotifyRegistrationStatus without error."""
+    """NotifyRegistrationStatus is called with an error, then GetInfo, then NotifyRegistrationStatus with success."""
     driver.calls.require_answering()
     exits = len(driver.process.exits)
     with suppress(CallFailedError):  # a kubelet ignores this error
@@ -333,8 +333,8 @@ def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
     SHOULD,
     expected="the same paths as before, or the old ones are gone",
     clause=(
-        "To a kubelet, a socket file that stays under the old name is a second instance of the driver, and it "
-        "keeps trying to connect to that. (kubelet, pluginwatcher README)"
+        "To a kubelet, a socket file that stays under the old name is a second instance of the driver, to which it "
+        "keeps trying to connect. (kubelet, pluginwatcher README)"
     ),
     found=("kubernetes/kubernetes#132660",),
 )
@@ -372,8 +372,8 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
     MUST,
     expected="it waits, and is registered when the kubelet starts",
     clause=(
-        "A driver's pod and a kubelet start in no fixed order: after a reboot, a restart of the container runtime "
-        "or of the kubelet, the driver may be first."
+        "A driver's pod and a kubelet start in no fixed order: after a reboot, or a restart of the container runtime "
+        "or the kubelet, the driver may be first."
     ),
 )
 def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:

@@ -97,7 +97,7 @@ class Known:
 
 @define(eq=False)
 class Situation:
-    """The claims of one event. They belong to no check, so that all cells of the event observe the same claims."""
+    """The claims for one event. They belong to no check, so that all cells of the event observe the same claims."""
 
     claims: list[Claim] = field(factory=list)
     known: list[Known] = field(factory=list)
@@ -185,7 +185,7 @@ class Situation:
     def require(self) -> list[Known]:
         """Return the claims that the driver has prepared. Raises Skip if they are gone."""
         found = [one for one in self.known if one.claim.is_prepared]
-        skip_if(not found, "the claims of this event are gone, because the driver has got fresh directories")
+        skip_if(not found, "the claims of this event are gone, because the driver was given fresh directories")
         return found
 
 
@@ -212,10 +212,10 @@ def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
     with_names = [one for one in known if one.names]
     does_not_apply_if(not with_names, "the driver returns no CDI devices")
     for one in with_names:
-        edits = require_edits(driver, one.names, f"of {one.form}, ")
+        edits = require_edits(driver, one.names, f"for {one.form}, ")
         require(edits == one.edits, f"for {one.form}, {some(sorted(edits ^ one.edits))} has changed")
         gone = [path for path in one.mounted if not Path(path).exists()]
-        require(not gone, f"of {one.form}, {some(gone)} , which its containers mount, is gone")
+        require(not gone, f"for {one.form}, {some(gone)}, which its containers mount, is gone")
     return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 
@@ -232,14 +232,17 @@ def _prepare_again(driver: DriverUnderTest, known: Sequence[Known]) -> str:
 
 def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
     for one in known:
-        with in_context(f"of {one.form}"):
+        with in_context(f"for {one.form}"):
             driver.calls.unprepared(one.claim)
             require_undone(driver, set(one.names) - one.standing)
     # This is done only now, because a driver may prepare nothing while it cannot read which devices a claim holds.
     devices = []
     for one in known:
         for device in one.claim.devices:
-            with driver.claims.owning([]), in_context(f"of {one.form}: afterwards, {device} for another claim"):
+            with (
+                driver.claims.owning([]),
+                in_context(f"for {one.form}: afterwards, preparing {device} for another claim"),
+            ):
                 try:
                     driver.calls.prepared(driver.claims.on(device))
                 finally:  # otherwise, if the driver refuses the claim, it holds the device until the end of the run
@@ -283,8 +286,8 @@ LEAVES = Observation(
     "leaves-files-of-others-alone-{}",
     "Other drivers have a CDI file, a registration socket and state next to the driver's, and {}.",
     "all of them still exist",
-    "The directories of CDI files, of registration sockets and of plugins belong to all drivers of a node. "
-    "(pluginwatcher, README; CDI specification)",
+    "The directories for CDI files, registration sockets and plugins belong to all drivers on a node. (pluginwatcher, "
+    "README; CDI specification)",
     None,
 )
 
@@ -301,7 +304,7 @@ CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] =
 
 NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KILL, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
-    (REBOOT, "keeps-cdi-devices-{}"): "the directory of CDI files is empty after a reboot, and no container runs",
+    (REBOOT, "keeps-cdi-devices-{}"): "the CDI directory is empty after a reboot, and no container runs",
     (REBOOT, "prepares-claims-{}"): "restores-cdi-devices-after-a-reboot",
     (CORRUPTION_ALONE, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
     (CORRUPTION_ALONE, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",

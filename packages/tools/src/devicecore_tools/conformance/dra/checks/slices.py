@@ -103,7 +103,7 @@ def publishes_slices_in_time(driver: DriverUnderTest) -> str:
     found = driver.process.wait(driver.slices.now, max(left, 0.0))
     seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
     asked = _asked(driver)
-    require(found, f"there is no slice of {driver.registration.name} after {seconds}; {asked}", late=True)
+    require(found, f"there is no slice from {driver.registration.name} after {seconds}; {asked}", late=True)
     return f"the first slice was published within {seconds} of the start"
 
 
@@ -116,15 +116,15 @@ def _name(sent: dict[str, Any]) -> str:
 def _asked(driver: DriverUnderTest) -> str:
     requests = driver.api.requests
     if not requests:
-        return "it made no request to the API server"
+        return "the driver made no request to the API server"
     for one in requests:
         match one.path.split("/"):
             case [_, "apis", group, version, _, *_] if version not in driver.api.versions.get(group, (version,)):
                 served = ", ".join(driver.api.versions[group])
-                return f"it asked for {group}/{version}; the API server has {served}"
+                return f"the driver asked for {group}/{version}; the API server has {served}"
             case _:
                 pass
-    return "its last requests were " + some([f"{one.method} {one.path}" for one in requests[-3:]])
+    return "the driver's last requests were " + some([f"{one.method} {one.path}" for one in requests[-3:]])
 
 
 @at_start(
@@ -194,7 +194,7 @@ def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
     if not is_valid_name(driver.registration.name):
         raise Skip("the driver's registered name is not valid in a slice")
     others = sorted({str(one["spec"].get("driver")) for one in found} - {driver.registration.name})
-    require(not others, f"it is registered as {driver.registration.name}, but publishes slices of {some(others)}")
+    require(not others, f"it is registered as {driver.registration.name}, but publishes slices as {some(others)}")
     return f"the driver is {driver.registration.name} in both"
 
 
@@ -205,7 +205,7 @@ def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
     "(ResourceSlice, API reference)",
 )
 def names_each_device_once(driver: DriverUnderTest) -> str:
-    """The names of the devices of each pool are compared, across its slices."""
+    """The device names in each pool are compared across its slices."""
     require_unique_names(driver.slices.catalogue)
     return "each name appears once"
 
@@ -316,8 +316,8 @@ def names_attributes_without_its_domain(driver: DriverUnderTest) -> str:
     core=True,
     expected="non-negative integers, and no such attribute if the NUMA node is unknown",
     clause=(
-        "Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `unknown` "
-        "would count as being on the same NUMA node. (KEP-6072)"
+        "NUMA node attributes are compared by matchAttribute: two devices with the value -1 for `unknown` would count "
+        "as being on the same NUMA node. (KEP-6072)"
     ),
 )
 def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
@@ -337,14 +337,14 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
     SHOULD,
     expected="dddd:bb:dd.f for pciBusID and pcidddd:bb for pcieRoot",
     clause=(
-        "The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because they are "
-        "used to compare devices of different drivers. (k8s.io/dynamic-resource-allocation, deviceattribute)"
+        "The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because they are used "
+        "to compare devices from different drivers. (k8s.io/dynamic-resource-allocation, deviceattribute)"
     ),
 )
 def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     """The standard attributes of PCI devices are read."""
     found = [one for one in attributes(driver) if one[1] in _FORMS]
-    does_not_apply_if(not found, "no device has one of them")
+    does_not_apply_if(not found, "no device has any of them")
     odd = [
         f"{device} has {name} = {value!r}" for device, name, value in found if not _FORMS[name].fullmatch(str(value))
     ]
@@ -356,7 +356,7 @@ def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     MUST,
     expected="a pool with devices keeps all of them while the process runs",
     clause=(
-        "A scheduler believes every state of the slices: it does not schedule pods while there are no devices, and "
+        "A scheduler believes whatever the slices say: it does not schedule pods while there are no devices, and "
         "nobody can see why. (kubernetes.io, Dynamic Resource Allocation)"
     ),
 )
@@ -377,7 +377,7 @@ def keeps_its_devices(driver: DriverUnderTest) -> str:
     MUST,
     expected="complete pools, with each device once, and no device in more pools than before",
     clause=(
-        "A driver finds the slices that its previous process published. If it adds others, the pool has more "
+        "A driver finds the slices that its previous process published. If it adds other slices, the pool has more "
         "slices than resourceSliceCount, or duplicate devices, and a scheduler allocates no device from it. If it "
         "abandons a pool, a scheduler allocates devices from it that the driver does not know. (ResourceSlice, API "
         "reference, spec.pool)"
@@ -445,7 +445,7 @@ def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
 @across(
     KILL,
     MUST,
-    expected="they are deleted or replaced within the time for slices to come back",
+    expected="the obsolete slices are deleted or replaced within the time for slices to come back",
     clause=(
         "The driver that publishes a pool must remove slices of older generations, and pools that no longer exist. "
         "(ResourceSlice, API reference, spec.pool)"
@@ -483,7 +483,7 @@ def _holds_leftover(driver: DriverUnderTest, name: str) -> bool:
 
 @at_the_end(
     MUST,
-    expected="pools with other names, and unchanged slices of the first node",
+    expected="pools with different names, and unchanged slices for the first node",
     clause="pool.name: The pool name must be unique among the pools of a driver, in the whole cluster. It is often the "
     "node name. A driver publishes the pools of its own node. (ResourceSlice, API reference)",
 )
@@ -519,12 +519,12 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
             for one in published():
                 with suppress(ApiError):  # the driver has deleted it itself
                     driver.api.delete("ResourceSlice", one["metadata"]["name"])
-    require(not gone, f"it has changed {some(gone)} of the first node")
-    does_not_apply_if(not other, "a process with another {node} has published nothing for that node")
+    require(not gone, f"it has changed {some(gone)} for the first node")
+    does_not_apply_if(not other, "a process with a different {node} has published nothing for that node")
     names = {one["pool"]["name"] for _, one in before.values()}
     shared = sorted(names & {one["spec"]["pool"]["name"] for one in other})
     require(not shared, f"both nodes have a pool {some(shared)}, which a scheduler treats as one pool")
-    return f"{counted(len(other), 'slice')} of the second node"
+    return f"{counted(len(other), 'slice')} for the second node"
 
 
 @across(
@@ -559,8 +559,8 @@ def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
     MUST,
     expected="the pools are complete again in time",
     clause=(
-        "A kubelet deletes its node's slices when it starts, and a driver's slices once that has been disconnected "
-        "for 30 seconds. The driver has to publish them again. (kubelet, DRA manager)"
+        "A kubelet deletes its node's slices when it starts, and a driver's slices once the driver has been "
+        "disconnected for 30 seconds. The driver has to publish them again. (kubelet, DRA manager)"
     ),
     found=("NVIDIA/k8s-dra-driver-gpu#330",),
 )
@@ -570,15 +570,15 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     yield
     wipe = driver.seen.wipe
     if wipe.republished_after is not None:
-        return f"they were complete again within {wipe.republished_after:.1f} seconds"
+        return f"the pools were complete again within {wipe.republished_after:.1f} seconds"
     waited = driver.settings.republishing
     if wipe.calm < driver.settings.race:
         reason = (
-            f"they were not back after {counted(waited, 'second')}, but the driver, which keeps writing them, had "
-            f"last written them {counted(round(wipe.calm), 'second')} before the deletion, and {RACE}"
+            f"the pools were not back after {counted(waited, 'second')}, but the driver, which keeps writing slices, "
+            f"had last written one {counted(round(wipe.calm), 'second')} before the deletion, and {RACE}"
         )
         raise Undecided(reason)
-    raise TookTooLong(f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
+    raise TookTooLong(f"the pools were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
 
 
 @check(
@@ -594,7 +594,10 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     """A slice is changed while the driver is down. The driver starts and repairs it, then all slices are deleted."""
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
-    skip_if(driver.process.time_left < 2 * limit, f"it needs {counted(round(2 * limit), 'second')}, more than are left")
+    skip_if(
+        driver.process.time_left < 2 * limit,
+        f"it needs {counted(round(2 * limit), 'second')}, which is more than is left",
+    )
     driver.process.kill()
     for one in slices.now():
         driver.slices.follow()
@@ -607,8 +610,8 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     wipe(driver)
     wait_republished(driver, limit)
     seconds = driver.seen.wipe.republished_after
-    require(seconds is not None, f"they were not back after {counted(round(limit), 'second')}: {RACE}")
-    return f"they were complete again within {seconds:.1f} seconds"
+    require(seconds is not None, f"the pools were not back after {counted(round(limit), 'second')}: {RACE}")
+    return f"the pools were complete again within {seconds:.1f} seconds"
 
 
 def _with_another_device(body: Json) -> None:
@@ -746,7 +749,8 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
     TERM,
     INFO,
     expected="whether they stay",
-    clause="The kubelet deletes a driver's slices once that has been disconnected for 30 seconds, so both are right.",
+    clause="The kubelet deletes a driver's slices once the driver has been disconnected for 30 seconds, so both are "
+    "right.",
 )
 def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
     """The driver is ended with SIGTERM, and its slices are read."""

@@ -1,4 +1,4 @@
-"""The driver's state on disk: whether it survives a kill at any time, and damaged files.
+"""The driver's state on disk: whether it survives a kill at any time, and whether it survives damaged files.
 
 Law: a device is never in two claims, even after files have been damaged or lost.
 """
@@ -111,8 +111,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     SHOULD,
     expected="an error, or the first claim's CDI devices are gone",
     clause=(
-        "A driver that starts without its previous state must not give a device that a container uses to another "
-        "container."
+        "A driver that starts without its previous state must not give one container's device to another container."
     ),
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:

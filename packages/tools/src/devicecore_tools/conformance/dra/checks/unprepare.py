@@ -273,7 +273,7 @@ def unprepares_by_uid(driver: DriverUnderTest) -> str:
     require(not gone, f"the CDI files of the prepared claim are gone: {some(gone)}")
     after = rows(driver.calls.ready_devices(claim))
     require(before == after, f"the prepared claim has changed: {difference(before, after)}")
-    return "the prepared claim stayed"
+    return "the prepared claim is unchanged"
 
 
 @at_start(
@@ -349,7 +349,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     all_at_once(driver, [partial(driver.calls.unprepared, claim) for claim in claims])
     require_nothing_left(driver, claims, names)
     for device in [claim.devices[0] for claim in claims[:_AGAIN]]:  # a lost write may leave them in use
-        with in_context(f"afterwards, {device} for another claim"):
+        with in_context(f"afterwards, preparing {device} for another claim"):
             other = driver.claims.on(device)
             driver.calls.prepared(other)
             driver.calls.unprepared(other)

@@ -572,7 +572,7 @@ class AcceptsAnyUid(Trusting):
 
 
 class HoldsDevicesForAnyUid(Trusting):
-    """It records a holder for each device, but does not care about the UID."""
+    """It records a holder for each device, but ignores the UID."""
 
     def load(self) -> None:
         super().load()

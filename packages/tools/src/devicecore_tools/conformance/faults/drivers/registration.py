@@ -165,7 +165,7 @@ class RegistersOnce(GoodDriver):
 
 @fails("waits-for-a-late-kubelet")
 class Impatient(GoodDriver):
-    """It exits if it is not registered soon after a start, except the first."""
+    """It exits if it is not registered soon after any start but the first."""
 
     was_asked = False
 

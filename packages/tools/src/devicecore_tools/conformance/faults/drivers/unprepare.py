@@ -253,7 +253,7 @@ class NeverFreesDevices(GoodDriver):
 
 @fails("unprepares-at-the-same-time")
 class LosesUnprepares(GoodDriver):
-    """Concurrent calls each write back what they read before, without their own claim: the last one wins."""
+    """Concurrent calls each write back what they read before, minus their own claim, so the last one wins."""
 
     breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "Its calls are also concurrent."}
 

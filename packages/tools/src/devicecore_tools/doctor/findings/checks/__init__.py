@@ -82,7 +82,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "kubelet-cannot-start",
-        "a kubelet cannot start with a state file",
+        "a kubelet cannot start with one of its state files",
         find=kubelet.kubelet_cannot_start,
         next="A kubelet reads the file when it starts, and exits with an error each time. A kubelet that is already "
         "running continues until it is restarted.",
@@ -110,7 +110,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.node_lacks_resource,
         next="The scheduler sends no pod that requests the resource. Pods that have devices keep them.",
         do="Restart the plugin so that it registers, or the kubelet so that it rewrites the Node's status.",
-        confirm="kubectl get node NODE -o jsonpath='{.status.capacity}' does not have the resource.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.capacity}' does not list the resource.",
         issue=f"{_KUBERNETES}125579",
         patience=_NODE_STATUS,
         keeps=Keeps.OF_RESOURCE,
@@ -120,7 +120,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a running pod requests devices that the kubelet has no record of",
         find=owners.request_without_device,
         next="The kubelet counts the devices of these pods as free and allocates them to other pods. Only the pods' "
-        "requests still limit how many.",
+        "requests still limit how many devices are allocated.",
         do="Drain the node, or delete these pods before new ones arrive: a new pod is recorded again.",
         confirm="Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env.",
         issue=f"{_KUBERNETES}137534",
@@ -193,7 +193,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
         do="Remove the named cause. For a driver's error, see the driver's log. The pod then continues on its own.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
-        "have it.",
+        "show it.",
         issue=f"{_KUBERNETES}129402",
     ),
     NodeCheck(
@@ -226,7 +226,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.pod_cannot_end,
         next="The pod stays Terminating. The kubelet retries about every 10 seconds, which only its log shows.",
         do="Bring the driver back on this node. Do not force-delete the pod: its devices would stay allocated.",
-        confirm="kubectl get pod POD shows Terminating, and the kubelet's log has 'unprepare'.",
+        confirm="kubectl get pod POD shows Terminating, and the kubelet's log contains 'unprepare'.",
         issue=f"{_KUBERNETES}131957",
         patience=_REGISTRATION,
     ),
@@ -249,7 +249,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.claimed_device_unhealthy,
         next="The container keeps running. Unless the driver taints the device, neither the scheduler nor the "
         "kubelet withholds it from other pods.",
-        do="Read the driver's log about the device, and delete the pod if it needs another device.",
+        do="Check the driver's log for messages about the device, and delete the pod if it needs a different device.",
         confirm="status.containerStatuses[].allocatedResourcesStatus of the pod shows the health.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
@@ -282,7 +282,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "slices-missing",
-        "a DRA driver runs, and its ResourceSlices are gone",
+        "a DRA driver runs, but its ResourceSlices are gone",
         find=claims.slices_missing,
         next="No pod that requests the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
@@ -299,7 +299,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "until the pod ends. Only the driver and the container know whether the device still works.",
         do="Find out from the driver's log why the device is missing. If it is broken, delete the pod so that a new "
         "one gets another device.",
-        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml does not have the device.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml does not list the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_SLICES,
     ),
@@ -328,7 +328,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "allocated devices are no longer healthy'; the device cannot be allocated again until the plugin lists it.",
         do="Check the plugin's log for messages about the device. If the device is broken, delete the pod so that a "
         "new one gets a different device.",
-        confirm="devicecore doctor --plugins lists what the plugin has.",
+        confirm="devicecore doctor --plugins shows the plugin's list.",
         issue=f"{_KUBERNETES}92592",
     ),
     NodeCheck(
@@ -395,10 +395,10 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "resource-without-socket",
-        "a resource is registered, but no plugin's socket is there",
+        "a resource is registered, but there is no plugin socket for it",
         find=plugins.resource_without_socket,
         next="If the plugin is gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
-        "stays on the Node with 0. The kubelet never connects on its own: the plugin has to register.",
+        "stays on the Node with the value 0. The kubelet never connects on its own: the plugin has to register.",
         do="Restart the plugin so that it creates its socket again and registers.",
         confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. If the plugin "
         "registered through another directory, its socket may be elsewhere.",
@@ -424,13 +424,13 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
         "0 devices.",
         do="Use shorter device ids, or fewer devices.",
-        confirm="The kubelet's log has 'received message larger than max'.",
+        confirm="The kubelet's log contains 'received message larger than max'.",
         issue=f"{_KUBERNETES}109304",
         keeps=Keeps.OF_RESOURCE,
     ),
     NodeCheck(
         "plugin-restarts",
-        "a plugin starts again and again",
+        "a plugin keeps restarting",
         find=plugins.plugin_restarts,
         next=(
             "Each time the plugin exits, the kubelet counts its devices as unhealthy, and refuses pods that request "
@@ -473,7 +473,7 @@ CHECKS: tuple[NodeCheck, ...] = (
             "device regardless of its health."
         ),
         do="Fix the plugin: each device needs its own id, and one entry in the list.",
-        confirm="devicecore doctor --plugins --json lists what the plugin has.",
+        confirm="devicecore doctor --plugins --json shows the plugin's list.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
     ),
     NodeCheck(
@@ -536,8 +536,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next=_STARTS_EMPTY,
         do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet runs, "
         "devicecore checkpoint repair FILE NEWFILE keeps the correct entries.",
-        confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file has 'checkpoint is "
-        "corrupted'.",
+        confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file contains 'checkpoint "
+        "is corrupted'.",
         issue=f"{_KUBERNETES}86677",
     ),
     NodeCheck(
@@ -550,8 +550,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         ),
         do="Free space on the file system of /var/lib/kubelet. If there is a directory in place of the file, drain "
         "the node, stop the kubelet and move the directory away.",
-        confirm="The message of a refused pod says 'failed to write checkpoint file'. See also df and df -i of "
-        "/var/lib/kubelet/device-plugins.",
+        confirm="The message of a refused pod says 'failed to write checkpoint file'. See also the output of df and df "
+        "-i for /var/lib/kubelet/device-plugins.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
     ),
     NodeCheck(
@@ -582,7 +582,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet passes on the name. The container runtime then finds a conflict and cannot resolve the "
         "device, so the container does not start.",
         do="Remove the file that no program maintains anymore.",
-        confirm="grep the name in the CDI directory.",
+        confirm="grep for the name in the CDI directory.",
         issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
     NodeCheck(
@@ -592,8 +592,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet passes on the name whenever it creates the container. The runtime fails with 'unresolvable "
         "CDI devices', so the container does not start again after it has ended.",
         do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
-        confirm="grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin "
-        "writes it.",
+        confirm="grep for the name in /etc/cdi and /var/run/cdi. After a reboot, /var/run/cdi is empty until the "
+        "plugin writes its files again.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
     ),
     NodeCheck(
@@ -603,7 +603,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
         "0 devices.",
         do="Use shorter device ids, or fewer devices.",
-        confirm="The kubelet's log has 'received message larger than max'.",
+        confirm="The kubelet's log contains 'received message larger than max'.",
         issue=f"{_KUBERNETES}109304",
     ),
     NodeCheck(

@@ -16,7 +16,7 @@ from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen,
 _MAX_MESSAGE = 300  # the maximum number of characters shown of an event
 _UNTIL_RESTART = (
     "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
-    "restarts before, it forgets the claim: containers cannot start again, and no driver is called to release it."
+    "restarts before then, it forgets the claim: containers cannot start again, and no driver is called to release it."
 )
 
 
@@ -56,8 +56,8 @@ def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware
             same = claimed.find(resource, device)
             if same is not None:
                 sentence = (
-                    f"The plugin of {resource} offers device {name(device)}, which {same.prepared.driver} has prepared "
-                    f"for ResourceClaim {name(same.prepared.claim)}: {same.because}."
+                    f"The plugin for {resource} offers device {name(device)}, which {same.prepared.driver} has "
+                    f"prepared for ResourceClaim {name(same.prepared.claim)}: {same.because}."
                 )
                 source = Source.PLUGINS if resource in lists.listed else lists.source
                 evidence = (Evidence(source, f"{name(device)} is healthy"), *_of_claim(same))
@@ -90,7 +90,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
         )
         waits = f" {counted(len(waiting), 'pod')} cannot start ({names(waiting)})." if waiting else ""
         sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: none of its sockets is served.{holds}{waits}"
-        evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver has a listening process")]
+        evidence = [Evidence(Source.SOCKETS, "no process listens at a registration socket of the driver")]
         if devices:
             evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
         yield Found(sentence, tuple(evidence), driver, devices, pods=(*pods, *waiting))
@@ -179,7 +179,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods whose ResourceClaim has another allocation on the API server or is not reserved for them."""
+    """Find running pods whose ResourceClaim is allocated differently on the API server, or not reserved for them."""
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
@@ -200,7 +200,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         elif known.uid and uids.get(claim) not in (None, "", known.uid):
             what = "was deleted, and now there is a different one with the same name"
         elif node is not None and node.name and known.nodes and node.name not in known.nodes:
-            what = f"is allocated for another node ({names(known.nodes)})"
+            what = f"is allocated for a different node ({names(known.nodes)})"
         elif lost:
             what = f"does not have {counted(len(lost), 'device')} that the pod uses ({names(lost)})"
         elif known.pods is not None and pod.pod.uid not in known.pods:
@@ -328,15 +328,15 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
             f"none of its devices.{in_use if used else ''}{of_others}"
         )
         evidence = (
-            Evidence(Source.SLICES, "none of this driver"),
+            Evidence(Source.SLICES, "none from this driver"),
             Evidence(Source.SOCKETS, "its registration socket is served"),
         )
         yield Found(sentence, evidence, driver, tuple(used), next="" if used else _NEVER_PUBLISHED)
 
 
 _NEVER_PUBLISHED = (
-    "No pod that requests the driver's devices is scheduled to this node. The driver may run with another node name, "
-    "may have found no device, or may lack permission to write ResourceSlices ('forbidden' in its log)."
+    "No pod that requests the driver's devices is scheduled to this node. The driver may run with a different node "
+    "name, may have found no device, or may lack permission to write ResourceSlices ('forbidden' in its log)."
 )
 
 

@@ -94,7 +94,7 @@ def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Map
             sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
         elif not healthy:  # the plugin is gone or has not sent a list yet, which is another finding
             sick = []
-        else:  # the kubelet's answer omits devices whose topology has no nodes, but the file has them
+        else:  # the kubelet's answer omits devices whose topology has no nodes, but the file lists them
             file, places = lists.in_file.get(resource), numa_nodes.get(resource, {})
             sick = [
                 device
@@ -166,7 +166,7 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: List
             are = "is" if count == 1 else "are"
             sentence = (
                 f"{counted(count, 'device')} of {name(resource)} {are} not healthy, and according to the "
-                f"statuses of all pods, no pod of the Node holds {'it' if count == 1 else 'them'}."
+                f"statuses of all pods, no pod on the Node holds {'it' if count == 1 else 'them'}."
             )
             text = f"status.capacity: {node.capacity[resource]:,}, status.allocatable: {allocatable:,}"
             yield Found(sentence, (Evidence(Source.NODE, text),), resource)

@@ -91,7 +91,7 @@ def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
 
 
 def duplicate_cdi_names(look: Look) -> Iterator[Found]:
-    """Find devices that two CDI files of one directory define, or that one file defines twice."""
+    """Find devices that two CDI files in one directory define, or that one file defines twice."""
     specs = look.cdi.value.valid if look.cdi.value else ()
     places = grouped(((spec.directory, name), spec.file) for spec in specs for name in spec.names)
     by_files = grouped(((place, tuple(files)), name) for (place, name), files in places.items() if len(files) > 1)

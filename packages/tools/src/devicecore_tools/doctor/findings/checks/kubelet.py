@@ -28,10 +28,10 @@ _SINCE_FORM = (1, 32)  # the first kubelet whose claims file has a supported for
 
 
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find out whether no kubelet is running, or it does not answer."""
+    """Find out whether no kubelet is running, or one is running but does not answer."""
     running = [one for one in pods.here if one.phase == "Running"]
     run_on = (
-        f" {counted(len(running), 'pod')} of this node {by_number(running, 'continues', 'continue')} to run without it."
+        f" {counted(len(running), 'pod')} on this node {by_number(running, 'continues', 'continue')} to run without it."
     )
     pods_run = run_on if running else ""
     if kubelet is KubeletNow.STOPPED:
@@ -83,7 +83,7 @@ def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Foun
     if waiting:
         were = f"{counted(len(waiting), 'pod')} {by_number(waiting, 'was', 'were')}"
         none = "has not admitted it" if len(waiting) == 1 else "has admitted none of them"
-        sentence = f"{were} sent to this node, but the kubelet {none} for more than {TO_ADMIT:g} s ({names(waiting)})."
+        sentence = f"{were} sent to this node, but the kubelet {none} in more than {TO_ADMIT:g} s ({names(waiting)})."
         evidence = (Evidence(Source.PODS, f"bound, without a start time: {names(waiting)}"),)
         yield Found(sentence, evidence, pods=tuple(waiting))
 
@@ -111,12 +111,11 @@ def _brief(why: str) -> str:
 
 _UNHEARD = (
     "The API server has heard nothing for 40 s or more: the kubelet has stopped, or it is cut off. Containers "
-    "may still be running. After 5 minutes the pods of the Node are marked for deletion."
+    "may still be running. After 5 minutes the pods on the Node are marked for deletion."
 )
 _CUT_OFF = (
-    "Pods on the node continue to run with their devices. No new pod reaches the kubelet and no status leaves "
-    "it. After 5 "
-    "minutes the pods of the Node are marked for deletion, and controllers recreate theirs on other nodes."
+    "Pods on the node continue to run with their devices. No new pod reaches the kubelet and no status leaves it. "
+    "After 5 minutes the pods on the Node are marked for deletion, and controllers recreate theirs on other nodes."
 )
 
 
@@ -159,13 +158,13 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
     wanted = wanted_resources(pods, holders)
     awaited = [one for one in sorted({*wanted, *lists.registered}) if not (lists.allocatable or {}).get(one)]
     waits = (
-        f" The plugin of {', '.join(awaited)} has not registered again yet; until then, the kubelet gives none "
-        "of its devices to any pod."
+        f" The plugin for {', '.join(awaited)} has not registered again yet; until then, the kubelet gives none of its "
+        "devices to any pod."
         if awaited and lists.allocatable is not None
         else ""
     )
     sentence = (
-        f"The kubelet has just started: it does not list the {counted(len(begun), 'pod')} of this node "
+        f"The kubelet has just started: it does not list the {counted(len(begun), 'pod')} on this node "
         f"({names(begun)}).{waits}"
     )
     evidence = (

@@ -65,7 +65,7 @@ def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]
 
 
 def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers' devices that pods use through two claims, each of which has the whole device at the API server."""
+    """Find drivers' devices that pods use through two claims that, on the API server, each have the whole device."""
     whole = {
         (one.claim, device)
         for one in look.allocations.value or ()
@@ -84,7 +84,7 @@ def _of_two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
             holding = [f"{described(of[0])} through ResourceClaim {name(claim)}" for claim, of in users.items()]
             sentence = f"{devices_of([device], driver)} belongs to {' and to '.join(holding)}."
             evidence = tuple(Evidence(of[0].sources[0], text) for of, text in zip(users.values(), holding, strict=True))
-            at_server = Evidence(Source.ALLOCATIONS, f"{names([*users])} have the whole device")
+            at_server = Evidence(Source.ALLOCATIONS, f"{names([*users])} each have the whole device")
             identities = dict.fromkeys(owner.identity for of in users.values() for owner in of)
             yield Found(sentence, (*evidence, at_server), driver, (device,), pods=(*identities,))
 
@@ -135,13 +135,13 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
 
 
 _FORGETS = (
-    "The kubelet writes the file when it next allocates devices or a plugin reports. If it restarts before, it starts "
-    "without any allocation, so devices that containers use may be allocated again."
+    "The kubelet writes the file when it next allocates devices or a plugin reports. If it restarts before then, it "
+    "starts without any allocation, so devices that containers use may be allocated again."
 )
 
 
 def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
-    """Return whether the kubelet lists an entry's pod and so should list this container, too."""
+    """Return whether the kubelet lists an entry's pod and so should also list this container."""
     api = look.pod_resources.value
     if Source.CHECKPOINT not in owner.sources or owner.state is not OwnerState.UNKNOWN or owner.pod is None:
         return False

@@ -86,13 +86,13 @@ def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, l
         return  # a plugin has registered since the other sources were read
     left = tuple(one for one in sockets.plugins if sockets.served.get(PLUGINS_PREFIX + one) is not False)
     if left:
-        there_are = f"There {by_number(left, 'is', 'are')} {counted(len(left), 'socket')} of plugins"
+        there_are = f"There {by_number(left, 'is', 'are')} {counted(len(left), 'plugin socket')}"
         sentence = f"{there_are} in the kubelet's directory, but no resource is registered."
         yield Found(sentence, (Evidence(Source.SOCKETS, names(left)), _registered(lists)))
 
 
 def _should_be_registered(plugin: PluginSeen, *, certain: bool) -> bool:
-    """Return whether the kubelet's answer would name this plugin's devices. It omits devices on no NUMA node."""
+    """Return whether the kubelet's answer, which omits devices on no NUMA node, would name this plugin's devices."""
     states = plugin.devices.states if plugin.devices else ()
     return any(health is Health.HEALTHY and (certain or topology != ()) for health, topology in states)
 
@@ -122,7 +122,7 @@ def resource_without_socket(
     ):
         return  # such a plugin may serve any resource
     served = {resource for _, resources in lists.served_by for resource in resources}
-    there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
+    there = Evidence(Source.SOCKETS, names(present) if present else "no plugin sockets")
     for resource in sorted(lists.known_to_kubelet.keys() - served):
         ids = {*lists.healthy.get(resource, ())}
         if ids:
@@ -138,7 +138,7 @@ def plugin_does_not_answer(
     """Find plugins that do not answer at their socket, or that have ended and left it behind."""
     told = {found.resource for found in plugin_gone(look, pods, holders, lists, absent)}
     for plugin, source, candidates in silent_plugins(look, lists):
-        of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
+        of = f" for {name(candidates[0])}" if len(candidates) == 1 else ""
         perhaps = (
             f" It may be the plugin for {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
         )
@@ -158,8 +158,8 @@ def list_too_long(look: Look, lists: Lists) -> Iterator[Found]:
     """Find plugins whose list is too long to be read completely."""
     for plugin, source, candidates in silent_plugins(look, lists):
         if plugin.problem.startswith(LIST_HAS):
-            of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
-            sentence = f"The plugin{of} at {name(plugin.socket)} lists too much: {plugin.problem}."
+            of = f" for {name(candidates[0])}" if len(candidates) == 1 else ""
+            sentence = f"The plugin{of} at {name(plugin.socket)} sends a list that is too large: {plugin.problem}."
             evidence = (Evidence(source, f"{name(plugin.socket)}: {plugin.problem}"),)
             yield Found(sentence, evidence, candidates[0] if len(candidates) == 1 else "")
 
@@ -173,7 +173,7 @@ def plugin_restarts(look: Look) -> Iterator[Found]:
         socket = path.partition("/")[2]
         if path.startswith(PLUGINS_PREFIX) or not is_driver(socket):
             evidence = (Evidence(Source.SOCKETS, f"{name(socket)} was recreated between two looks"),)
-            yield Found(f"The plugin at {name(socket)} starts again and again.", evidence)
+            yield Found(f"The plugin at {name(socket)} keeps restarting.", evidence)
 
 
 def plugins_differ(lists: Lists) -> Iterator[Found]:
@@ -256,7 +256,7 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
         lacks = f"The kubelet does not have {names(unknown)}" if unknown else ""
         keeps = f"{'the' if unknown else 'The'} kubelet counts {names(gone)} as healthy" if gone else ""
         sentence = (
-            f"The plugin of {name(resource)} sends a different list from the kubelet's. "
+            f"The plugin for {name(resource)} sends a list that differs from the kubelet's. "
             f"{', and '.join(filter(None, (lacks, keeps)))}."
         )
         told = Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {devices_of([*healthy], resource)} healthy")
