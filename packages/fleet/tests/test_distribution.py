@@ -85,8 +85,8 @@ fleet = odd:NUMBER
 @pytest.mark.parametrize(
     ("name", "status", "said"),
     [
-        ("raises", 2, "devicecore: raises of odd cannot be imported: AttributeError: "),
-        ("number", 2, "devicecore: number of another distribution: expected a click.Command, got int"),
+        ("raises", 2, "devicecore: raises from odd cannot be imported: AttributeError: "),
+        ("number", 2, "devicecore: number from another distribution: expected a click.Command, got int"),
         ("fleet", 0, ""),
     ],
 )

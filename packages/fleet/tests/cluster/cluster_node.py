@@ -114,7 +114,7 @@ class ClusterNode:
         return {one.key.pod: sorted(one.devices) for one in self.manager.state.ledger}
 
     def phases(self) -> dict[str, str]:
-        """Return the phase of each pod on the server, by name."""
+        """Return each pod's phase on the server, by name."""
         return {one["metadata"]["name"]: one["status"]["phase"] for one in self.server.objects("Pod")}
 
     def bind(self, *pods: Json) -> None:
@@ -127,7 +127,7 @@ class ClusterNode:
         return self.server.get("Pod", name)["status"]
 
     def shown_devices(self) -> dict[str, list[str]]:
-        """Return the devices of each running pod, as the server shows them, by pod UID."""
+        """Return each running pod's devices, as the server shows them, by pod UID."""
         return {
             pod["metadata"]["uid"]: sorted(device["resourceID"] for device in one["resources"])
             for pod in self.server.objects("Pod")

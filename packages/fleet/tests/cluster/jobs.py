@@ -7,13 +7,13 @@ from devicecore_fleet.cluster.writer import Job, Writer
 
 
 class Jobs(Writer):
-    """Keeps the newest job of each key, in the order in which the keys arrived."""
+    """Keeps the newest job for each key, in the order in which the keys arrived."""
 
     def __init__(self) -> None:
         self.waiting: dict[Hashable, Job] = {}
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Keep a job in place of any other of its key."""
+        """Keep a job in place of any other with its key."""
         self.waiting[key] = job
 
     def run(self, requests: KubeApiRequests, *kinds: str) -> None:

@@ -208,7 +208,7 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
             server.wait_for(lambda: sum(one.path.endswith(name) for one in server.requests) > 2)  # noqa: B023 - called now
             passed.append(40.0)
         # The permission may be granted at any time, so it is reported only after ten seconds. A message that the clock
-        # is 40 s ahead may be logged, too.
+        # is 40 s ahead may also be logged.
         server.wait_for(lambda: errors(caplog))
     for line, said in zip(lines, errors(caplog), strict=True):
         assert line in said
@@ -322,7 +322,7 @@ def test_a_node_that_was_adopted_is_left_alone_when_its_kubelet_lives(server: Lo
 
 
 def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: LocalApiServer, tmp_path: Path) -> None:
-    """An ended process is recognized by its id on this machine, and anywhere by the files that both have locked."""
+    """An ended process is known by its id on this machine, and on any machine by the files that both have locked."""
     machine, _, started = Process().identity.split(".")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         stat = Path(f"/proc/{other.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -149,7 +149,7 @@ def test_a_pod_recreated_under_its_name_is_a_different_pod(node: ClusterNode, ca
     node.bind(a_pod("a", 3))
     uid = node.server.get("Pod", "a")["metadata"]["uid"]
     assert isinstance(node.plugin, SimulatedPlugin)
-    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that there are two reports about the former pod
+    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that there are two reports about the earlier pod
     node.run_until(lambda: [one.verb for one in node.server.requests].count("patch") > 2)
     node.server.clear_faults()
     node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})
@@ -351,7 +351,7 @@ def _main(node: ClusterNode, pod: str) -> Json:
 
 
 def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: LocalApiServer, tmp_path: Path) -> None:
-    """The messages about cpu and memory are a kubelet's. test_words.py has a recorded message about a device."""
+    """The messages about cpu and memory are a kubelet's. test_words.py contains a recorded message about a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
         bound(node, asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}, port=80, ip="10.0.0.1"), a="Running")
@@ -476,7 +476,7 @@ def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Pa
 
 
 def test_many_pods_at_once_get_true_statuses_from_a_server_with_faults(server: LocalApiServer, tmp_path: Path) -> None:
-    """The server is slow, busy, loses answers, has conflicts and cuts watches within a line, while pods are deleted.
+    """The server is slow, busy, loses answers, has conflicts and cuts watches off in mid-line, while pods are deleted.
 
     In `make storm` there are a thousand pods.
     """

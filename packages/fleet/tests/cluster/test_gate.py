@@ -1,4 +1,4 @@
-"""Which requests and events pass a node's gate, and in what order."""
+"""Which requests and events pass through a node's gate, and in what order."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +48,7 @@ def requests(tmp_path: Path) -> Iterator[KubeApiRequests]:
         yield KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig")))
 
 
-def test_of_two_threads_that_open_and_close_a_gate_the_second_asks_when_the_first_is_done() -> None:
+def test_the_second_of_two_threads_at_a_gate_asks_when_the_first_is_done() -> None:
     gate = NodeGate(Jobs(), None, Receiver, is_closed=True)
     seen: list[bool] = []
 

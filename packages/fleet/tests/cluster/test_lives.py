@@ -68,7 +68,7 @@ def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
 
 
 def test_a_container_that_a_probe_stops_waits_for_the_back_off_of_its_end_before() -> None:
-    """As in a kubelet, it restarts at once twice, and later whenever it has run for longer than the back-off."""
+    """As in a kubelet, such a container restarts at once twice, and later if it ran for longer than the back-off."""
     stopped = parse("not-live after 2s")[""]
     assert (at(stopped, 1).is_ready, at(stopped, 2).restarts, at(stopped, 4).restarts) == (True, 1, 2)
     waiting = at(stopped, 6)
@@ -95,7 +95,7 @@ def test_a_container_whose_startup_probe_fails_is_neither_started_nor_ready() ->
         (Behavior(143, 400.0, probe="liveness"), 400.0, 1),
     ],
 )
-def test_a_container_that_ends_for_a_year_costs_no_more_than_one_of_an_hour(
+def test_a_container_that_keeps_exiting_for_a_year_costs_no_more_than_one_for_an_hour(
     behavior: Behavior, seconds: float, restarts: int
 ) -> None:
     assert at(behavior, 365 * 86_400.0).restarts == pytest.approx(365 * 86_400 / seconds * restarts, rel=0.01)

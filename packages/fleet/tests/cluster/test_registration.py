@@ -38,7 +38,7 @@ class Registration:
         return RegisteredNode(description, self.jobs, changed=self.note_change, process=Process("a"), heartbeat=None)
 
     def note_change(self) -> None:
-        """Keep why the Node is left alone, as it is when the node says that something has changed."""
+        """Record why the Node is left alone at the time when the node reports a change."""
         self.refusals.append(self.node.refusal)
 
     def sent(self) -> list[str]:

@@ -52,7 +52,7 @@ def manager() -> Iterator[DeviceManager]:
 
 
 class KeptJobs(Writer):
-    """Keeps the newest job of each key for the test to run."""
+    """Keeps the newest job for each key, which the test then runs."""
 
     def __init__(self) -> None:
         self.jobs: dict[Hashable, Job] = {}

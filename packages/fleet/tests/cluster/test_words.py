@@ -1,7 +1,7 @@
 """Compares a node's requests to an API server, field by field, with those of kubelet 1.36.2.
 
-`kubelet_requests.jsonl` has requests as the audit log of a kube-apiserver recorded them. Each patch of a pod is
-computed from the pod after our earlier patches and from the facts in the recorded status.
+`kubelet_requests.jsonl` contains requests as recorded in a kube-apiserver's audit log. Each patch of a pod is computed
+from the pod after our earlier patches and from the facts in the recorded status.
 """
 
 import json
@@ -142,7 +142,7 @@ def _health(one: Json) -> ResourceHealth | ClaimHealth:
 
 
 def chains() -> list[tuple[str, list[Json]]]:
-    """Return the patches of each pod in the order in which they were sent."""
+    """Return each pod's patches in the order in which they were sent."""
     found: dict[tuple[str, str], list[Json]] = {}
     for one in of("patch", "pods/status"):
         found.setdefault((one.phase, one.name), []).append(one.body)

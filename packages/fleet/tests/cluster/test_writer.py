@@ -21,8 +21,8 @@ def requests(tmp_path: Path) -> Iterator[KubeApiRequests]:
         yield KubeApiRequests(Access(server.kubeconfig(tmp_path / "kubeconfig")))
 
 
-def test_no_kind_of_requests_waits_for_all_of_another(requests: KubeApiRequests) -> None:
-    """One thread has all jobs waiting, and runs each kind's jobs according to its share."""
+def test_no_kind_of_request_waits_for_all_of_another_kind(requests: KubeApiRequests) -> None:
+    """All jobs wait for one thread, which runs each kind's jobs according to the kind's share."""
     order: list[str] = []
     done, kinds = threading.Event(), ("lease", "pod", "event", "slices")
     writer = ApiWriter(requests, threads=1)
@@ -68,7 +68,7 @@ def test_the_log_says_what_the_server_allows_and_what_is_needed(
 
 
 def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -> None:
-    """A server that answers one request every two seconds. In the end, the maximum number of jobs has run at once."""
+    """A server that answers one request every two seconds. By the end, the maximum number of jobs has run at once."""
     now, meeting = [0.0], threading.Barrier(5)
     writer = ApiWriter(requests, threads=1, most=4, clock=lambda: now[0])
     waited = threading.Semaphore(0)
@@ -129,7 +129,7 @@ def test_the_thread_that_became_idle_last_gets_the_next_job(requests: KubeApiReq
 
 
 def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests: KubeApiRequests) -> None:
-    """One idle thread waits until a job is due, and another one does so as soon as it has that job."""
+    """One idle thread waits until a job is due. As soon as it has that job, another thread waits for the next."""
     is_first, began, ends, again = [True], threading.Event(), threading.Event(), threading.Event()
 
     def late(_: KubeApiRequests) -> float | None:
@@ -157,7 +157,7 @@ def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests:
 
 
 def test_a_writer_that_starts_again_uses_all_its_threads(requests: KubeApiRequests) -> None:
-    """Each of eight jobs waits for the others, although some of the threads of the first life were idle."""
+    """Each of eight jobs waits for the others, although some threads were idle before the restart."""
     writer = ApiWriter(requests, threads=8)
     for life in range(2):
         with writer:

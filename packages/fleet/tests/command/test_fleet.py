@@ -50,7 +50,7 @@ def pod(server: LocalApiServer, name: str, node: str) -> None:
 
 
 def has_devices(server: LocalApiServer, node: str) -> bool:
-    """Return whether a scheduler would send pods there."""
+    """Return whether a scheduler would send pods to this node."""
     found = [one for one in server.objects("Node") if one["metadata"]["name"] == node]
     return bool(found) and found[0]["status"]["allocatable"].get("example.com/gpu", "0") != "0"
 
@@ -60,7 +60,7 @@ def runs(server: LocalApiServer, *names: str) -> Callable[[], bool]:
 
 
 def held(server: LocalApiServer) -> list[str]:
-    """Return the devices of node a in the statuses of pods."""
+    """Return the devices of node a in the pods' statuses."""
     rows = [
         (one["spec"]["nodeName"], row)
         for one in server.objects("Pod")
@@ -157,7 +157,7 @@ def test_a_fleet_tells_its_service_manager_that_it_is_ready_alive_and_ends(tmp_p
 
 
 def test_a_second_fleet_is_refused_by_name_and_one_after_a_kill_has_its_nodes_at_once(tmp_path: Path) -> None:
-    """None of the three has a `--root`, so only the Lease distinguishes them."""
+    """None of the three fleets has a `--root`, so only the Lease distinguishes them."""
     file = tmp_path / "fleet.yaml"
     file.write_text("nodes: [{name: a, plugins: [{resource: example.com/gpu, devices: 4}]}]")
     with LocalApiServer() as server:

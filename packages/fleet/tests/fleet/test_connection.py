@@ -59,7 +59,7 @@ class Connected:
         self.server.create(lease(NAME, process, made["metadata"]["uid"], now))
 
     def bound(self, name: str) -> Json:
-        """Return a new pod of the node."""
+        """Return a new pod that is bound to the node."""
         spec = {"nodeName": NAME, "containers": [{"name": "main", "image": "none"}]}
         return self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
@@ -112,14 +112,14 @@ def test_a_lease_is_not_renewed_while_the_node_is_in_doubt(node: Connected) -> N
     assert node.connection.refusal
 
 
-def test_a_node_of_another_that_the_watch_shows_is_not_ours(node: Connected) -> None:
+def test_someone_elses_node_that_the_watch_shows_is_not_ours(node: Connected) -> None:
     node.replaced()
     node.connection.seen(node.server.get("Node", NAME))
     assert node.sent() == ["get nodes"]
     assert node.connection.refusal
 
 
-def test_of_a_pod_that_was_bound_to_a_node_of_another_nothing_is_sent(node: Connected) -> None:
+def test_nothing_is_sent_about_a_pod_bound_to_someone_elses_node(node: Connected) -> None:
     """Nothing has shown yet that the Node is a different one."""
     node.replaced()
     node.takes(node.bound("theirs"))
@@ -127,7 +127,7 @@ def test_of_a_pod_that_was_bound_to_a_node_of_another_nothing_is_sent(node: Conn
     assert node.connection.refusal, "so that the Lease of the other Node is not renewed either"
 
 
-def test_a_status_is_not_written_into_the_node_of_another(node: Connected) -> None:
+def test_a_status_is_not_written_into_someone_elses_node(node: Connected) -> None:
     node.replaced()
     before = node.server.get("Node", NAME)
     node.link.sink.publish(NodeStatus({ResourceName("example.com/gpu"): 2}, {}))
@@ -153,8 +153,8 @@ def test_a_node_that_cannot_be_read_after_a_partition_is_read_again(node: Connec
     assert "patch pods/status" in node.sent()
 
 
-def test_another_processs_node_is_not_mistaken_for_the_deleted_one(node: Connected) -> None:
-    """Both have a fleet's labels, and only the Lease says whose Node it is."""
+def test_a_node_of_another_process_is_not_mistaken_for_the_deleted_one(node: Connected) -> None:
+    """Both Nodes have a fleet's labels, and only the Lease says whose each one is."""
     node.replaced("b")
     node.connection.seen(None)
     node.takes(node.bound("theirs"))
@@ -196,7 +196,7 @@ def nodes(node: Connected) -> list[str]:
 
 @pytest.mark.parametrize(("verb", "resource"), [("create", "nodes"), ("create", "events"), ("update", "leases")])
 def test_a_node_that_is_removed_while_it_is_registered_is_deleted(node: Connected, verb: str, resource: str) -> None:
-    """Its Node exists before all requests of the registration have been answered."""
+    """The Node exists before all requests of the registration have been answered."""
     node.connection.remove()
     node.sent()
     made = new_node(node)

@@ -119,7 +119,7 @@ def test_a_device_is_named_by_itself_or_with_its_owner() -> None:
     assert check_command(("unhealthy", "0000:3b:02.7"), group) == ""
     assert check_command(("unhealthy", "openshift.io/netdevice=0000:3b:02.7"), group) == ""
     assert check_command(("unhealthy", "x.com/y=0000:3b:02.7"), group) == "there is no device 'x.com/y=0000:3b:02.7'"
-    assert "only of openshift.io/netdevice" in check_command(("plugin-gone", "a.com/b"), group)
+    assert "only for openshift.io/netdevice" in check_command(("plugin-gone", "a.com/b"), group)
     assert check_command(("explode",), group).startswith("expected `unhealthy DEVICE`")
 
 

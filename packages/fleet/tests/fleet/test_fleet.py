@@ -145,7 +145,7 @@ def test_a_node_that_was_down_keeps_the_devices_of_its_pods(world: World, tmp_pa
     assert sorted(held) == ["free", "free", "held", "held"]
 
 
-def test_a_fleet_that_starts_again_writes_nothing_that_is_there(world: World, tmp_path: Path) -> None:
+def test_a_fleet_that_starts_again_writes_nothing_that_already_exists(world: World, tmp_path: Path) -> None:
     world.start(tmp_path)
     world.until(world.is_settled)
     for number in range(3):

@@ -40,7 +40,7 @@ class NodeRefusedError(SetUpError):
 
 @frozen
 class InCluster(Outside):
-    """A node's parts on the API server in addition to the counts of its devices.
+    """The parts of a node that use the API server, apart from its device counts.
 
     `pods` are the pods bound to it on the API server, or None if it does not run them. `sink` is the Node that was
     created, or None. `topology` publishes its NUMA nodes, or is None.
@@ -114,7 +114,7 @@ def begin(
 
 
 def _boot() -> str:
-    """Return this machine's boot id, or an empty string if unknown."""
+    """Return this machine's boot id, or an empty string if it is unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """A gate between a node and its API server, for a partition, a node that is down, or a Node that may not be ours.
 
 Law: while the gate is closed, none of the node's requests are started and no events reach it. When the gate opens, the
-node's latest pending requests and the latest state of the server pass.
+node's latest pending requests and the server's latest state pass through.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -18,7 +18,7 @@ from devicecore_fleet.cluster.writer import Job, Writer
 
 
 class NodeGate(Writer, PodReceiver, ClaimSource):
-    """Stands between a node and the shared connection of all nodes with the API server. Thread-safe.
+    """Stands between a node and the connection to the API server that all nodes share. Thread-safe.
 
     Args:
         writer: sends the requests of all nodes.
@@ -52,11 +52,11 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing passes."""
+        """Whether nothing passes through."""
         return self._is_closed
 
     def decide(self, is_open: Callable[[], bool]) -> None:
-        """Open or close according to `is_open`. If two threads call this, the second evaluates it later."""
+        """Open or close according to `is_open`. If two threads call this, they evaluate it one after the other."""
         with self._deciding:
             if is_open():
                 self.open()
@@ -64,12 +64,12 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self.close()
 
     def close(self) -> None:
-        """Close the gate: nothing passes from now on. A request in progress is completed."""
+        """Close the gate: nothing passes through from now on. A request in progress is completed."""
         with self._passing, self._lock:
             self._is_closed = True
 
     def open(self) -> None:
-        """Open the gate: everything passes, starting with pending requests and events.
+        """Open the gate: everything passes through, starting with pending requests and events.
 
         Does nothing if the gate is open.
         """

@@ -1,9 +1,9 @@
 """Simulated behavior of a pod's containers, on request: exit with a code, crash repeatedly, never become ready.
 
-Laws: A container's state at a time is a function of its behavior, its start and that time, so a restarted node shows
-    the same as without the restart. Containers restart as in a kubelet: the first time at once, then after 10 seconds,
-    and then after twice as long each time, up to five minutes. A container that a probe has stopped restarts at once if
-    it ran for longer than its back-off.
+Laws: A container's state at a given time is a function of its behavior, its start and that time, so a restarted node
+    shows the same state as if it had not restarted. Containers restart as in a kubelet: the first time at once, then
+    after 10 seconds, and then after twice as long each time, up to five minutes. A container that a probe has stopped
+    restarts at once if it ran for longer than its back-off.
 """
 
 import re
@@ -82,7 +82,7 @@ class Ended:
 
 @frozen
 class Life:
-    """The state of a container at a time.
+    """The state of a container at a given time.
 
     Attributes:
         waiting: the reason and the message if it is waiting, otherwise None.
@@ -126,7 +126,7 @@ class Life:
 def parse(text: str) -> Mapping[str, Behavior]:
     """Return the behaviors in an annotation by container name. An empty name means all other containers.
 
-    Raises BehaviorError if it says anything else.
+    Raises BehaviorError if the annotation contains anything else.
     """
     found: dict[str, Behavior] = {}
     parts = [one.strip() for one in text.split(";") if one.strip()]
@@ -172,7 +172,7 @@ def _seconds(text: str | None) -> float | None:
 
 @frozen
 class Place:
-    """The pod of a container.
+    """A container of a pod.
 
     Attributes:
         pod: the pod in a kubelet's notation: `NAME_NAMESPACE(UID)`.
@@ -188,7 +188,7 @@ class Place:
 
 
 def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
-    """Return the state of a container at a time.
+    """Return the state of a container at a given time.
 
     Args:
         behavior: its behavior.
@@ -209,8 +209,8 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
             return Life(ended=end, last=last, restarts=restarts)
         seen, waits = end.ended + timedelta(seconds=_RELIST), backoff
         if behavior.probe:
-            # A kubelet stops and restarts it in one sync, so the back-off is based on its previous termination (Go:
-            # `doBackOff`, which looks for an exited container).
+            # A kubelet stops and restarts the container in one sync, so the back-off is based on its previous
+            # termination (Go: `doBackOff`, which looks for an exited container).
             seen, waits = end.ended, backoff if waited + behavior.lasts < backoff else 0.0
         again = max(seen, end.ended + timedelta(seconds=waits))
         if now < seen:
@@ -232,7 +232,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
 
 
 def _next_backoff(behavior: Behavior, backoff: float, restarts: int) -> float:
-    """Return the seconds of the next back-off, after this many restarts."""
+    """Return the next back-off in seconds, after this many restarts."""
     if behavior.probe and restarts == 1:
         return 0.0  # no container had exited before
     if behavior.lasts > _FORGIVEN:

@@ -24,7 +24,7 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
 _SHORT = 1.0  # seconds; if a server ends watches sooner, wait a while before the next one
-_LAST_SECONDS = 1.0  # seconds for the thread to end after its request was ended
+_LAST_SECONDS = 1.0  # seconds for the thread to end after its request was canceled
 _BACKOFF = Backoff(0.5, 5.0)  # seconds; the watch must resume soon after a server returns
 _REFUSALS = 3  # refusals in a row, after which the version itself may be the problem
 _OF_CLIENT = (
@@ -34,7 +34,7 @@ _OF_CLIENT = (
 )  # seconds for any request
 
 GRANT_SECONDS = 10.0
-"""Seconds for which a missing permission is not an error, because the role or the server may be brand new."""
+"""For this many seconds, a missing permission is not an error, because the role or the server may be brand new."""
 
 NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """The errors caused by objects in which a field has a wrong type or an unusable time or number."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 _MAX_EVENTS = 20  # pending events of one pod
-_MAX_REPEATS = 5  # attempts at a patch that another writer undoes
+_MAX_REPEATS = 5  # attempts at a patch that another writer keeps undoing
 _CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
 _LOOK_AGAIN = 30.0  # seconds, for a pod that the server did not know or whose status other writers keep changing
 _log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class ClusterPods(PodFeed, PodReporter):
     # --- called by the watch -----------------------------------------------------------------------------------------
 
     def listed(self, pods: Sequence[Json]) -> None:
-        """Take all pods of this node. Pods that are not among them are gone."""
+        """Take all pods of this node. Pods that are not listed are gone."""
         with self._lock:
             uids = {uid_of(pod) for pod in pods}
             for uid, record in self._records.items():
@@ -307,7 +307,7 @@ class ClusterPods(PodFeed, PodReporter):
             heapq.heappush(self._ends, (record.change_at, uid))
 
     def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
-        """Schedule an update of the pod at the end of its containers, unless it is already scheduled."""
+        """Schedule an update of the pod for when its containers exit, unless it is already scheduled."""
         if record.end_at != planned and record.end_at < math.inf:
             heapq.heappush(self._ends, (record.end_at, uid))
 
@@ -363,7 +363,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._writer.put(("pod", self._node_name, uid), partial(self._write, uid))
 
     def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
-        """Send anything the server does not show yet. Return after how many seconds to compare again."""
+        """Send anything the server does not show yet. Return how many seconds to wait before comparing again."""
         with self._lock:
             record = self._records.get(uid)
             if record is None or record.is_gone:
@@ -477,7 +477,7 @@ def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:
 
 
 def _said(outcome: Outcome, containers: Sequence[str]) -> Iterator[Said]:
-    """Return the events that a kubelet sends for this outcome of a pod."""
+    """Yield the events that a kubelet sends for this outcome."""
     if outcome.refusal is not None:
         yield words_of_events.refused(outcome.refusal.reason, outcome.kubelet_message)
     elif outcome.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):

@@ -28,7 +28,7 @@ class Process:
     ended: frozenset[str] = frozenset()
 
     def has_ended(self, other: str) -> bool | None:
-        """Return whether the process with another identity has ended, or None if unknown."""
+        """Return whether the process with this identity has ended, or None if that is unknown."""
         machine, _, rest = other.partition(".")
         number = rest.partition(".")[0]
         if machine != _machine() or not (number.isascii() and number.isdecimal()):

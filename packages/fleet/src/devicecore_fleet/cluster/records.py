@@ -1,4 +1,4 @@
-"""One pod of a cluster on its node: how it starts and ends, although no container runs.
+"""One pod on its node: how it starts and ends, although no container runs.
 
 Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted or, if an annotation
 says so, after a while, as in a Job, or as `lives` determines. The pod is shown as finished only when its devices and
@@ -234,7 +234,7 @@ class PodRecord:
         return []
 
     def _restarts(self, name: str, code: int, probe: str = "") -> bool:
-        """Return whether a kubelet restarts a container that has exited with a code, or that a probe has stopped."""
+        """Return whether a kubelet restarts a container that has exited with this code, or that a probe has stopped."""
         container: Json = next((one for one in self.object["spec"]["containers"] if one.get("name") == name), {})
         own = container.get("restartPolicy")
         if own and not probe:  # Go: `ContainerShouldRestart`, without rules in `computePodActions` if a probe failed
@@ -373,7 +373,7 @@ class PodRecord:
         self.end_at, self.exit_code = end, code
 
     def _stop_at(self, now: float, wall: datetime, goes_on: float) -> float:
-        """Return when the containers of the deleted pod stop. A second deletion may shorten the grace period."""
+        """Return the time at which a deleted pod's containers stop. A second deletion may shorten its grace period."""
         if self.started is None:
             return now
         grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
@@ -446,7 +446,7 @@ _CLASSES = tuple(
     (part, name, get_origin(kind) or kind, *(get_origin(one) or one for one in get_args(kind)[-1:]))
     for part, name, kind in _TYPES
 )
-"""The same with the class of each field and of the values in it, because each pod is checked several times."""
+"""`_TYPES` with the classes of each field and of its values, computed once because pods are checked several times."""
 
 
 def check_types(pod: Json) -> None:
@@ -474,7 +474,7 @@ def check_types(pod: Json) -> None:
 
 
 def uid_of(pod: Json) -> PodUid:
-    """Return the UID of a pod."""
+    """Return a pod's UID."""
     return PodUid(str(pod["metadata"].get("uid") or ""))
 
 
@@ -496,7 +496,7 @@ def _parsed(text: object) -> datetime | None:
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return time if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):  # raised for a time that its time zone moves out of the calendar
+    except (ValueError, OverflowError):  # raised if the time zone moves the time out of the calendar
         return None
 
 
@@ -511,7 +511,7 @@ def seconds_of(text: object) -> float | None:
 
 
 def reduced(pod: Json) -> Json:
-    """Return a pod without unused fields, because ten thousand complete pods would take much memory.
+    """Return a pod without unused fields, because ten thousand complete pods would take a lot of memory.
 
     A controller's pods share the objects that they have in common, so these must not be changed.
     """

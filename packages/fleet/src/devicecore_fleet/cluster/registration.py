@@ -3,9 +3,9 @@
 Laws: A Node that devicecore did not create is refused and left unchanged, unless its user wants to adopt it; so is a
     Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, this waits for the
     Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until it exists again, it
-    is read once a minute and has no Lease. A replaced Node is judged like at the start. What others write into the
-    Node's status, such as the node lifecycle controller after an outage, is corrected when the watch shows it, at most
-    once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
+    is read once a minute and has no Lease. A replaced Node is judged as at the start. What others write into the Node's
+    status, such as the node lifecycle controller after an outage, is corrected when the watch shows it, at most once
+    between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -54,7 +54,7 @@ _REPLACED_LOOK = 1.0  # seconds; another Node has taken the name since the last 
 _GONE_LOOK = timedelta(minutes=1)
 
 NOTHING: Mapping[str, Mapping[str, str | None]] = {}
-"""No changes of labels and annotations."""
+"""No changes to labels and annotations."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def utc_now() -> datetime:
 class RegisteredNodes(ObjectHandler):
     """Passes the Nodes of a watch to the nodes of this process.
 
-    `seen_by` has a receiver by the name of each Node. None means that the watch no longer shows the Node.
+    `seen_by` contains a receiver for each Node name. None means that the watch no longer shows the Node.
     """
 
     def __init__(self, seen_by: Mapping[str, Callable[[Json | None], None]]) -> None:
@@ -98,7 +98,7 @@ class RegisteredNode(NodeStatusSink):
         description: describes the Node.
         writer: sends requests to the API server.
         wall: the time.
-        changed: called after each answer of the server with news.
+        changed: called after each answer from the server that brings news.
         process: holds the Lease; by default this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes, or None for never.
         refused: called with the node's name and the reason if it is refused.
@@ -127,7 +127,7 @@ class RegisteredNode(NodeStatusSink):
         self._writer = writer
         self._wall = wall
         self._changed = changed
-        self._lock = threading.Lock()  # held while the fields change that tell whether the Node is ours
+        self._lock = threading.Lock()  # held while the fields that say whether the Node is ours change
         self._description = description
         self._status = NodeStatus()
         self._node: Json | None = None  # as last shown by the server
@@ -152,7 +152,7 @@ class RegisteredNode(NodeStatusSink):
     def node(self) -> Json:
         """The Node as last shown by the server, or as it will be created, with this node's desired allocatable.
 
-        Its status has nothing else.
+        Its status contains nothing else.
         """
         found = self._node or node_object(self._description, self._wall())
         mine, devices = self._description, self._status.allocatable
@@ -185,7 +185,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def unsent(self) -> Mapping[str, Mapping[str, str | None]]:
-        """The changes of labels and annotations that the Node does not show yet."""
+        """The changes to labels and annotations that the Node does not show yet."""
         return self._changes
 
     @property
@@ -195,7 +195,7 @@ class RegisteredNode(NodeStatusSink):
         return None if problem is None else SinkError(f"node {self.name}", problem)
 
     def publish(self, status: NodeStatus) -> None:
-        """Show the counts of devices on the Node. As in a kubelet, a removed resource stays with 0."""
+        """Show the device counts on the Node. As in a kubelet, a removed resource stays, with a count of 0."""
         with self._lock:
             gone = dict.fromkeys({**self._status.capacity, **dict.fromkeys(status.removed)}, 0)
             self._status = NodeStatus({**gone, **status.capacity}, {**gone, **status.allocatable})
@@ -213,7 +213,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew)
 
     def doubt(self) -> None:
-        """Assume that the Node is not ours until it is read again, which happens soon. Does not wait."""
+        """Assume that the Node is not ours until it has been read again, which happens soon. Does not wait."""
         with self._lock:
             self._is_doubted = self._must_read = True
         self._changed()
@@ -251,7 +251,7 @@ class RegisteredNode(NodeStatusSink):
         return False
 
     def delete(self, requests: KubeApiRequests) -> float | None:
-        """Delete the Node, unless it was refused or is not ours. Return after how many seconds to try again.
+        """Delete the Node, unless it was refused or is not ours. Return how many seconds to wait before retrying.
 
         A Node that was created by an unanswered request is also ours. This must not run during another job of the
         Node, because a Node that is registered in the meantime would stay.
@@ -282,7 +282,7 @@ class RegisteredNode(NodeStatusSink):
         return held_by is None or not self._yield_to_holder(held_by, waits=True)
 
     def _finish_first(self, requests: KubeApiRequests) -> float | None:
-        """Finish what must be done before the node is registered. Return after how many seconds to try again."""
+        """Finish what must be done before the node is registered. Return how many seconds to wait before retrying."""
         if self._first is not None:
             if (wait := self._first(requests)) is not None:
                 return wait
@@ -292,7 +292,7 @@ class RegisteredNode(NodeStatusSink):
     def _write(self, requests: KubeApiRequests) -> float | None:
         """Register the node, or send anything its Node does not show yet.
 
-        Return after how many seconds to try again.
+        Return how many seconds to wait before retrying.
         """
         if self._refusal is not None:
             return None
@@ -380,9 +380,9 @@ class RegisteredNode(NodeStatusSink):
         return bool(why)
 
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
-        """Leave the Node alone if someone else holds its Lease. Return whether someone does.
+        """Leave the Node alone if someone else holds its Lease. Return whether that is the case.
 
-        The Node is refused, unless it `waits` for a Lease that may end: a live process renews it in the meantime.
+        The Node is refused, unless `waits` is set and the Lease may end: a live process renews it in the meantime.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)
@@ -411,8 +411,8 @@ class RegisteredNode(NodeStatusSink):
 
         Anything others have changed is kept.
 
-        The label of a fleet is not added, because users select by it when they delete the Nodes of fleets. As in a
-        kubelet, only its own labels (operating system, architecture, name) are corrected, and taints stay.
+        The fleet label is not added, because users select by it when they delete the Nodes of fleets. As in a kubelet,
+        only its own labels (operating system, architecture, name) are corrected, and taints stay.
         """
         own = node_object(evolve(self._description, labels={}), self._wall())["metadata"]["labels"]
         changes: Json = {}
@@ -457,7 +457,7 @@ class RegisteredNode(NodeStatusSink):
     def _take(self, node: Json) -> None:
         """Take the current Node from the server, unless a newer version is known.
 
-        The versions of a Node that replaced another one are newer than all of the other's.
+        The versions of a replacement Node are newer than all versions of the Node that it replaced.
         """
         with self._lock:
             if self._node is not None and version_of(node) > version_of(self._node):

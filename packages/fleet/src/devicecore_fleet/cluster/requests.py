@@ -87,6 +87,6 @@ class KubeApiRequests(ApiServers):
     def answered(self) -> float:
         """The start of the latest request that the server answered other than by asking for a pause.
 
-        In seconds of `time.monotonic`; minus infinity if there is none.
+        It is in `time.monotonic` seconds, or minus infinity if there is no such request.
         """
         return self._answered

@@ -1,7 +1,7 @@
 """Keeps a node's NodeResourceTopology in sync with its devices.
 
-Law: the object is read before it is written, and written only if it differs. On a Node that this process created, an
-object of another program is left alone. If a server does not have the kind, this retries after a while, because someone
+Law: the object is read before it is written, and written only if it differs. On a Node that this process created,
+another program's object is left alone. If a server does not have the kind, this retries after a while, because someone
 may install the CustomResourceDefinition later.
 """
 

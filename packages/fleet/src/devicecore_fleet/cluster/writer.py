@@ -1,10 +1,10 @@
 """Writes to an API server: many keys, few threads.
 
-Laws: For each key, one job runs at a time, and only the newest waits. A failed job is retried until
-it succeeds or is replaced. If more jobs are due than the server can answer, each kind of job gets its share of the
-requests, so none waits for all jobs of another kind; only a Lease that has waited for long takes precedence. If jobs
-wait although the server answers, threads are added up to a limit. If the server does not answer or asks for a pause,
-nothing is sent for a while. Only an answer to a job that was started later and sent a request ends this.
+Laws: For each key, one job runs at a time, and only the newest waits. A failed job is retried until it succeeds or is
+replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so none
+waits for all jobs of another kind; only a Lease that has waited for a long time takes precedence. If jobs wait although
+the server answers, threads are added up to a limit. If the server does not answer or asks for a pause, nothing is sent
+for a while. Only an answer to a job that was started later and sent a request ends this.
 """
 
 import heapq
@@ -128,8 +128,8 @@ class ApiWriter(HasLifecycle, Writer):
         self._count = threads
         self._most = max(threads, most)
         self._lock = threading.Lock()  # held while the jobs change, never during a request
-        self._idle: list[threading.Condition] = []  # of the threads without a job, which another thread wakes
-        self._timed: threading.Condition | None = None  # of the one without a job that waits until the next is due
+        self._idle: list[threading.Condition] = []  # for the threads without a job, which another thread wakes
+        self._timed: threading.Condition | None = None  # for the one such thread that waits until a job is due
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
         self._had = 0.0  # the share of the kind whose turn was last
@@ -171,10 +171,10 @@ class ApiWriter(HasLifecycle, Writer):
                 thread.stop(0.0)
             for idle in (*self._idle, *filter(None, [self._timed])):
                 idle.notify()
-            self._idle, self._timed = [], None  # those of the next start are others
+            self._idle, self._timed = [], None  # the threads of the next start have their own
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for thread in self._threads:  # kept for a stop that follows an interrupted one
+        for thread in self._threads:  # not removed, in case this stop is interrupted and another follows
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property
@@ -213,9 +213,9 @@ class ApiWriter(HasLifecycle, Writer):
             self._timed.notify()  # it must do the job, or know when it is due
 
     def _wait(self, mine: threading.Condition, seconds: float | None) -> None:
-        """Wait for a job that is due in so many seconds, or for a new one.
+        """Wait for a job that is due in this many seconds, or for a new one.
 
-        One thread waits for the time, because otherwise all would wake up for one job.
+        Only one thread waits for that time, because otherwise all would wake up for one job.
         """
         if self._timed is not None:
             self._idle.append(mine)
@@ -237,7 +237,7 @@ class ApiWriter(HasLifecycle, Writer):
                     self._wait(mine, seconds)
                     continue
                 if self._timed is None and self._idle:
-                    self._idle.pop().notify()  # to wait for the time in place of this thread
+                    self._idle.pop().notify()  # to wait for that time in place of this thread
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
             again, error = _run(job, self._requests)
@@ -336,7 +336,7 @@ class ApiWriter(HasLifecycle, Writer):
         _log.error("%s: %s; retrying until it succeeds", " ".join(map(str, parts)), error)
 
     def _look_at_window(self, now: float) -> None:
-        """Add connections if jobs wait. If they wait for long, log the server's rate and the required rate."""
+        """Add connections if jobs wait. If they wait for a long time, log the server's rate and the required rate."""
         window, seconds = self._window, now - self._window.began
         if seconds < _WINDOW:
             return
@@ -355,7 +355,7 @@ class ApiWriter(HasLifecycle, Writer):
             "requests wait for up to %.0f s",
             sent / seconds,
             of_connections,
-            (window.ended + len(self._entries)) * of_job / seconds,  # otherwise nothing would wait
+            (window.ended + len(self._entries)) * of_job / seconds,  # if it could answer these, nothing would wait
             window.latest,
         )
 

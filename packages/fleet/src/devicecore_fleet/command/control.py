@@ -28,7 +28,7 @@ MAX_REQUEST = 4_096
 
 _MAX_ANSWER = 64 * 1024
 _MAX_WORDS = 8
-_PAUSE = 0.5  # seconds to wait after a failed accept, for example without free descriptors
+_PAUSE = 0.5  # seconds to wait after a failed accept, for example when no file descriptor is free
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Order = Callable[[str, Sequence[str]], tuple[Sequence[str], int]]
 
 @frozen
 class FleetSocketError(SetUpError):
-    """The socket of a fleet cannot be used."""
+    """A fleet's socket cannot be used."""
 
     problem: str
     _text = "{problem}"
@@ -53,7 +53,7 @@ class FleetSocket(HasLifecycle):
         self._owned = OwnedSocket(str(self._path), 0o600)
         self._listening: socket.socket | None = None
         self._thread: threading.Thread | None = None
-        self._lifecycle = Lifecycle("the socket of the fleet")
+        self._lifecycle = Lifecycle("the fleet's socket")
 
     def _begin(self) -> None:
         try:
@@ -84,7 +84,7 @@ class FleetSocket(HasLifecycle):
                 connection, _ = listening.accept()
             except OSError as error:
                 if self._listening is listening:  # otherwise it was stopped
-                    _log.error("the socket of the fleet cannot take a command now: %s", error)
+                    _log.error("the fleet's socket cannot take a command now: %s", error)
                     time.sleep(_PAUSE)
                 continue
             with connection, suppress(OSError):

@@ -39,7 +39,7 @@ END_WITHIN = 10.0
 CONTROL = "DEVICECORE_FLEET"
 """The environment variable with the path of the socket for commands."""
 
-_REST_FACTOR = 10  # with 1,000 nodes, drawing takes long: the view then rests this many times as long
+_REST_FACTOR = 10  # with 1,000 nodes, drawing takes a long time: the view then rests this many times as long
 _LEAST_REST = 0.2  # seconds between two frames
 _MOST_REST = 5.0
 
@@ -112,10 +112,13 @@ class _FleetFile(click.Path):
     show_default=True,
     help="Repel ordinary pods, which would only appear to run.",
 )
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port.")
 @click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
 @click.option(
-    "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default that of this machine."
+    "--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve metrics."
+)
+@click.option(
+    "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default this machine's."
 )
 @click.option("--adopt", is_flag=True, help="Take over existing Nodes that devicecore did not create.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each change of a node.")
@@ -297,7 +300,7 @@ class _Loop:
 
     @property
     def _is_outdated(self) -> bool:
-        """Whether a view is shown and is not current."""
+        """Whether a view is shown that is out of date."""
         return type(self.screen) is not screens.Screen and self._wanted != self._shown
 
     def _show_if_due(self) -> None:

@@ -36,9 +36,9 @@ from devicecore_fleet.fleet.slices import StoredSlices
 from devicecore_fleet.fleet.virtual_node import SharedParts
 
 WORKERS = 16
-"""The number of threads that read claims, and also of threads that wait for disks and sockets of nodes.
+"""The number of threads that read claims, and also the number that wait for the nodes' disks and sockets.
 
-They end when idle. A server that does not answer blocks only the former.
+They end when idle. A server that does not answer blocks only those that read claims.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
@@ -48,7 +48,7 @@ A server that takes 0.2 s per request then has three times the capacity needed f
 nodes and slower servers.
 """
 
-# how many bytes are read and how many processes are remembered; some processes end at once
+# how many bytes are read, and how many processes are remembered, some of which ended right after they started
 _MAX_LOCK, _MAX_BEFORE = 4096, 20
 
 LOCK_NAME = ".lock"
@@ -114,7 +114,7 @@ def start(
     Raises:
         RootInUseError: another fleet stores its files in the root.
         NoServiceAccountError: there is no kubeconfig, and this is not a pod.
-        SetUpError: the kubeconfig cannot be used, or a directory or a socket of a node.
+        SetUpError: the kubeconfig, or a directory or socket of a node, cannot be used.
         StoreError: an unusable checkpoint cannot be set aside.
     """
     if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():

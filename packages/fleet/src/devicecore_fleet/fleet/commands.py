@@ -21,7 +21,7 @@ UNDONE_BY: Mapping[str, str] = {
     "up": "down",
     "reboot": "up",
 }
-"""The commands, each with the one that undoes it."""
+"""The commands, each with the command that undoes it."""
 
 USAGE = (
     "`unhealthy DEVICE`, `healthy DEVICE`, `plugin-gone RESOURCE`, `plugin-back RESOURCE`, `driver-gone NAME`, "
@@ -36,7 +36,7 @@ def check_command(command: Sequence[str], group: GroupDescription) -> str:
             return "" if places_of(device, group) else f"there is no device {_shown(device)}"
         case ["plugin-gone" | "plugin-back", name]:
             known = [str(one.resource) for one in group.plugins]
-            return "" if name in known else f"there is no plugin of {_shown(name)}, only of {_listed(known)}"
+            return "" if name in known else f"there is no plugin for {_shown(name)}, only for {_listed(known)}"
         case ["driver-gone" | "driver-back", name]:
             known = [str(one.name) for one in group.drivers]
             return "" if name in known else f"there is no driver {_shown(name)}, only {_listed(known)}"

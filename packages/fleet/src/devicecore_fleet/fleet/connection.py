@@ -1,7 +1,7 @@
 """The connection of a virtual node to an API server, through what all nodes of the fleet share.
 
 Laws: a node that is down or partitioned sends and receives nothing. Until its Node is known to be ours, it reports no
-    pods and devices, and accepts no pods.
+    pods or devices, and accepts no pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class ServerConnection(NodeConnection):
         self._shared = shared
         self._wake = wake
         self._starts = 0
-        self._changes = NOTHING  # changes of labels and annotations since the last start
+        self._changes = NOTHING  # changes to labels and annotations since the last start
         self.gate: NodeGate = NodeGate(shared.writer, shared.claims, lambda: self._proven)
         self._proven: NodeGate = NodeGate(self.gate, self.gate, lambda: self._pods, is_closed=True)
         self._node = self._new_node()
@@ -123,7 +123,7 @@ class ServerConnection(NodeConnection):
             self._node.seen(node)
 
     def catch_up(self) -> None:
-        """List the pods that are bound to the node. It is added while the watch of pods is running."""
+        """List the pods that are bound to the node, which is added while the watch of pods is running."""
 
         def catch_up(requests: KubeApiRequests) -> None:
             self.gate.catch_up(lambda: requests.list(PODS, f"spec.nodeName={self._name}"))
@@ -193,7 +193,7 @@ class ServerConnection(NodeConnection):
         shared = self._shared
         description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
         description = evolve(description, adopts=shared.adopts)
-        # A fleet only renews Leases, which show a cluster that nodes are alive.
+        # A fleet sends no heartbeats: it only renews Leases, which show that its nodes are alive.
         return RegisteredNode(
             description,
             self.gate,

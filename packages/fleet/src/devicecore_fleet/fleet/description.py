@@ -187,17 +187,17 @@ class GroupDescription:
 
     @property
     def title(self) -> str:
-        """The group's name in commands: its pattern up to the number, such as `dgx` of `dgx-{number:03}`."""
+        """The group's name in commands: its pattern up to the number, such as `dgx` for `dgx-{number:03}`."""
         return self.pattern.partition("{")[0].rstrip("-.")
 
     @property
     def patterns(self) -> tuple[DevicePattern, ...]:
-        """The devices of all plugins and drivers of a node."""
+        """The devices of all of a node's plugins and drivers."""
         providers: tuple[PluginDescription | DriverDescription, ...] = (*self.plugins, *self.drivers)
         return tuple(pattern for one in providers for pattern in one.patterns)
 
     def node_names(self) -> Iterator[str]:
-        """Yield the names of the nodes."""
+        """Yield the nodes' names."""
         return (filled(self.pattern, number) for number in range(self.first, self.first + self.count))
 
 

@@ -25,7 +25,7 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore_fleet.fleet.description import DriverDescription
 
-_MAX_REMEMBERED = 128  # per node: claims that are prepared or being prepared
+_MAX_REMEMBERED = 128  # for each node: claims that are prepared or being prepared
 
 
 class RememberedClaims(ClaimSource):

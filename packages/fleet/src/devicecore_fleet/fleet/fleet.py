@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class NodeConnection(Protocol):
-    """The connection of one node to its cluster, as long as the fleet runs."""
+    """The connection of one node to its cluster, for as long as the fleet runs."""
 
     def link(self) -> NodeLink:
         """Start over, like a starting kubelet."""
@@ -56,7 +56,7 @@ class NodeConnection(Protocol):
         """Disconnect the node from the API server, or reconnect it."""
 
     def catch_up(self) -> None:
-        """Read which pods are bound to the node. It is added while the fleet is running."""
+        """Read which pods are bound to the node, which is added while the fleet is running."""
 
     def change(self, group: GroupDescription) -> None:
         """Set what the node will have from its next start on."""
@@ -136,7 +136,7 @@ class Fleet(HasLifecycle):
             self._make(name, group)
         self._order_of_ticks = tuple(self.nodes)
         self.version: int = 0
-        """A new number if a view may have changed."""
+        """A number that changes whenever a view may have changed."""
 
     def _make(self, name: str, group: GroupDescription) -> None:
         self.connections[name] = connection = self._connect(name, group, self._waker(name))
@@ -174,7 +174,7 @@ class Fleet(HasLifecycle):
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self) -> float:
-        """Do everything that is due. Return when to call this again even if nothing wakes it (monotonic seconds)."""
+        """Do everything that is due. Return the time of the next call if nothing wakes it first (monotonic seconds)."""
         self._thread = threading.get_ident()
         while not self._asked.empty():
             self._asked.get()()
@@ -246,7 +246,7 @@ class Fleet(HasLifecycle):
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
-        """Run a function in the thread that calls `step`. Return its result, or None if it is late."""
+        """Run a function in the thread that calls `step`. Return the function's result, or None if it is late."""
         answers: list[_T] = []
         wake_up = WakeUp()
 
@@ -316,7 +316,7 @@ class Fleet(HasLifecycle):
                 names.append(name)
             number += 1
         if not is_dns_subdomain(names[-1], 63):
-            return FleetAnswer((f"{names[-1]} is too long for the name of a node",))
+            return FleetAnswer((f"{names[-1]} is too long for a node name",))
         self._take_away([name for name in names if name in self.nodes])
         return self._changed([self._begin_late(name, group) for name in names])
 

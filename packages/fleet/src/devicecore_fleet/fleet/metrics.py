@@ -23,17 +23,17 @@ class FleetCollector:
         """Yield the metrics, or none if the fleet does not answer, as while it starts."""
         totals = self._totals()
         if totals is None:
-            _log.warning("the metrics of the fleet are left out, because it has not answered in time")
+            _log.warning("the fleet's metrics are left out, because it has not answered in time")
             return
-        nodes = GaugeMetricFamily("devicecore_fleet_nodes", "Nodes of the fleet, by state.", labels=["state"])
+        nodes = GaugeMetricFamily("devicecore_fleet_nodes", "Nodes in the fleet, by state.", labels=["state"])
         for state, count in sorted(totals.nodes.items()):
             nodes.add_metric([state], count)
-        pods = GaugeMetricFamily("devicecore_fleet_pods", "Pods on nodes of the fleet, by phase.", labels=["phase"])
+        pods = GaugeMetricFamily("devicecore_fleet_pods", "Pods on the fleet's nodes, by phase.", labels=["phase"])
         for phase, count in sorted(totals.pods.items()):
             pods.add_metric([phase], count)
         devices = GaugeMetricFamily(
             "devicecore_fleet_devices",
-            "Devices of the fleet, by plugin or driver and state.",
+            "Devices in the fleet, by plugin or driver and by state.",
             labels=["owner", "state"],
         )
         for (owner, cell), count in totals.devices.items():

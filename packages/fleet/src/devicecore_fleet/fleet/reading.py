@@ -146,7 +146,7 @@ def _group(group: Value) -> GroupDescription:
     numa_nodes = tuple(range(_number(group["numaNodes"], 1, _MAX_NUMA, 1)))
     if pinned is not None:
         if group["numaNodes"].data is not None and numa_nodes != pinned.numa_nodes:
-            group["numaNodes"].refuse(f"expected those of the machine: {len(pinned.numa_nodes)}")
+            group["numaNodes"].refuse(f"expected the machine's number of NUMA nodes: {len(pinned.numa_nodes)}")
         numa_nodes = pinned.numa_nodes
     plugins = tuple(_plugin(one, numa_nodes) for one in group["plugins"].sequence())
     drivers = tuple(_driver(one, numa_nodes) for one in group["drivers"].sequence())
@@ -182,15 +182,15 @@ def _group(group: Value) -> GroupDescription:
 
 
 def _managers(group: Value) -> tuple[ManagerSettings | None, Topology | None, Mapping[str, str], Mapping[str, str]]:
-    """Return the settings of the managers, the topology, and capacity and allocatable of the Node."""
+    """Return the settings of the managers, the topology, and the Node's capacity and allocatable."""
     machine, kubelet = group["machine"], group["kubelet"]
     if machine.data is None:
         if kubelet.data is not None:
-            kubelet.refuse("expected machine next to it: the CPUs and memory that the kubelet pins")
+            kubelet.refuse("expected machine alongside it: the CPUs and memory that the kubelet pins")
         return None, None, {}, {}
     for name in ("cpu", "memory"):
         if group[name].data is not None:
-            group[name].refuse("expected only one of them, because the machine defines it")
+            group[name].refuse("expected no value, because the machine defines it")
     _check_fields(kubelet, tuple(name for name in FIELDS if not name.startswith("topologyManager")))
     manager = group["topologyManager"]
     _check_fields(manager, ("policy", "scope", "options"))

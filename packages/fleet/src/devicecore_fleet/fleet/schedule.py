@@ -1,4 +1,4 @@
-"""The commands of a fleet's file, in the order of their times.
+"""The commands in a fleet's file, in the order of their times.
 
 Law: a command is due once at each of its times, and so is its undo command.
 """
@@ -15,7 +15,7 @@ class Schedule:
     """The schedule of commands.
 
     Args:
-        planned: the commands of the file.
+        planned: the commands in the file.
         began: when the fleet started (monotonic seconds).
     """
 
@@ -34,7 +34,7 @@ class Schedule:
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def due(self, now: float) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Remove and return the due commands, each with its pattern of nodes."""
+        """Remove and yield the due commands, each with its node pattern."""
         while self._waiting and self._waiting[0][0] <= now:
             at, _, nodes, command, planned = heapq.heappop(self._waiting)
             if planned is not None and planned.lasts is not None:

@@ -43,7 +43,7 @@ class StoredSlices:
     """The slices of all nodes on the API server when the fleet starts: one list for a thousand nodes.
 
     Args:
-        wants: whether a node belongs to the fleet.
+        wants: returns whether a node belongs to the fleet.
     """
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
@@ -53,7 +53,7 @@ class StoredSlices:
         self._taken: set[str] = set()
 
     def take(self, node: str, requests: KubeApiRequests) -> list[StoredSlice]:
-        """Return and forget the slices of a node. Later calls for the node query the server.
+        """Return and forget a node's slices. Later calls for the node query the server.
 
         Raises RequestError if the server refuses or does not answer.
         """
@@ -94,7 +94,7 @@ class NodeSlices(ResourceSlices):
         group: its group.
         jobs: sends the requests.
         stored: the slices on the API server at the start.
-        uid: returns the UID of the Node; None before it exists.
+        uid: returns the UID of the Node, or None before it exists.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class NodeSlices(ResourceSlices):
         self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete the slices of a driver. None means all drivers that the node does not have.
+        """Delete a driver's slices. None means all drivers that the node does not have.
 
-        Unlike after a kubelet's restart, the slices of its own drivers stay, because these publish at once.
+        Unlike after a kubelet's restart, the slices of the node's own drivers stay, because these publish at once.
         """
         if driver in self._drivers and driver is not None:
             self._want(driver, None)

@@ -136,7 +136,7 @@ class VirtualNode(HasLifecycle):
         """The engine while the node runs."""
 
     def change(self, group: GroupDescription) -> None:
-        """Use another group from the next start on. The node must not be running.
+        """Use a different group from the next start on. The node must not be running.
 
         If the settings of its managers differ, nothing is pinned at first, as on a node whose state files were removed.
         """
@@ -248,7 +248,7 @@ class VirtualNode(HasLifecycle):
     # --- called by the fleet's loop ----------------------------------------------------------------------------------
 
     def advance(self) -> float:
-        """Do all pending work. Return when to call this again even if nothing wakes the node (monotonic seconds)."""
+        """Do all pending work. Return the time of the next call if nothing wakes the node first (monotonic seconds)."""
         engine = self.engine
         if engine is None:
             return float("inf")
@@ -270,7 +270,7 @@ class VirtualNode(HasLifecycle):
             self._wake()
 
     def view(self, *, is_cut: bool = False) -> NodeView:
-        """Return the view of the node. If it is not running, this shows its last state."""
+        """Return the node's view. If it is not running, this shows its last state."""
         engine = self.engine
         version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
         if version != self._viewed_version:

@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Said:
     """The content of an event: the reason, the message, whether it is a warning, and the container that it is about.
 
-    `part` is the field of the spec with the container.
+    `part` is the spec field that contains the container.
     """
 
     reason: str

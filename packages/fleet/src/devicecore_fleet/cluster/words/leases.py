@@ -17,7 +17,7 @@ _PREFIX = "devicecore"
 
 
 class Held(Enum):
-    """The holder of a Lease."""
+    """The kind of a Lease's holder."""
 
     BY_US = "this process, or a devicecore process that has ended or has not renewed it in time"
     UNKNOWN = "another devicecore process that may have ended"
@@ -25,7 +25,7 @@ class Held(Enum):
 
 
 def holder(node: str, process: str) -> str:
-    """Return the identity for the Lease of a node. A kubelet uses the node's name, which distinguishes it from us."""
+    """Return the identity for a node's Lease. A kubelet uses the node's name, which distinguishes it from us."""
     return f"{_PREFIX}/{node}/{process}"
 
 

@@ -30,7 +30,7 @@ HOST_NAME = "kubernetes.io/hostname"
 """The label with the name of the Node, by which several Nodes can be selected."""
 
 ANNOTATION = ("devicecore.io/containers", "none")
-"""The Node's note to tools that no container runs on it."""
+"""The annotation that tells tools that no container runs on the Node."""
 
 _WELL = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -163,13 +163,13 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | N
     if is_same and (heartbeat is None or oldest > written(now - heartbeat)):
         return None
     patch = difference(before, {**wanted, "conditions": [*others, *_at(conditions, now)]})
-    if patch.pop("$setElementOrder/addresses", None):  # a Node may have two of a type, so they are replaced together
+    if patch.pop("$setElementOrder/addresses", None):  # two may have one type, so all are replaced together
         patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch} if patch else None
 
 
 def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> datetime | None:
-    """Return when `node_patch` has something to do even if nothing changes, or None if unknown."""
+    """Return the time at which `node_patch` has something to do even if nothing changes, or None if unknown."""
     if heartbeat is None:
         return NEVER
     beats = {one["type"]: one.get("lastHeartbeatTime") for one in (node.get("status") or {}).get("conditions") or []}

@@ -59,7 +59,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def version_of(found: Json) -> int:
-    """Return the version of an object. Versions on API servers increase (KEP-5504)."""
+    """Return the version of an object. An object's resource version only increases (KEP-5504)."""
     version = str(found["metadata"].get("resourceVersion") or "")
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 

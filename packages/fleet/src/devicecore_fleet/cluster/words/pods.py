@@ -223,7 +223,7 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
         if resources.get("requests"):
             status["allocatedResources"] = resources["requests"]
     known = facts.health.get(name, ())
-    if facts.ended is not None and not facts.has_sandbox:  # a kubelet has then unprepared the claims
+    if facts.ended is not None and not facts.has_sandbox:  # by then, a kubelet has unprepared the claims
         known = [one for one in known if isinstance(one, ResourceHealth)]
     if health := [shown for one in known if (shown := _health(one))["resources"]]:
         status["allocatedResourcesStatus"] = health
@@ -261,7 +261,7 @@ def _ended(one: Ended) -> Json:
 def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each
     """Return the status of an init container, which exits as soon as it starts, unless it is a sidecar.
 
-    If the pod has ended and nothing has started, a kubelet has lost the first container; the others were never tried.
+    If the pod has ended before anything started, a kubelet has lost the first container, and never tried the others.
     """
     if container.get("restartPolicy") == "Always" or facts.started is None:
         if facts.exit_code == 0:
@@ -275,8 +275,8 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
 
 
 def _ephemeral(container: Json) -> Json:
-    """Return the status of a container from `kubectl debug`: it could not be run, so that no one waits for it."""
-    message = "no container runs on a node of devicecore"
+    """Return the status of a container from `kubectl debug`: it says that it could not run, so that no one waits."""
+    message = "no container runs on a devicecore node"
     return {
         "name": container["name"],
         "image": container.get("image", ""),
