@@ -1,9 +1,9 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
 The fleet and the API server run in separate processes. Without --kubeconfig, the server is the small API server for
-tests. With it, any API server can be used, and requests are counted from its metrics. Pods name a scheduler that does
-not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok, kwok runs
-instead of a fleet. This program creates its Nodes, which report the devices of a plugin.
+tests. With --kubeconfig, any API server can be used, and requests are counted from its metrics. Pods name a scheduler
+that does not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok,
+kwok runs instead of a fleet. This program creates its Nodes, which report the devices of a plugin.
 """
 
 import argparse
@@ -68,7 +68,7 @@ with LocalApiServer() as server:
 
 @frozen
 class Sample:
-    """A process's memory in MB, number of threads, and seconds of CPU time so far."""
+    """A process's memory in MB, its number of threads, and its CPU time so far in seconds."""
 
     memory: float
     threads: int
@@ -301,17 +301,17 @@ def make_node(requests: KubeApiRequests, name: str) -> None:
 
 
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
-    """Call `action` for each number in a few threads."""
+    """Call `work` for each number in a few threads."""
     threads = ThreadPoolExecutor(4)
     try:
         for _ in threads.map(work, numbers):
             pass
     finally:
-        threads.shutdown(cancel_futures=True)  # an interrupt ends this soon
+        threads.shutdown(cancel_futures=True)  # so an interrupt ends this quickly
 
 
 def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
-    """Call `action` for each number, at a given rate per second."""
+    """Call `work` for each number, at a given rate per second."""
     began = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         for done, number in enumerate(numbers):
@@ -325,7 +325,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
     show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
     if options.kwok is None:
         bench.offering.wait(options.nodes)
-        show("seconds until all slices are there, too", round(time.monotonic() - began, 1))
+        show("seconds until all slices exist as well", round(time.monotonic() - began, 1))
     show("processor time until then, s", {"fleet": Sample.of(bench.fleet).cpu, "server": bench.counts()[1]})
     time.sleep(options.settle)
     at_rest = rest(bench, options.idle, show)
@@ -338,7 +338,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
         make_class(bench.requests)
         roll_out(bench, options.claims, show, "claims", at_rest)
         show("health of the claims", health_of(bench.requests, f"claims-{options.claims}"))
-    show("nodes Ready at the end, and not Ready at any time", [len(bench.ready.having), len(bench.ready.lost)])
+    show("nodes Ready at the end, and nodes not Ready for a while", [len(bench.ready.having), len(bench.ready.lost)])
 
 
 def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> float:
@@ -349,8 +349,10 @@ def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> f
     show("threads", before.threads)
     time.sleep(seconds)
     after, (counts, server_after) = Sample.of(bench.fleet), bench.counts()
-    show("nodes Ready after the rest, and not Ready at any time", [len(bench.ready.having), len(bench.ready.lost)])
-    show("requests in a second at rest", {verb: round(count / seconds, 2) for verb, count in counts.items()})
+    show(
+        "nodes Ready after the rest, and nodes not Ready for a while", [len(bench.ready.having), len(bench.ready.lost)]
+    )
+    show("requests per second at rest", {verb: round(count / seconds, 2) for verb, count in counts.items()})
     show("all of them", round(sum(counts.values()) / seconds, 1))
     share = {"fleet": after.cpu - before.cpu, "server": server_after - server}
     show("processor time at rest, share of a core", {who: round(it / seconds, 3) for who, it in share.items()})
@@ -367,15 +369,17 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
     all_at_once(bench.bind, filling)
     reached = bench.running.wait(len(filling), 600)
     end = Sample.of(bench.fleet)
-    show("pods running after all at once", f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s")
-    show("processor time for a pod, ms", round(1e3 * (end.cpu - start.cpu) / max(1, len(filling)), 2))
+    show(
+        "pods running after all were bound at once", f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s"
+    )
+    show("processor time per pod, ms", round(1e3 * (end.cpu - start.cpu) / max(1, len(filling)), 2))
     time.sleep(2)
     bench.counts()
     start, (_, server) = Sample.of(bench.fleet), bench.counts()
     at_rate(bench.bind, range(len(filling), options.pods), options.rate)
     bench.running.wait(options.pods, 60)
     end, (counts, server_end) = Sample.of(bench.fleet), bench.counts()
-    show(f"requests while {options.rate:g} pods a second are bound", counts)
+    show(f"requests while {options.rate:g} pods per second are bound", counts)
     share = {"fleet": end.cpu - start.cpu, "server": server_end - server}
     show(
         "processor time meanwhile, share of a core",
@@ -394,7 +398,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
 
 
 def make_class(requests: KubeApiRequests) -> None:
-    """Create the objects that pods with their own network card claim refer to."""
+    """Create the objects that pods refer to if they have their own claim for a network card."""
     selector = {"cel": {"expression": 'device.driver == "nic.example.com"'}}
     body = {"metadata": {"name": "nic"}, "spec": {"selectors": [selector]}}
     requests.create(CLASSES, _typed("DeviceClass", "resource.k8s.io/v1", body))
@@ -404,7 +408,7 @@ def make_class(requests: KubeApiRequests) -> None:
 
 
 def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
-    """Count each device health in the statuses of the pods whose names have this prefix."""
+    """Count the devices with each health in the statuses of the pods whose names have this prefix."""
     found = Counter[str]()
     for pod in requests.list(PODS):
         if pod["metadata"]["name"].startswith(name):
@@ -454,15 +458,15 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     show(f"{what}: seconds from bound to Running, the longest", round(waits[-1], 2))
     times = [(running.bound_at[one] - began, running.seen_at[one] - began) for one in pods]
     idle = [now for now in range(last) if any(at < now <= seen for at, seen in times) and not of_second[now]]
-    show(f"{what}: seconds in which pods waited and no status came", len(idle))
+    show(f"{what}: seconds in which pods waited but no status arrived", len(idle))
     show(f"{what}: statuses in each second", [of_second[second] for second in range(last + 1)])
     show(
         f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
     )
     used = end.cpu - start.cpu
-    show(f"{what}: processor time for a pod, ms", round(1e3 * used / size, 2))
-    show(f"{what}: the same, beyond that at rest, ms", round(1e3 * (used - at_rest * seconds) / size, 2))
-    show(f"{what}: load of the machine", round(os.getloadavg()[0], 1))
+    show(f"{what}: processor time per pod, ms", round(1e3 * used / size, 2))
+    show(f"{what}: the same, less the time at rest, ms", round(1e3 * (used - at_rest * seconds) / size, 2))
+    show(f"{what}: machine load", round(os.getloadavg()[0], 1))
     show(f"{what}: memory, MB", round(end.memory))
     show(f"{what}: requests", counts)
 
@@ -471,21 +475,28 @@ def read_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pods", type=int, help="by default ten for each node")
-    parser.add_argument("--rate", type=float, default=50.0, help="pods bound in a second")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for which pods are bound at that rate")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds for which requests at rest are counted")
-    parser.add_argument("--settle", type=float, default=0.0, help="seconds before that")
-    parser.add_argument("--claims", type=int, default=0, help="a Deployment of so many pods with a claim each, as well")
-    parser.add_argument("--kubeconfig", type=Path, help="a real API server, with the rights of an administrator")
-    parser.add_argument("--fleet-kubeconfig", type=Path, help="of the fleet, if it is to go another way to the server")
-    parser.add_argument("--deployments", default="", help="sizes of Deployments, such as 1000,5000, in place of --pods")
-    parser.add_argument("--kwok", type=Path, metavar="PROGRAM", help="measure this program in place of a fleet")
-    leases = "seconds that kwok's Leases last, 0 for none; by default as its own manifest has it"
+    parser.add_argument("--pods", type=int, help="number of pods (default: ten per node)")
+    parser.add_argument("--rate", type=float, default=50.0, help="pods to bind per second")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds for which to bind pods at --rate")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds for which to count requests at rest")
+    parser.add_argument("--settle", type=float, default=0.0, help="seconds to wait before counting requests at rest")
+    parser.add_argument(
+        "--claims",
+        type=int,
+        default=0,
+        help="create a Deployment of this many pods with a claim each, instead of --pods",
+    )
+    parser.add_argument("--kubeconfig", type=Path, help="a kubeconfig for a real API server, with administrator rights")
+    parser.add_argument("--fleet-kubeconfig", type=Path, help="a different kubeconfig for the fleet")
+    parser.add_argument(
+        "--deployments", default="", help="sizes of Deployments to create instead of --pods, such as 1000,5000"
+    )
+    parser.add_argument("--kwok", type=Path, metavar="PROGRAM", help="measure this kwok program instead of a fleet")
+    leases = "duration of kwok's Leases in seconds, 0 for none (default: 40, as in its own manifest)"
     parser.add_argument("--kwok-leases", type=int, default=40, metavar="SECONDS", help=leases)
-    parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files with the rules of kwok")
-    parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints; by default in memory")
-    parser.add_argument("--json", type=Path, help="write the results there")
+    parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files with kwok's Stages")
+    parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints (default: in memory)")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     options.pods = 10 * options.nodes if options.pods is None else options.pods
     return options
@@ -531,7 +542,7 @@ def main() -> None:
         measure(bench, options, show, began)
         lines = (directory / "log").read_text(encoding="utf-8").splitlines()
         show(
-            "log of the fleet",
+            "log lines of the fleet",
             dict(Counter(line.partition(" ")[2][13:] for line in lines if ": Running" not in line).most_common(8)),
         )
     if options.json:

@@ -1,4 +1,4 @@
-"""Compare admissions by the three managers with Kubernetes' own: `make bench`, or `python -m benchmarks.numa`.
+"""Compare admissions by our three managers with those of Kubernetes: `make bench` or `python -m benchmarks.numa`.
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
 exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are
@@ -95,7 +95,9 @@ def theirs(case: Json, newcomers: int, version: str) -> list[float]:
 def main() -> int:
     """Measure, and print one line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--newcomers", type=int, default=200, help="admissions that are measured (%(default)s)")
+    parser.add_argument(
+        "--newcomers", type=int, default=200, help="number of admissions to measure (default: %(default)s)"
+    )
     newcomers = parser.parse_args().newcomers
     own = 1e3 * statistics.mean(ours(history(PODS, newcomers), newcomers))
     line = f"{'admit_by_three_managers':28}{f'{PODS} pods':>16}{own:10.3f} ms"

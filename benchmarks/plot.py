@@ -17,7 +17,7 @@ OF_USERS = ("admit", "admit_after_a_pod_has_gone", "hints", "admit_over_grpc", "
 """The rows of `docs/performance.md`."""
 TITLES = {
     "admit": "admit one more pod",
-    "admit_after_a_pod_has_gone": "the same when a pod is gone",
+    "admit_after_a_pod_has_gone": "the same when another pod is gone",
     "admit_with_hints": "admit with hints, 2 NUMA nodes",
     "hints": "hints alone",
     "encode_from_scratch": "encode from scratch",
@@ -28,8 +28,8 @@ TITLES = {
 }
 COLUMNS = 3
 WIDTH, HEIGHT, LEFT, TOP = 270, 210, 46, 34
-ACROSS, DOWN = 190, 130  # of the plot area in a panel
-DECADES = (-2, 4)  # of milliseconds
+ACROSS, DOWN = 190, 130  # the size of the plot area in a panel
+DECADES = (-2, 4)  # powers of ten, in milliseconds
 COLORS = {"devicecore": "#0b6", "Kubernetes": "#777"}
 
 
@@ -50,7 +50,7 @@ def line(points: list[tuple[float, float]], color: str) -> list[str]:
 
 
 def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
-    """Draw one row of the table."""
+    """Draw the panel for one row of the table."""
     drawn = [f'<text x="{LEFT}" y="{TOP - 12}" font-weight="bold">{title}</text>']
     for decade in range(DECADES[0], DECADES[1] + 1):
         _, y = place(10, 10**decade)
@@ -69,7 +69,7 @@ def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) 
     titles = {
         **TITLES,
         "bare_call_over_grpc": "bare call over gRPC",
-        "call_over_grpc": "call by the transport",
+        "call_over_grpc": "call through the transport",
         "bare_write": "bare write, fsync, rename",
     }
     sizes = [figure["size"] for figure in figures if figure["row"] == "admit"]
@@ -100,7 +100,7 @@ def _times_faster(figure: dict[str, Any]) -> str:
 
 
 def _put(page: Path, name: str, text: str) -> None:
-    """Write a table at the comment with this name in a page."""
+    """Write a table into a page, at the comment with this name."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- table of benchmarks/plot.py: {name} -->\n")
     _, end, after = rest.partition("<!-- end of the table -->")
     assert end, f"{page} has no table called {name}"

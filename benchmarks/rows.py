@@ -1,4 +1,4 @@
-"""The rows of the table. Each yields durations forever; code outside the timer is not measured."""
+"""The rows of the table. Each row yields durations forever; code outside the timer is not measured."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ from devicecore.wire import deviceplugin
 from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
-LARGE = 3000  # devices; the manager pauses after it reads a list this long
+LARGE = 3000  # devices; the manager pauses after reading a list this long
 Times = Generator[float, None, None]
 """Measures CPU seconds, or wall-clock seconds if another process does part of the work."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
@@ -109,7 +109,7 @@ def bare_write(size: Size) -> Times:
             yield timed(write, time.perf_counter)
 
 
-PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go; Kubernetes is measured with it, too
+PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go; Kubernetes is measured with it as well
 
 
 @contextmanager
@@ -129,12 +129,12 @@ def _plugin() -> Iterator[Callable[[str], object]]:
         try:
             yield lambda order: print(order, file=orders, flush=True)
         finally:
-            process.kill()  # the caller has finished with it, and may not even have called it
+            process.kill()  # the caller has finished with it, and may never have sent it a command
 
 
 @contextmanager
 def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
-    """Run a manager that plugins can register with. Yield it and the directory."""
+    """Run a manager that plugins can register with. Yield the manager and the directory."""
     with TemporaryDirectory(dir="/tmp") as sockets:
         transport = GrpcUnixTransport(sockets, limits=PluginLimits(message_bytes=64 << 20))
         with running(size, transport=transport) as bench:
@@ -143,7 +143,7 @@ def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
 
 @contextmanager
 def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str]]:
-    """Run a manager with a registered plugin in another process.
+    """Run a manager, and a registered plugin in another process.
 
     Yield the manager, the plugin's command function and its socket.
     """
@@ -154,7 +154,7 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str
 
 
 def first_list_over_grpc(size: Size) -> Times:
-    """Time from a plugin's registration with a newly started manager until capacity shows its devices."""
+    """Measure the time from a plugin's registration with a newly started manager until capacity shows its devices."""
     with _plugin() as order:
         while True:
             with _listening(size) as (bench, sockets):
@@ -165,7 +165,7 @@ def first_list_over_grpc(size: Size) -> Times:
 
 
 def list_over_grpc(size: Size) -> Times:
-    """Time from sending a device list with one device more or fewer over gRPC until capacity shows it."""
+    """Measure the time from sending a list with one device more or fewer over gRPC until capacity shows it."""
     with _over_grpc(size) as (bench, order, _):
         for count in cycle((size.devices - 1, size.devices)):
             began = time.perf_counter()
@@ -184,7 +184,7 @@ def admit_over_grpc(size: Size) -> Times:
 
 
 def bare_call_over_grpc(size: Size) -> Times:
-    """Call Allocate of the same plugin with plain grpcio, over a separate connection."""
+    """Call the same plugin's Allocate with plain grpcio, over a separate connection."""
     with (
         _over_grpc(size) as (_, _, path),
         grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel,
@@ -201,7 +201,7 @@ def bare_call_over_grpc(size: Size) -> Times:
 
 
 def call_over_grpc(size: Size) -> Times:
-    """Call Allocate of the same plugin through the transport, without an admission."""
+    """Call the same plugin's Allocate through the transport, without an admission."""
     with _over_grpc(size) as (bench, _, _):
         plugin = bench.manager.state.inventory.resources[RESOURCE].plugin
         assert plugin

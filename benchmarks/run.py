@@ -83,7 +83,7 @@ class Figure:
 
     def line(self) -> str:
         name = f"{self.row:28}{self.size or ''!s:>16}"
-        own = f"{self.median:10.3f} ms  (least {self.least:.3f}, {self.samples} samples)"
+        own = f"{self.median:10.3f} ms (minimum {self.least:.3f}, {self.samples} samples)"
         theirs = "" if self.theirs is None else f"  Kubernetes {self.theirs:9.3f} ms  {self.ratio:8.2f} x"
         return name + own + theirs
 
@@ -100,11 +100,14 @@ class Figure:
 
 
 def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> Figure:
-    """Take samples for about this long, at least five; half of Kubernetes' samples come before ours and half after."""
+    """Take samples for about this long, but at least five.
+
+    Half of Kubernetes' samples come before ours, and half after.
+    """
     theirs = _of_kubernetes(row, size, seconds / 2, oracle)
     taken = list[float]()
     with closing(getattr(rows, row)(size)) as times:
-        list(islice(times, 3))  # to warm up
+        list(islice(times, 3))  # a warm-up
         end = time.monotonic() + seconds
         while len(taken) < 5 or (time.monotonic() < end and len(taken) < 2000):
             taken.append(next(times))
@@ -120,7 +123,7 @@ def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) 
 
 
 def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> list[float]:
-    """Kubernetes' milliseconds for a row, or none if it is not measured."""
+    """Return Kubernetes' milliseconds for a row, or an empty list if it is not measured."""
     if size is None or oracle is None or row not in BOTH:
         return []
     held = encode(checkpoint(size)).decode()
@@ -129,9 +132,9 @@ def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle |
 
 
 def memory() -> float:
-    """Memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
+    """Return the memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
     command = [sys.executable, "-c", MEMORY, str(HERE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # not killed: it cleans up
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # not killed, so that it cleans up
         assert child.stdout
         return int(child.stdout.read()) / 1024
 
@@ -157,21 +160,25 @@ def machine() -> dict[str, object]:
 def main() -> None:
     """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", help=f"only these: {', '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="the three smaller sizes, few samples")
-    parser.add_argument("--json", type=Path, nargs="?", const=HERE / "results.json", help="write the results there")
+    parser.add_argument("rows", nargs="*", help=f"measure only these rows: {', '.join(ROWS)}")
+    parser.add_argument("--quick", action="store_true", help="measure only the three smallest sizes, with few samples")
+    parser.add_argument(
+        "--json", type=Path, nargs="?", const=HERE / "results.json", help="write the results to this file"
+    )
     options = parser.parse_args()
     if unknown := [row for row in options.rows if row not in ROWS]:
-        parser.error(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
+        parser.error(f"there is no row {unknown[0]!r}; the rows are {', '.join(ROWS)}")
     if options.json and not (options.json.suffix == ".json" and options.json.parent.is_dir()):
-        parser.error(f"{str(options.json)!r} is not a .json file in a directory; rows come before --json")
+        parser.error(
+            f"{str(options.json)!r} is not a .json file in an existing directory (rows must come before --json)"
+        )
     os.environ["GRPC_VERBOSITY"] = "ERROR"
     oracle, needs_go = None, set[str]()
     try:
         build(default_version(), ["oracle"])
         oracle = Oracle(program("oracle"), processors=None)
     except PeersError as error:
-        print(f"devicecore alone, and nothing over gRPC: {error}", file=sys.stderr)
+        print(f"measuring only devicecore, and nothing over gRPC: {error}", file=sys.stderr)
         needs_go = set(GRPC)
     logging.getLogger("devicecore").setLevel(logging.ERROR)  # do not report that a plugin ends when its row ends
     wanted = [row for row in options.rows or ROWS if row not in needs_go]

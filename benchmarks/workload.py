@@ -159,7 +159,7 @@ class Bench:
         return self._random.choice(tuple(self.pods.active))
 
     def admit(self, newcomer: Pod) -> None:
-        """The call that is timed."""
+        """Admit a pod: the call that is timed."""
         verdict = self.manager.admit(newcomer)
         assert isinstance(verdict, Admitted), verdict
 

@@ -14,7 +14,7 @@ def function_calls(action: Callable[[], object]) -> int:
         nonlocal count
         count += event in {"call", "c_call"}
 
-    gc.disable()  # Hypothesis has a callback that each collection of garbage calls
+    gc.disable()  # each garbage collection calls a callback of Hypothesis
     sys.setprofile(profile)
     try:
         action()

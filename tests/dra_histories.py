@@ -66,7 +66,7 @@ class ScriptedDriver(DraDriver):
         return script
 
     def _answered(self, claims: Sequence[ClaimRef], script: Json) -> list[tuple[ClaimRef, Json]]:
-        """Yield the claims that the script does not leave out, each with its rule."""
+        """Return the claims that the script does not leave out, each with its rule."""
         rules = script.get("claims", {})
         found = [(c, rules.get(c.uid) or rules.get(c.key.name) or rules.get("*") or {}) for c in claims]
         assert all(rule.keys() <= {"error", "missing", "devices"} for _, rule in found)
@@ -162,7 +162,7 @@ class Replay:
         key = step["name"], step.get("instance", "a")
         driver = ScriptedDriver(self, step)
         if key in self.instances and self.instances[key][0].is_up:
-            # The same process continues; it only says something else when it registers.
+            # The same process continues, but says something else when it registers.
             driver = self.instances[key][0]
             driver.next_offer = step.get("version", "v1")
         else:
@@ -285,7 +285,7 @@ class Replay:
         return {}
 
     def restart(self, step: Json) -> Json:
-        """As after SIGKILL: nothing is stopped in an orderly way."""
+        """Restart as after SIGKILL: nothing is stopped in an orderly way."""
         self._start()
         again = step["reregister"]
         for key, (driver, _) in self.instances.items():

@@ -52,8 +52,8 @@ def _import(
         names = public().get(name, frozenset())
         private = [one for one in fromlist or () if one not in names and f"{name}.{one}" not in public()]
         if private or not (fromlist or name in public()):
-            what = ", ".join(private) or "what is not public"
-            message = f"a guide imports {what} of {name}; docs/reference/public.md says what is public"
+            what = ", ".join(private) or "something private"
+            message = f"a guide imports {what} from {name}; docs/reference/public.md says what is public"
             raise ImportError(message)
     return __import__(name, globals, locals, fromlist or (), level)
 

@@ -40,10 +40,10 @@ Json = Any  # recorded data, whose structure the replay itself checks
 class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: it prefers the required ids, and then the lexicographically smallest.
 
-    The step that connects it determines its behavior. `prefers` is `largest` for the largest ids, and `largest
-    and more` if it also names devices that nobody requested. It is `short` for half of the requested devices, `all` for
-    all available ones, `nothing`, `foreign` for as many devices as are missing, which may not be available, and `none`
-    if the plugin offers no preference. `fails` has the methods that fail, `answer` the answer to Allocate, and
+    The step that connects it determines its behavior. `prefers` is `largest` for the largest ids, and `largest and
+    more` if it also names devices that nobody requested. It is `short` for half of the requested devices, `all` for all
+    available ones, `nothing`, `foreign` for as many devices as are missing, which may not be available, and `none` if
+    the plugin offers no preference. `fails` contains the methods that fail, `answer` the answer to Allocate, and
     `prestart` says that it requires PreStartContainer. `calls` gets all calls.
     """
 
@@ -91,7 +91,7 @@ class RecordedPlugin(DevicePlugin):
 
 
 def response_of(told: Json) -> ContainerAllocateResponse:
-    """Return the answer of a plugin to Allocate."""
+    """Return a plugin's answer to Allocate."""
     return ContainerAllocateResponse(
         told.get("envs", {}),
         tuple(Mount(inside, host, mode == "ro") for inside, host, mode in told.get("mounts", ())),

@@ -1,4 +1,4 @@
-"""Documents that cost a careless YAML or JSON reader much time or memory, or end its process."""
+"""Documents that cost a careless YAML or JSON reader a lot of time or memory, or end its process."""
 
 from collections.abc import Mapping
 

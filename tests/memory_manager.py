@@ -10,7 +10,7 @@ from devicecore.testing.faults import FaultySink, FaultyStore, Script
 
 
 class MemoryManager(DeviceManager):
-    """It keeps its adapters, and connects `plugins` when a `with` statement starts.
+    """A manager that keeps its adapters, and connects `plugins` when a `with` statement starts.
 
     `script` makes the store and the sink fail.
     """

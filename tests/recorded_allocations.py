@@ -20,7 +20,7 @@ RECORDINGS = Path(__file__).parent.parent.parent / "shared" / "vectors" / "alloc
 
 
 def recordings(name: str) -> Iterator[Json]:
-    """Return each recording of a file. The test is skipped if the directory does not exist."""
+    """Yield each recording in a file. The test is skipped if the directory does not exist."""
     if not RECORDINGS.is_dir():
         pytest.skip(f"the recordings of Kubernetes' allocator are not at {RECORDINGS}")
     path = RECORDINGS / name
@@ -29,7 +29,7 @@ def recordings(name: str) -> Iterator[Json]:
 
 
 def features_of(recorded: dict[str, bool]) -> allocation.Features:
-    """Return the feature gates of a recording."""
+    """Return a recording's feature gates."""
     gates = ("AdminAccess", "PrioritizedList", "PartitionableDevices", "DeviceTaints", "DeviceBindingAndStatus")
     return allocation.Features(*(recorded[gate] for gate in (*gates, "ConsumableCapacity", "ListTypeAttributes")))
 
@@ -80,7 +80,7 @@ def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ..
 def allocation_of(
     recording: Json, release: allocation.Release = RELEASE
 ) -> allocation.DeviceAllocation | allocation.NoAllocation:
-    """Return the answer of our allocation to a recording."""
+    """Return our allocation's answer to a recording."""
     features = features_of(recording["features"])
     return allocation.allocate(
         [allocation.claim_of(one) for one in recording["claims"]],

@@ -147,7 +147,7 @@ def identifiers_in(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
-    """Return the lines of `paths` that `pattern` matches. This file is left out because it has the patterns."""
+    """Return the lines of `paths` that `pattern` matches. This file is left out because it contains the patterns."""
     return [
         location(path, number, line.strip())
         for path in paths
@@ -163,7 +163,7 @@ def is_bare_excuse(text: str) -> bool:
 
 
 def comments_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and text of each comment."""
+    """Yield the line and the text of each comment."""
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -326,7 +326,7 @@ def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() 
 
 
 def test_the_repositorys_address_is_the_projects() -> None:
-    """It is in `[project.urls]`; no other file has a different one, so a fork can replace it everywhere."""
+    """The address is in `[project.urls]`; no other file has a different one, so a fork can replace it everywhere."""
     urls = [loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["urls"] for folder in PROJECTS]
     assert urls[0] == urls[1]
     owner, name = SOURCE_URL.split("/")[-2:]

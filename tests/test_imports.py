@@ -1,6 +1,6 @@
 """Which module may import what, according to the sources themselves.
 
-import-linter (pyproject.toml) checks the layers as a graph. This file has the allowlists, so a new dependency is a
+import-linter (pyproject.toml) checks the layers as a graph. This file contains the allowlists, so a new dependency is a
 decision that someone has to record here.
 """
 
@@ -181,7 +181,7 @@ def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def refused(module: str, source: str) -> list[str]:
-    """Yield the imports in `source` that the table does not allow `module` to have."""
+    """Return the imports in `source` that the table does not allow `module` to have."""
     return [
         f"line {line}: {imported}"
         for line, imported, lazy in imports_of(source)

@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the mark."""
+    """Register the mark."""
     config.addinivalue_line("markers", "apart: a test of `-n` that runs in any process")
 
 

@@ -1,7 +1,7 @@
 """Collect Kubernetes' messages about devices and claims from its sources: errors, log lines, events and statuses.
 
-Law: the messages are in the order of files and lines, so the same sources give the same result. The tests of the tools
-have a verdict on each in `sentences_of_kubernetes.jsonl`.
+Law: the messages are in the order of files and lines, so the same sources lead to the same result. The tests of the
+tools have a verdict on each in `sentences_of_kubernetes.jsonl`.
 """
 
 import json

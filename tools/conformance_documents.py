@@ -1,6 +1,7 @@
-"""What Kubernetes' documents require of device plugins and drivers, and which checks test it or why none does.
+"""What Kubernetes' documents require of device plugins and drivers, and which checks test this or why none does.
 
-Law: each row names checks that exist, or gives a reason. `make docs` generates docs/conformance/documents.md from it.
+Law: each row names checks that exist, or gives a reason. `make docs` generates docs/conformance/documents.md from these
+rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ TAINTS = "KEP-5055: device taints"
 SHARES = "KEP-5075: consumable capacity"
 METADATA = "KEP-5304: attributes in containers"
 
-NOT_OF_A_PROGRAM = "it is about the deployment, and a check sees a program"
+NOT_OF_A_PROGRAM = "it concerns the deployment, but a check sees only a program"
 
 
 @frozen
@@ -54,7 +55,7 @@ ROWS: Sequence[Row] = (
             "answers-the-options-it-registers answers-get-preferred-allocation answers-pre-start-container",
             "Devices cannot be shared between containers.": "gives-each-device-its-own-nodes gives-nodes-by-id "
             "keeps-calls-apart",
-            "It keeps monitoring health, and reports any change.": "reports-a-change-of-health "
+            "It keeps monitoring health and reports any change.": "reports-a-change-of-health "
             "reports-health-after-a-kubelet-restart reports-a-change-while-the-kubelet-was-away "
             "reports-a-recovery-of-health reports-a-later-change-of-health keeps-its-devices",
             "It returns what the runtime needs for the allocated devices.": "allocates-each-device "
@@ -73,12 +74,12 @@ ROWS: Sequence[Row] = (
         {
             "It is expected to terminate upon registration failure.": "is-patient-with-a-kubelet-that-refuses "
             "ends-or-registers-after-a-refusal stays-up",
-            "The id of a device is unique, at most 63 characters.": "lists-unique-ids lists-short-ids keeps-its-ids",
+            "A device id is unique and has at most 63 characters.": "lists-unique-ids lists-short-ids keeps-its-ids",
             "Health is Healthy or Unhealthy.": "lists-known-health spells-healthy-as-kubelets-do",
             "ListAndWatch returns the new list upon each change.": "keeps-its-stream-open lists-devices-in-time "
             "keeps-its-devices sends-few-lists lists-fit-into-a-message",
             "Topology: nothing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
-            "One answer for each container.": "answers-once-per-container answers-each-of-two-containers",
+            "There is one answer for each container.": "answers-once-per-container answers-each-of-two-containers",
             "Allocating a device that is gone should fail.": "refuses-an-unknown-device",
             "The preferred devices are available, as many as requested, and include the required ones.": ""
             "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include",
@@ -96,8 +97,8 @@ ROWS: Sequence[Row] = (
             "It should not expect that NodeUnprepareResources is always called.": "prepares-what-is-allocated-now "
             "unprepares-a-deleted-claim late-prepare-leaves-nothing",
             "Its name must be a DNS subdomain.": "has-a-valid-name has-a-name-in-lower-case",
-            "The names of devices are unique in their pool.": "names-each-device-once",
-            "Upon a change it must change the generation in all slices of a pool.": "keeps-a-changed-pool-whole "
+            "Device names are unique in their pool.": "names-each-device-once",
+            "Upon a change, it must change the generation in all slices of a pool.": "keeps-a-changed-pool-whole "
             "completes-its-pools completes-its-pools-after-a-restart",
             "The pool name must be unique in the cluster.": "keeps-nodes-apart",
             "Its own attributes must be listed without its name as domain.": "names-attributes-without-its-domain",
@@ -109,7 +110,7 @@ ROWS: Sequence[Row] = (
             "answers-the-same-through-v1beta1",
             "The answer has each claim, or a failure for it.": "answers-for-each-prepared-claim "
             "answers-for-each-unprepared-claim separates-good-claims-from-bad-ones reports-what-it-cannot-prepare",
-            "Codes of gRPC that a plugin MUST return.": "-a kubelet reads no code, and treats each error alike",
+            "gRPC codes that a plugin MUST return.": "-a kubelet ignores the code, and treats all errors alike",
             "Its service account must have these permissions.": f"-{NOT_OF_A_PROGRAM}",
             "It must not be removed while it is in use.": f"-{NOT_OF_A_PROGRAM}",
         },
@@ -130,7 +131,7 @@ ROWS: Sequence[Row] = (
             "keeps-the-cdi-devices-of-other-claims",
             "Calls run concurrently unless the driver requests serialized calls.": "prepares-claims-at-the-same-time "
             "survives-prepare-and-unprepare-at-the-same-time",
-            "Rolling update: instances share claims and slices.": "shares-its-claims-between-instances "
+            "In a rolling update, instances share claims and slices.": "shares-its-claims-between-instances "
             "serializes-the-calls-of-two-instances does-not-fight-over-slices keeps-cdi-devices-in-a-rolling-update",
             "Pool and device names are required in answers.": "answers-with-pool-and-device-names "
             "answers-with-the-requests-of-each-device",
@@ -145,7 +146,7 @@ ROWS: Sequence[Row] = (
             "Pool and device names are required, and the values are known.": "reports-known-states-of-health",
             "last_updated is required.": "reports-when-it-looked",
             "A report is stale after its limit.": "repeats-its-reports-of-health reports-limits-that-count",
-            "The stream tells changes.": "keeps-the-health-stream-open reports-no-change-without-a-reason",
+            "The stream reports changes.": "keeps-the-health-stream-open reports-no-change-without-a-reason",
             "The driver remains responsible for taints.": "taints-unhealthy-devices",
         },
     ),
@@ -161,7 +162,7 @@ ROWS: Sequence[Row] = (
     *_rows(
         EXTENDED,
         {
-            "The scheduler makes the claim, with requests of its own.": "prepares-claims-of-any-form",
+            "The scheduler creates the claim, with its own requests.": "prepares-claims-of-any-form",
             "The driver API and device plugins do not change.": "-nothing is required of a program",
         },
     ),
@@ -170,16 +171,16 @@ ROWS: Sequence[Row] = (
         {
             "A device names its conditions, and a controller sets them.": "publishes-valid-slices "
             "sets-the-binding-conditions-of-its-devices",
-            "The scheduler waits for the conditions before the pod comes to the node.": "-a kubelet prepares only "
-            "claims of pods that are bound, so a driver sees nothing of it",
+            "The scheduler waits for the conditions before it binds the pod to the node.": "-a kubelet prepares only "
+            "claims of pods that are bound, so a driver does not notice",
         },
     ),
     *_rows(
         TAINTS,
         {
-            "A driver publishes taints of its devices.": "publishes-valid-slices publishes-a-valid-change "
+            "A driver publishes taints for its devices.": "publishes-valid-slices publishes-a-valid-change "
             "publishes-devices-that-come-back",
-            "It should use its name as the domain of the key.": "-a key of another domain breaks nothing",
+            "It should use its name as the domain of the key.": "-a key with a different domain breaks nothing",
             "Claims may tolerate a taint, and get the device.": "prepares-claims-of-any-form",
         },
     ),
@@ -194,12 +195,11 @@ ROWS: Sequence[Row] = (
     *_rows(
         METADATA,
         {
-            "Files are there when a container mounts them.": "mounts-what-it-has-made keeps-cdi-devices-after-a-kill",
-            "Each claim and each request has a path of its own.": "gives-each-variable-and-path-once",
-            "They have the devices of the request, with pool, name and attributes.": ""
-            "describes-its-devices-in-metadata",
+            "Files exist when a container mounts them.": "mounts-what-it-has-made keeps-cdi-devices-after-a-kill",
+            "Each claim and each request has its own path.": "gives-each-variable-and-path-once",
+            "They contain the request's devices, with pool, name and attributes.": "describes-its-devices-in-metadata",
             "They are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",
-            "Containers should handle missing files.": "-it is about the container",
+            "Containers should handle missing files.": "-it concerns the container",
         },
     ),
 )

@@ -24,7 +24,11 @@ UNKNOWING = "\n## Faults injected by someone who did not know the checks\n"
 """The heading of the section that `find_subjects` writes."""
 AT_ONCE = 6  # programs; most of a run is waiting
 DEFAULT, FULL = "default", "--full"
-GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = "with a must", "without a must", "with unusual but valid behavior"
+GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = (
+    'with a "must" fault',
+    'without a "must" fault',
+    "with unusual but valid behavior",
+)
 COMMANDS = {PLUGIN_KIND: "plugin", DRIVER_KIND: "driver"}
 SEVERITIES = {
     kind: {check.name: check.severity for check in checks}

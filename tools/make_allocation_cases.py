@@ -13,7 +13,7 @@ CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 
 
 def lines(*, possible: bool) -> Iterator[str]:
-    """Return cases whose claims can or cannot be allocated, as lines. Ambiguous cases are left out."""
+    """Yield cases whose claims can or cannot be allocated, as lines. Ambiguous cases are left out."""
     for number in count():
         case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
         if "features" in case:

@@ -33,8 +33,9 @@ def pages() -> dict[Path, str]:
 
 def _documents() -> Iterator[str]:
     """Yield the page of documented requirements and the checks for them."""
-    yield "# What the documents ask for, and the checks of it\n"
-    yield "[device-plugins.md](device-plugins.md), [drivers.md](drivers.md) and [claims.md](claims.md) have the checks."
+    yield "# What the documents ask for, and the checks for it\n"
+    yield "The checks are on the pages [device-plugins.md](device-plugins.md), [drivers.md](drivers.md) and"
+    yield "[claims.md](claims.md)."
     for document in dict.fromkeys(row.document for row in ROWS):
         yield f"\n## {document}\n\n| what | checks, or why there is none |\n|---|---|"
         for row in ROWS:
@@ -48,7 +49,7 @@ def _plugins() -> Iterator[str]:
     columns = situations.COLUMNS
     yield "# Checks of device plugins: the table of situations\n"
     yield "Allocate is called for single devices and for two before each event."
-    yield "[device-plugins.md](device-plugins.md) has the checks of other situations.\n"
+    yield "[device-plugins.md](device-plugins.md) describes the checks of other situations.\n"
     heads = [f"`{one.name.removesuffix('-{}')}`: {one.expected}" for one in columns]
     yield f"| event | {' | '.join(heads)} |"
     yield "|---" * (len(columns) + 1) + "|"
@@ -69,8 +70,8 @@ def _table() -> Iterator[str]:
     seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
     yield "# Checks of DRA drivers: the table of situations\n"
     yield f"Claims are prepared before each event: {', '.join(form.name for form in FORMS)}."
-    yield "A cell contains the check for what follows, or the reason why there is none. [claims.md](claims.md) and"
-    yield "[drivers.md](drivers.md) have the checks of other situations.\n"
+    yield "A cell contains the check of what happens then, or the reason why there is none. [claims.md](claims.md) and"
+    yield "[drivers.md](drivers.md) describe the checks of other situations.\n"
     yield f"| event | {' | '.join(one.expected for one in seen)} |"
     yield "|---" * (len(seen) + 1) + "|"
     for (event, ending), (severity, cells) in CELLS.items():
@@ -100,7 +101,7 @@ def _entries(checks: Sequence[Check[Any]]) -> Iterator[str]:
 
 def _entry(check: Check[Any], level: str) -> Iterator[str]:
     yield f"{level} {check.name}\n"
-    full = "" if check.is_core else " Made only in a full run."
+    full = "" if check.is_core else " Only in a full run."
     yield f"**{check.severity.value}.** {check.done}{full}\n"
     yield f"* Expected: {check.expected}"
     yield f"* Because: {check.clause}"

@@ -2,8 +2,8 @@
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone,
 with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user
-would. All dependencies come as wheels, so no compiler is needed: once in the newest versions, and once in the lowest
-with all extras.
+would. All dependencies are installed from wheels, so no compiler is needed: once in the newest versions, and once in
+the lowest versions, with all extras.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Draw the picture of the live view in `docs/`: `python tools/make_live_view.py`."""
+"""Draw the picture of the live view for `docs/`: `python tools/make_live_view.py`."""
 
 import io
 import re
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _format() -> str:
-    """Return the picture format of rich without its fonts, which a browser would load from a server."""
+    """Return rich's picture format without its fonts, which a browser would load from a server."""
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     return without_fonts.replace("Fira Code, monospace", "monospace")
 

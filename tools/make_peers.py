@@ -27,7 +27,7 @@ OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
 """Programs in `peers/subjects/`, a separate module. They are built only if named, or by the name `subjects`."""
 DESCRIBED = "described-kubelet"
-"""Kubernetes' kubelet with `peers/_described/`: the file in the variable DESCRIBED_MACHINE describes its machine."""
+"""Kubernetes' kubelet with `peers/_described/`: the file named by $DESCRIBED_MACHINE describes its machine."""
 FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}
 """The folders in `peers/` that only these programs use."""
 _APART = {*FOLDERS.values(), "_tables"}
@@ -39,7 +39,7 @@ TOOLS = {
     },
 }
 ENVIRONMENT = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": os.environ.get("GOFLAGS", "")}
-ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer Go to be downloaded at all
+ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer Go even to be downloaded
 
 
 class PeersError(Exception):
@@ -64,7 +64,7 @@ REFUSED = re.compile(
     r"dial tcp|proxyconnect|i/o timeout|no such host|reading https?://|unrecognized import path|toolchain not available"
     r"|lookup disabled|[Cc]onnection (refused|reset)|\b(403 Forbidden|404 Not Found|410 Gone|50[0-9] [A-Z])"
 )
-"""Go's messages about a module that it cannot download. Any other failure is a fault of the sources."""
+"""Go's messages about a module that it cannot download. Any other failure is a fault in the sources."""
 
 
 def default_version() -> str:
@@ -126,13 +126,13 @@ def problem_of(name: str, version: str) -> str:
 def go(*arguments: str) -> str:
     """Run the go command in `peers/` and return its output.
 
-    PeersError contains the first lines of its error output.
+    A PeersError contains the first lines of the error output.
     """
     return run_go(*arguments).stdout
 
 
 def run_go(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the go command in `peers/`. the PeersError message contains the first lines of the command's error output."""
+    """Run the go command in `peers/`. A PeersError contains the first lines of the error output."""
     if not shutil.which("go"):
         raise NoGoError("Go is not installed: install Go 1.26 or newer from https://go.dev/dl/, and put it on PATH")
     run = subprocess.run(
@@ -151,25 +151,25 @@ def run_go(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused_in(text: str) -> list[str]:
-    """Return the modules that Go could not download, each once with the reason."""
+    """Return the modules that Go could not download, each listed once, with the reason."""
     found = re.findall(rf"(\S+@v\S+: .*(?:{REFUSED.pattern}).*)", text)
     return sorted({one[0] for one in found})
 
 
 def use_go_of(sources: Path) -> None:
-    """Use the Go toolchain that these sources of Kubernetes need, a module, if the installed one is older.
+    """Use the Go toolchain (a module) that these Kubernetes sources need, if the installed one is older.
 
-    Go itself reads the module file of `peers/`, not the `-modfile` one.
+    Go itself reads the module file in `peers/`, not the one given by `-modfile`.
     """
     wanted = re.search(r"^go (\S+)", (sources / "go.mod").read_text("utf-8"), re.MULTILINE)
     installed = re.search(r"go(\d\S*)", go("version"))
     if wanted and installed and _numbers(installed[1]) < _numbers(wanted[1]):
         ENVIRONMENT["GOTOOLCHAIN"] = f"go{wanted[1]}"
-        go("version")  # which gives a readable error
+        go("version")  # if it fails, the error is readable
 
 
 def _numbers(version: str) -> list[int]:
-    """Return the numbers of a Go version, for comparing."""
+    """Return the numbers in a Go version, for comparison."""
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
@@ -180,9 +180,9 @@ def write(path: Path, text: str) -> None:
 
 
 def sources_of(version: str) -> Path:
-    """Return the directory of Kubernetes' sources, which are downloaded if Go's module cache lacks them."""
+    """Return the directory with Kubernetes' sources, which are downloaded if Go's module cache lacks them."""
     module = f"{KUBERNETES}@v{version}"
-    go("mod", "download", module)  # which gives a readable error
+    go("mod", "download", module)  # if it fails, the error is readable
     return Path(json.loads(go("mod", "download", "-json", module))["Dir"])
 
 
@@ -264,14 +264,14 @@ def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -
 
 
 def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
-    """Write the files of Kubernetes that iterate over maps in key order. Yield their names and places."""
+    """Write those files of Kubernetes that are to iterate over maps in key order. Yield their names and places."""
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
-            names = [one] if isinstance(one, str) else one  # the same in different releases
+            names = [one] if isinstance(one, str) else one  # names of the same map in different releases
             expression = next((each for each in names if f" range {each} {{" in text), "")
             if not expression:
-                raise PeersError(f"{name} does not walk {' or '.join(names)}, which {IN_ORDER.name} names")
+                raise PeersError(f"{name} does not iterate over {' or '.join(names)}, which {IN_ORDER.name} names")
             text = text.replace(f" range {expression} {{", f" range inorder.Of({expression}) {{")
         path = tree / name.replace("/", "_")
         imported = f'\tinorder "{KUBERNETES}/pkg/kubelet/cm/containermap"\n'  # `go vet` wants a directory that exists
@@ -302,12 +302,12 @@ def link_flags(version: str) -> str:
 
 
 def folder_of(subject: str) -> str:
-    """Return the package path of a subject in its module."""
+    """Return the path of a subject's package in its module."""
     return f"./{subject.removeprefix('subject-')}"
 
 
 def build(version: str, names: Iterable[str]) -> None:
-    """Build programs; build one of Kubernetes' only if its module file or Go has changed. Raises PeersError."""
+    """Build programs; rebuild one of Kubernetes' own only if its module file or Go has changed. Raises PeersError."""
     sources = sources_of(version)
     use_go_of(sources)
     modules = module_file(version, sources)
@@ -369,8 +369,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
     every = ", ".join([*OURS, *TOOLS, DESCRIBED])
     parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or subjects")
-    parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
-    parser.add_argument("--check", action="store_true", help="gofmt, go vet and go test over our own programs instead")
+    parser.add_argument(
+        "--kubernetes",
+        default=default_version(),
+        metavar="VERSION",
+        help="version of Kubernetes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="run gofmt, go vet and go test on our own programs instead"
+    )
     options = parser.parse_args(arguments)
     names = [one for name in options.names for one in (SUBJECTS if name == "subjects" else [name])]
     if unknown := set(names) - {*OURS, *FOLDERS, *TOOLS}:

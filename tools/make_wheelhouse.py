@@ -42,9 +42,7 @@ def main() -> int:
             for wheel in sorted(wheels.iterdir()):
                 written.add(wheel, f"{name}/{wheel.name}", filter=_of_nobody)
         shutil.rmtree(wheels)
-        print(
-            f"== {archive.relative_to(ROOT)}: {archive.stat().st_size / 1e6:.0f} MB, and now installed without an index"
-        )
+        print(f"== {archive.relative_to(ROOT)}: {archive.stat().st_size / 1e6:.0f} MB; installing it without an index")
         return _try(archive, Path(place), name)
 
 

@@ -1,8 +1,8 @@
 """Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`; `make zipapp` calls it.
 
-The file has the packages of `PACKAGES` as installed here, without compiled parts, which all have a fallback. Equal
-sources, dependencies and interpreters give equal bytes. Each module comes with its bytecode, because compiling takes a
-second; an interpreter of another version ignores it.
+The file contains the `PACKAGES` as they are installed here, without compiled parts, which all have a fallback. Equal
+sources, dependencies and interpreters lead to equal bytes. Each module comes with its bytecode, because compiling takes
+a second; an interpreter of a different version ignores it.
 """
 
 import importlib.util
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def contents() -> Iterator[tuple[str, bytes]]:
-    """Each file of the archive."""
+    """Yield each file of the archive."""
     yield from _module("__main__.py", _MAIN.encode())
     yield from _module("google/__init__.py", b"")  # no namespace packages in zip files before Python 3.13
     for source in (ROOT / "src", *(ROOT / "packages" / name / "src" for name in ("numa", "tools"))):
@@ -65,7 +65,7 @@ def contents() -> Iterator[tuple[str, bytes]]:
 
 
 def _installed(package: str) -> Iterator[tuple[str, bytes]]:
-    """The Python files and the licenses of an installed package."""
+    """Yield the Python files and the licenses of an installed package."""
     for file in metadata.files(package) or ():
         if file.suffix == ".py" and ".." not in file.parts:
             yield from _module(file.as_posix(), file.read_binary())
@@ -74,7 +74,7 @@ def _installed(package: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _module(name: str, blob: bytes) -> Iterator[tuple[str, bytes]]:
-    """A file, and its bytecode if it is Python."""
+    """Yield a file, and its bytecode if it is Python."""
     yield name, blob
     if name.endswith(".py"):
         code = compile(blob, name, "exec", dont_inherit=True, optimize=0)

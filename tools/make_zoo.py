@@ -32,7 +32,7 @@ AT_ONCE = 3  # subjects; most of a run is waiting
 VERSIONS = ("1.37.2", "1.36.3")  # of Kubernetes
 PYDRA = "kubernetes-pydra==0.1.0"
 
-# As root in a separate mount namespace: empty versions of the directories that some programs hard-code.
+# Run as root in a separate mount namespace, with empty versions of the directories that some programs hard-code.
 PRIVATE = (
     "mount -t tmpfs zoo /var/lib && mkdir -p /var/lib/kubelet/device-plugins && "
     'mount -t tmpfs zoo /run && mkdir -p /run/cdi && exec "$@"'
@@ -46,10 +46,10 @@ class Subject(NamedTuple):
         name: a short description.
         kind: `plugin` or `driver`.
         version: its version.
-        command: the command that starts it, with the placeholders of `devicecore conformance`. `{program}` is its
-            program.
+        command: the command that starts it, with the placeholders of `devicecore conformance`; `{program}` stands for
+            what was built or installed.
         package: a Go package in Kubernetes' module, or a Python package with its version.
-        options: of `devicecore conformance`.
+        options: options of `devicecore conformance`.
         is_private: whether it needs the kubelet's own directories.
     """
 
@@ -72,7 +72,7 @@ ENVIRONMENT = (  # where pydra's drivers create their sockets and files
     "{program} -m "
 )
 SAMPLE, DRIVER = f"{KUBERNETES}/test/images/sample-device-plugin", f"{KUBERNETES}/test/e2e/dra/test-driver"
-HERE = "of this repository"
+HERE = "from this repository"
 SUBJECTS = (
     Subject(
         *("devicecore plugin simulated", "plugin", HERE),
@@ -110,7 +110,8 @@ SUBJECTS = (
     ),
 )
 
-# What the source code shows about a failure, by the start of the subject's name and the check. Each was read by hand.
+# What the source code shows about a failure, by the start of the subject's name and the check. Each was found by
+# reading the source.
 SOURCE: Mapping[tuple[str, str], str] = {
     ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
     "slice that was deleted unseen stays in the cache of resourceslice for a minute",
@@ -144,7 +145,7 @@ SOURCE: Mapping[tuple[str, str], str] = {
     ): "prepare_hardware reads no claim, and uses device 0 each time",
     ("pydra, tpu", "names-existing-paths-in-cdi-files"): "the paths are constants, and this machine has no TPU",
     ("pydra, network", "restores-cdi-devices-after-a-reboot"): "prepare_hardware falls back to devices[0], a dict, and "
-    "puts it into the name of the CDI device",
+    "puts it into the CDI device name",
     ("pydra, network", "refuses-a-replaced-claim"): "prepare_hardware reads the claim by name and does not compare the "
     "UID",
     ("pydra, network", "refuses-a-missing-claim"): "an error of the API server is logged, and then the first device is "
@@ -168,7 +169,7 @@ SOURCE: Mapping[tuple[str, str], str] = {
 }
 
 INTRODUCTION = """\
-# Score cards
+# Scorecards
 
 For authors of plugins and drivers, and for readers who ask what the checks find. `make zoo` writes this page: it
 builds or installs the programs below, and runs `devicecore conformance` over each, drivers with `--full`. If a check
@@ -191,7 +192,7 @@ Each failure has two readings: what the check saw, and what the source of the pr
 
 
 def main() -> int:
-    """Write the page. Return 1 and leave it as it is if a subject could not be run."""
+    """Write the page. If a subject could not be run, leave the page unchanged and return 1."""
     HOMES.mkdir(exist_ok=True)
     programs = {subject: program_of(subject) for subject in SUBJECTS}
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -200,7 +201,7 @@ def main() -> int:
     if missing := sum(report is None for report in reports.values()):
         print("\n".join(page(reports)))
         without = "1 subject was" if missing == 1 else f"{missing} subjects were"
-        print(f"make zoo: {without} not run, so {PAGE.name} stays as it is; the results of the others are above")
+        print(f"make zoo: {without} not run, so {PAGE.name} was left unchanged; the results of the others are above")
         return 1
     PAGE.write_text(text, encoding="utf-8")
     print(f"wrote {PAGE}")
@@ -218,7 +219,7 @@ def program_of(subject: Subject) -> str | None:
         except PeersError as error:
             print(f"make zoo: {subject.name} {subject.version}: {error}", file=sys.stderr)
             return None
-    home = HOMES / subject.package.replace("==", "-")  # env reads a word with = as a variable
+    home = HOMES / subject.package.replace("==", "-")  # env treats a word with = as a variable
     python = str(home / "bin" / "python")
     if not (home / "bin" / "pip").exists():
         venv.create(home, with_pip=True)
@@ -227,7 +228,7 @@ def program_of(subject: Subject) -> str | None:
 
 
 def built(subject: Subject) -> Path:
-    """Build a program of Kubernetes' tests. Raises PeersError."""
+    """Build one of Kubernetes' test programs. Raises PeersError."""
     modules = module_file(subject.version, sources_of(subject.version))
     own = cache_of(subject.version) / "zoo.mod"  # the go command adds modules that only these programs need
     shutil.copyfile(modules, own)
@@ -244,7 +245,7 @@ def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
     private = []
     if subject.is_private:
         if os.geteuid() or not shutil.which("unshare"):
-            print(f"make zoo: {subject.name} needs root and unshare(1) for directories of its own", file=sys.stderr)
+            print(f"make zoo: {subject.name} needs root and unshare(1) for its own directories", file=sys.stderr)
             return None
         private = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh"]
     print(f"== checking {subject.name} {subject.version}", flush=True)

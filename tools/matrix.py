@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 PROJECTS = (ROOT, *(ROOT / "packages" / name for name in ("numa", "tools", "fleet")))
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
-TOOLS = ("pytest", "sybil")  # the tools that these tests import, but no type checker
+TOOLS = ("pytest", "sybil")  # the tools that these tests import, without a type checker
 TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters", "packages/numa/tests")
 DEPENDENCIES = ("lowest", "newest")
 
@@ -50,7 +50,7 @@ def version_of(python: str) -> str | None:
 
 
 def lowest() -> Iterator[str]:
-    """Each dependency of all projects and their extras, pinned to its lower bound."""
+    """Yield each dependency of all projects and their extras, pinned to its lower bound."""
     projects = [
         tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"] for folder in PROJECTS
     ]

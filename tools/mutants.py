@@ -4,14 +4,15 @@
 is replaced, or a statement is left out. Forks of the process that collected the tests, one for each CPU, run the tests
 that reach the changed line, most specific first, until one fails.
 
-A room is a package and the tests for it. A mutant that only tests of other rooms notice survives, because
-people who change a room run its own tests first.
+A room is a package and the tests for it. A mutant that is noticed only by tests of other rooms survives, because people
+who change a room run its own tests first.
 
-A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run again with more patience.
+A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run it again with more
+patience.
 
-`build/mutants-ROOM.json` keeps the results and `build/mutants-ROOM-reached.json` the lines that the tests reach, so
-the next run continues where one stopped. A result is valid until the mutant's function changes, and that of a survivor
-until the room's code or a file of its tests changes. After a change, the same seed still chooses the same mutants of
+`build/mutants-ROOM.json` keeps the results and `build/mutants-ROOM-reached.json` the lines that the tests reach, so the
+next run continues where one stopped. A result is valid until the mutant's function changes, and that of a survivor
+until the room's code or one of its test files changes. After a change, the same seed still chooses the same mutants of
 all other functions.
 """
 
@@ -103,7 +104,7 @@ ROOMS = {
                 for name in ("", "_attacks", "_health", "_page", "_restarts")
             ),
         ),
-        left_out="faults",  # plugins and drivers that are faulty already, each in a process of its own
+        left_out="faults",  # plugins and drivers that are already faulty, each in its own process
     ),
     "testing": Room((f"{_TOOLS}/testing",), (f"{_OF_TOOLS}/kit", f"{_OF_TOOLS}/judge")),
     "fleet": Room((_FLEET,), ("packages/fleet/tests",)),
@@ -118,8 +119,8 @@ ROOMS = {
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
 HANGS = 15.0  # a test counts as hanging after this many seconds plus this multiple of its usual duration
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
-_SPECIFIC = 30  # tests that come first
-_PER_FILE = 180.0  # seconds; the tests of a file that are left then run for no mutant
+_SPECIFIC = 30  # number of tests that come first
+_PER_FILE = 180.0  # seconds; any tests of a file left after this time are run for no mutant
 
 _FORKS = get_context("fork")
 
@@ -164,7 +165,7 @@ class Mutant:
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
-    """The possible replacements of `node`: each is a mistake that a programmer could make."""
+    """Yield the possible replacements of `node`: each is a mistake that a programmer could make."""
     match node:
         case ast.Compare(ops=[first, *others]) if type(first) in _COMPARISONS:
             yield ast.Compare(node.left, [_COMPARISONS[type(first)](), *others], node.comparators)
@@ -217,7 +218,7 @@ class _Mutating(ast.NodeTransformer):
             node.body = [self.visit(statement) for statement in node.body]  # type: ignore[misc]  # a statement again
             self._function = outer
             return node
-        if isinstance(node, ast.AnnAssign):  # annotations are not run
+        if isinstance(node, ast.AnnAssign):  # annotations are not executed
             node.value = node.value and self.visit(node.value)  # type: ignore[assignment]  # an expression again
             return node
         return self.generic_visit(node)
@@ -248,7 +249,7 @@ def _digest(*texts: str) -> str:
 
 
 def functions(code: CodeType) -> Iterator[CodeType]:
-    """The code of all functions inside `code`."""
+    """Yield the code of all functions inside `code`."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -524,14 +525,16 @@ def _measure(session: pytest.Session, room: Room, numbers: Sequence[int], key: s
 def main() -> int:
     """Run mutants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--room", choices=ROOMS, default="core", help="what is changed (core)")
-    parser.add_argument("--count", type=int, default=300, help="mutants (300)")
-    parser.add_argument("--seed", type=int, default=1, help="which mutants (1)")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="end after that time (3600)")
-    parser.add_argument("--profile", default="test", help="of Hypothesis: quick, test or thorough (test)")
+    parser.add_argument("--room", choices=ROOMS, default="core", help="the room to change (default: core)")
+    parser.add_argument("--count", type=int, default=300, help="number of mutants (default: 300)")
+    parser.add_argument("--seed", type=int, default=1, help="determines which mutants are chosen (default: 1)")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="when to stop (default: 3600)")
+    parser.add_argument("--profile", default="test", help="Hypothesis profile: quick, test or thorough (default: test)")
     workers = len(os.sched_getaffinity(0))
-    parser.add_argument("--workers", type=int, default=workers, help=f"forks that run at a time ({workers})")
-    parser.add_argument("--patience", type=float, default=60.0, help="seconds of tests for each mutant (60)")
+    parser.add_argument(
+        "--workers", type=int, default=workers, help=f"forks to run at the same time (default: {workers})"
+    )
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds of tests for each mutant (default: 60)")
     options = parser.parse_args()
     arguments = [
         "-q",

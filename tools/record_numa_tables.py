@@ -1,7 +1,8 @@
 """Run Kubernetes' own tests of the CPU and memory managers, and record their questions and answers.
 
-`peers/_tables/` becomes part of both packages and records the calls of the deciding functions.
-`packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same. It needs Go, as `make oracle` does:
+`peers/_tables/` becomes part of both packages and records the calls to the deciding functions.
+`packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same questions. This needs Go, as `make
+oracle` does:
 
     python3 -m tools.record_numa_tables
 """
@@ -27,7 +28,7 @@ _CASES = re.compile(r"(for _, (tc|testCase) := range [^\n]*\{\n)")
 
 
 def options_of_tests(version: str, where: Path) -> list[str]:
-    """Return the options of the go command for Kubernetes' tests, whose tables report their current case."""
+    """Return the go options for running Kubernetes' tests with tables that report their current case."""
     sources = make_peers.sources_of(version)
     make_peers.use_go_of(sources)
     modules = make_peers.module_file(version, sources)

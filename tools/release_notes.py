@@ -1,6 +1,6 @@
 """Print what changed in a release: `python -m tools.release_notes v1.2.3`.
 
-The workflow of releases calls it before it publishes anything.
+The release workflow calls it before publishing anything.
 """
 
 import re
@@ -20,7 +20,7 @@ def notes(tag: str) -> str:
         r'^__version__ = "(.*)"$', (ROOT / "src/devicecore/__init__.py").read_text("utf-8"), re.MULTILINE
     )
     if [tag] != [f"v{one}" for one in version]:
-        sys.exit(f"expected the tag v{', '.join(version)}, which is the version of the sources, got {tag}")
+        sys.exit(f"expected the tag v{', '.join(version)}, the version of the sources, got {tag}")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     found = re.search(
         rf"^## \[{re.escape(version[0])}\] - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL

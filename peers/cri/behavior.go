@@ -25,8 +25,8 @@ func (s *sandbox) behavior(container string) behavior {
 	return behaviors(s.config.GetAnnotations()[saysWhat], container)
 }
 
-// behaviors returns what an annotation says of a container, or of those that it does not name. What the annotation of
-// a node of ours may say is in docs/cluster-node.md; anything else is ignored.
+// behaviors returns what an annotation says about a container, or about those that it does not name.
+// docs/cluster-node.md describes the values that our own nodes accept in this annotation; anything else is ignored.
 func behaviors(text, container string) behavior {
 	found := map[string]behavior{}
 	for part := range strings.SplitSeq(text, ";") {
@@ -43,7 +43,7 @@ func behaviors(text, container string) behavior {
 	return found[""]
 }
 
-// with returns the behavior with what some words say of it.
+// with returns the behavior after applying a few words to it.
 func (b behavior) with(words []string) behavior {
 	var after time.Duration
 	if n := len(words); n > 2 && words[n-2] == "after" {

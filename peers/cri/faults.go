@@ -21,7 +21,7 @@ import (
 //	exit/NAMESPACE_POD_CONTAINER           the container ends; the text is its exit code. The file is removed
 type faults struct{ directory string }
 
-// text returns what is in a file, and whether there is one.
+// text returns the content of a file, and whether the file exists.
 func (f faults) text(name string) (string, bool) {
 	content, err := os.ReadFile(filepath.Join(f.directory, name))
 	return strings.TrimSpace(string(content)), err == nil
@@ -36,7 +36,7 @@ func (f faults) intercept(
 	return handler(ctx, request)
 }
 
-// condition returns a condition of the runtime, which is false while its file is there.
+// condition returns a condition of the runtime, which is false while its file exists.
 func (f faults) condition(name, file, reason string) *runtimeapi.RuntimeCondition {
 	message, failed := f.text(file)
 	if !failed {

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// images are those that were pulled: every image exists, and each has one byte.
+// images are those that were pulled: every image exists, and each is one byte large.
 type images struct {
 	runtimeapi.UnimplementedImageServiceServer
 	directory string
@@ -28,7 +28,7 @@ func newImages(directory string) *images {
 	return &images{directory: directory, pulled: map[string]*runtimeapi.Image{}}
 }
 
-// imageID returns the id of an image, which depends on its name only.
+// imageID returns the id of an image, which depends only on its name.
 func imageID(name string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name)))
 }
@@ -41,7 +41,7 @@ func (i *images) ListImages(
 	found := slices.SortedFunc(maps.Values(i.pulled), func(a, b *runtimeapi.Image) int {
 		return slices.Compare(a.RepoTags, b.RepoTags)
 	})
-	found = slices.Compact(found) // each is there by its name and by its id
+	found = slices.Compact(found) // each is listed by its name and by its id
 	if wanted := request.GetFilter().GetImage().GetImage(); wanted != "" {
 		found = slices.DeleteFunc(found, func(one *runtimeapi.Image) bool {
 			return one.Id != wanted && !slices.Contains(one.RepoTags, wanted)

@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// serve answers a kubelet until the context ends.
+// serve serves a kubelet until the context ends.
 func serve(ctx context.Context, socket, state string) error {
 	if err := os.MkdirAll(filepath.Join(state, "refuse"), 0o755); err != nil {
 		return err

@@ -18,17 +18,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The annotations of a pod that say what its containers would do. Those of a node of ours are the same.
+// The annotations of a pod that say what its containers would do. Our own nodes use the same ones.
 const (
 	runFor    = "devicecore.io/run-for"    // the containers end after this time, with code 0
-	stopAfter = "devicecore.io/stop-after" // the containers go on for this time when they are stopped
+	stopAfter = "devicecore.io/stop-after" // the containers continue for this time when they are stopped
 	saysWhat  = "devicecore.io/containers" // what goes wrong with each container
 )
 
-// The names of containers begin with these, because a runtime does not know what is an init container.
+// Container names begin with these, because a runtime does not know which containers are init containers.
 const (
 	initPrefix = "init-" // it ends at once
-	sidePrefix = "side-" // it goes on until it is stopped
+	sidePrefix = "side-" // it continues until it is stopped
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 	killed     = 137 // by SIGKILL
 )
 
-// reasons for which a runtime says that a container has ended.
+// The reasons that a runtime gives for the end of a container.
 const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
@@ -79,7 +79,7 @@ func (c *container) logPath() string {
 	return filepath.Join(c.sandbox.config.GetLogDirectory(), c.config.GetLogPath())
 }
 
-// runtime keeps what the kubelet has asked for, and runs nothing of it.
+// runtime records what the kubelet has asked for, and runs none of it.
 type runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	directory  string
@@ -158,7 +158,7 @@ func (r *runtime) nextID() string {
 	return fmt.Sprintf("%016x%048x", os.Getpid(), r.number)
 }
 
-// settle ends the containers whose time is over, or that a test ends. The caller holds the lock.
+// settle ends the containers whose time is over, and those that a test ends. The caller holds the lock.
 func (r *runtime) settle() {
 	for _, c := range r.containers {
 		if c.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -312,7 +312,7 @@ func (r *runtime) PodSandboxStatus(
 	}}, nil
 }
 
-// matches says whether labels have all of a selector.
+// matches returns whether labels contain all labels of a selector.
 func matches(labels, selector map[string]string) bool {
 	for key, value := range selector {
 		if labels[key] != value {
@@ -355,7 +355,7 @@ func (r *runtime) CreateContainer(
 		return nil, notFound("sandbox", request.GetPodSandboxId())
 	}
 	c := &container{id: r.nextID(), sandbox: box, config: request.GetConfig(), created: time.Now()}
-	if path := c.logPath(); path != "" { // else the kubelet takes its working directory for that of the logs
+	if path := c.logPath(); path != "" { // otherwise the kubelet uses its working directory as the log directory
 		line := fmt.Sprintf("%s stdout F no container runs\n", c.created.UTC().Format(time.RFC3339Nano))
 		if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
 			return nil, err
@@ -461,7 +461,7 @@ func (r *runtime) ListContainers(
 	return &runtimeapi.ListContainersResponse{Containers: found}, nil
 }
 
-// nanoseconds returns what the protocol has for a time, which may not have come yet.
+// nanoseconds returns a time in the protocol's form; the time may not have come yet.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -511,8 +511,8 @@ func (r *runtime) ReopenContainerLog(
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// ExecSync is how a kubelet asks the probes of containers. The command of one that checks whether a container is alive
-// or has started is `live` or `started`, so that they can be told apart.
+// ExecSync is how a kubelet runs the probes of containers. A liveness probe has the command `live` and a startup probe
+// the command `started`, so that they can be distinguished.
 func (r *runtime) ExecSync(
 	_ context.Context, request *runtimeapi.ExecSyncRequest,
 ) (*runtimeapi.ExecSyncResponse, error) {

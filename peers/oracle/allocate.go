@@ -20,7 +20,7 @@ import (
 const shareID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 
 type allocationQuestion struct {
-	Allocator string // stable, incubating or experimental; empty: the one that Kubernetes picks
+	Allocator string // stable, incubating or experimental; if empty, the one that Kubernetes picks
 	Features  json.RawMessage
 	Node      *v1.Node
 	Classes   classes
@@ -61,8 +61,8 @@ type allocationAnswer struct {
 
 var caches = map[cel.Features]*cel.Cache{}
 
-// allocate asks an allocator of Kubernetes' scheduler for the devices of claims on one node. The scheduler gives it ten
-// seconds; so do we.
+// allocate asks one of the Kubernetes scheduler's allocators for the devices of claims on one node. The scheduler
+// gives it ten seconds, and so do we.
 func allocate(ctx context.Context, question []byte) (any, error) {
 	var asked allocationQuestion
 	if err := json.Unmarshal(question, &asked); err != nil {

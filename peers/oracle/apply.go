@@ -24,7 +24,7 @@ type applyQuestion struct {
 	Live, Object         json.RawMessage // live is null if there is no object yet
 }
 
-// All that the API knows of the types of fields. To read it takes a second.
+// Everything that the API knows about the types of fields. Reading it takes a second.
 var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme.Scheme)
 })
@@ -82,7 +82,7 @@ func writeFields(_ context.Context, question []byte) (any, error) {
 	return map[string]any{"ok": true, "object": object, "managedFields": accessor.GetManagedFields()}, nil
 }
 
-// typedObject returns an object as the types of Go have it, or an empty one.
+// typedObject returns an object as a Go type, or an empty one.
 func typedObject(kind schema.GroupVersionKind, text []byte) (runtime.Object, error) {
 	object, err := scheme.Scheme.New(kind)
 	if err != nil {

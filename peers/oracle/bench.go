@@ -32,7 +32,7 @@ import (
 
 const benchResource = "example.com/dev" // as in benchmarks/workload.py
 
-// A benchQuestion asks how long Kubernetes takes for one row of `make bench`, again and again for some seconds.
+// A benchQuestion asks how long Kubernetes takes for one row of `make bench`, again and again for a few seconds.
 type benchQuestion struct {
 	Row           string
 	Pods, Devices int
@@ -40,8 +40,8 @@ type benchQuestion struct {
 	Checkpoint    string // with a device for each pod
 }
 
-// A sampler does once what a row measures, and says how long it took: processor time, or time on the clock if another process works
-// for it, too. What is not under the clock is not counted.
+// A sampler performs what a row measures once, and returns how long it took: processor time, or wall-clock time if
+// another process does part of the work. Anything outside the timer is not counted.
 type sampler func(ctx context.Context) (time.Duration, error)
 
 // benches are the rows. Each returns its sampler, and what to do at the end.
@@ -57,7 +57,7 @@ var benches = map[string]func(ctx context.Context, asked benchQuestion) (sampler
 	"admit_over_grpc":            benchAdmitOverGRPC,
 }
 
-// measure takes samples of a row: nanoseconds.
+// measure returns the samples of a row in nanoseconds.
 func measure(ctx context.Context, question []byte) (any, error) {
 	var asked benchQuestion
 	if err := json.Unmarshal(question, &asked); err != nil {
@@ -79,8 +79,8 @@ func measure(ctx context.Context, question []byte) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		isSlow := time.Since(began) > 10*time.Second // one sample has to do
-		if number < 3 && !isSlow {                   // to warm up
+		isSlow := time.Since(began) > 10*time.Second // one sample has to be enough
+		if number < 3 && !isSlow {                   // a warm-up
 			until = time.Now().Add(time.Duration(asked.Seconds * float64(time.Second)))
 		} else {
 			taken = append(taken, took.Nanoseconds())
@@ -95,7 +95,7 @@ func measure(ctx context.Context, question []byte) (any, error) {
 // A benchNode is a kubelet with pods that have a device each.
 type benchNode struct {
 	deviceNode
-	uids []string // of the pods, apart from newcomers
+	uids []string // of the pods, except for newcomers
 	next int
 }
 
@@ -145,7 +145,7 @@ func benchAnswer() *pluginapi.AllocateResponse {
 	}}}
 }
 
-// A benchPlugin has its answer at hand.
+// A benchPlugin has a prepared answer.
 type benchPlugin struct{ plugin }
 
 func (p benchPlugin) API() pluginapi.DevicePluginClient { return p }
@@ -164,8 +164,8 @@ func (n *benchNode) connect(ctx context.Context, count int) error {
 	})
 }
 
-// withoutHealth does what is not measured while a kubelet does not look for the pod of each device that is new in a list.
-// It looks through all pods for each: minutes with 5,000 pods and 50,000 devices.
+// withoutHealth performs what is not measured while a kubelet does not look for the pod of each device that is new in
+// a list. For each device it would look through all pods, which takes minutes with 5,000 pods and 50,000 devices.
 func withoutHealth(prepare func() error) error {
 	set := func(on bool) error {
 		gates := utilfeature.DefaultFeatureGate.(featuregate.MutableFeatureGate)
@@ -174,10 +174,10 @@ func withoutHealth(prepare func() error) error {
 	return errors.Join(set(false), prepare(), set(true))
 }
 
-// A clock says how much time has passed since a moment that is always the same.
+// A clock returns how much time has passed since a fixed moment.
 type clock func() time.Duration
 
-// processor is the clock of what is done in this process: the time of all its threads.
+// processor is the clock for work in this process: the CPU time of all its threads.
 func processor() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
@@ -186,12 +186,12 @@ func processor() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// wall is the clock where a plugin in another process works, too.
+// wall is the clock for rows in which a plugin in another process does part of the work.
 func wall() time.Duration { return time.Since(started) }
 
 var started = time.Now()
 
-// admit admits a pod that was never here, and says how long that took.
+// admit admits a new pod, and returns how long that took.
 func (n *benchNode) admit(ctx context.Context, now clock) (*v1.Pod, time.Duration, error) {
 	n.next++
 	pod := benchPod(n.next)
@@ -205,7 +205,7 @@ func (n *benchNode) admit(ctx context.Context, now clock) (*v1.Pod, time.Duratio
 	return pod, took, nil
 }
 
-// admissions admits one pod after the other, each of which has gone before the next one.
+// admissions admits one pod after another; each is gone before the next one comes.
 func (n *benchNode) admissions(now clock) sampler {
 	return func(ctx context.Context) (time.Duration, error) {
 		pod, took, err := n.admit(ctx, now)
@@ -282,13 +282,13 @@ func benchDecode(_ context.Context, asked benchQuestion) (sampler, func(), error
 
 // --- over gRPC -------------------------------------------------------------------------------------------------------
 
-// serve makes the kubelet listen for plugins, as at its start.
+// serve makes the kubelet listen for plugins, as it does when it starts.
 func (n *benchNode) serve() error {
 	active := func() []*v1.Pod { return slices.Collect(maps.Values(n.active)) }
 	return n.manager.Start(n.logger, active, ready{}, containermap.NewContainerMap(), sets.New[string]())
 }
 
-// waitFor waits until the kubelet has so many devices.
+// waitFor waits until the kubelet has this many devices.
 func (n *benchNode) waitFor(count int) error {
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(10 * time.Microsecond) {
 		capacity, _, _ := capacityOf(n.logger, n.manager)
@@ -363,7 +363,8 @@ func benchAdmitOverGRPC(ctx context.Context, asked benchQuestion) (sampler, func
 	return node.admissions(wall), end, nil
 }
 
-// benchList measures from the order to a plugin until the kubelet has one device less, or one more, than before.
+// benchList measures the time from the command to a plugin until the kubelet has one device fewer, or one more, than
+// before.
 func benchList(ctx context.Context, asked benchQuestion) (sampler, func(), error) {
 	node, process, end, err := newServedNode(ctx, asked)
 	if err != nil {
@@ -378,7 +379,8 @@ func benchList(ctx context.Context, asked benchQuestion) (sampler, func(), error
 	}, end, nil
 }
 
-// benchFirstList measures from the order to a plugin to register until a kubelet that has just started has its devices.
+// benchFirstList measures the time from the command to register until a newly started kubelet has the plugin's
+// devices.
 func benchFirstList(ctx context.Context, asked benchQuestion) (sampler, func(), error) {
 	process, err := startPlugin()
 	if err != nil {
@@ -402,7 +404,7 @@ func benchFirstList(ctx context.Context, asked benchQuestion) (sampler, func(), 
 
 // --- the plugin in another process -------------------------------------------------------------------------------------
 
-// A servedPlugin answers every call at once, and sends the lists that it is told to send.
+// A servedPlugin answers every call at once, and sends lists when told to.
 type servedPlugin struct {
 	pluginapi.UnimplementedDevicePluginServer
 	lists chan *pluginapi.ListAndWatchResponse
@@ -429,8 +431,8 @@ func (servedPlugin) Allocate(context.Context, *pluginapi.AllocateRequest) (*plug
 	return benchAnswer(), nil
 }
 
-// runPlugin obeys lines: `register DIRECTORY COUNT` registers with the kubelet there, and lists so many devices; `list COUNT`
-// sends another list. An instance ends when the next one registers.
+// runPlugin reads commands, one per line: `register DIRECTORY COUNT` registers with the kubelet there, and lists this
+// many devices; `list COUNT` sends another list. An instance ends when the next one registers.
 func runPlugin(orders io.Reader) error {
 	lists := map[int]*pluginapi.ListAndWatchResponse{}
 	list := func(count int) *pluginapi.ListAndWatchResponse {

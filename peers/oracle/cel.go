@@ -11,7 +11,7 @@ import (
 
 type celQuestion struct {
 	Expression  string
-	Driver      string // the domain of names without one
+	Driver      string // the domain for names that have none
 	Environment string // stored (what the scheduler compiles with) or new (what the API server accepts)
 	Features    struct{ ConsumableCapacity, ListTypeAttributes bool }
 	Devices     []struct {

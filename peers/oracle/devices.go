@@ -26,29 +26,28 @@ import (
 	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// A plugin prefers the smallest ids, or the largest, those that must be in it first; or it offers no preference ("none"),
-// names half of what it is asked for ("short"), all that there is ("all"), nothing
-// ("nothing"), or devices that it may not choose ("foreign"). It is
-// called without a socket.
+// A plugin prefers the smallest or the largest ids, starting with those that must be included. Or it offers no
+// preference ("none"), or names half of what it is asked for ("short"), everything that is available ("all"), nothing
+// ("nothing"), or devices that it may not choose ("foreign"). It is called without a socket.
 type plugin struct {
 	resource, socket string
 	manner
 	calls *[]any
 }
 
-// A manner is how a plugin answers, as the step says with which it connects.
+// A manner is how a plugin answers. The step in which the plugin connects specifies it.
 type manner struct {
 	Prefers  string
 	PreStart bool     // it requires PreStartContainer
 	Fails    []string // the methods that fail
 	Answer   struct { // to Allocate
 		Envs, Annotations map[string]string
-		Mounts, Devices   [][]string // the path in the container, that of the host, and "ro" or the permissions
+		Mounts, Devices   [][]string // the paths in the container and on the host, and "ro" or the permissions
 		CDI               []string
 	}
 }
 
-// called keeps a call, and fails if the plugin is to.
+// called records a call, and fails if the plugin is supposed to.
 func (p plugin) called(method string, told ...any) error {
 	if p.calls != nil {
 		*p.calls = append(*p.calls, append([]any{method, p.resource}, told...))
@@ -104,7 +103,7 @@ func (p plugin) GetPreferredAllocation(_ context.Context, in *pluginapi.Preferre
 				ids[place] = fmt.Sprintf("%s-%02d", name, 9-place)
 			}
 		}
-		if p.Prefers == "largest and more" { // what is not asked for, and everything twice
+		if p.Prefers == "largest and more" { // what was not requested, and everything twice
 			ids = append(append([]string{"other"}, ids...), ids...)
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
@@ -200,21 +199,21 @@ type step struct {
 	Waits       bool       // a restarted kubelet does not know all pods yet
 	IsUnusable  bool       `json:"is_unusable"` // that checkpoint, which is there until the next one is written
 	Running     [][]string // the containers that run then: pod, container
-	Stays       bool       // the older instance of a plugin that connects
+	Stays       bool       // the older instance of a plugin that connects stays
 	Newer       bool       // the newer instance of two ends
 }
 
 type deviceHistory struct {
 	NUMANodes []int  `json:"numa_nodes"`
-	Policy    string // of the topology manager; empty: each step has the affinity
+	Policy    string // of the topology manager; if empty, each step has the affinity
 	Scope     string
 	Closest   bool
 	Distances topologymanager.NUMADistances
-	Updates   bool // of whose health the kubelet is told is answered
+	Updates   bool // whether the answer contains the pods whose health updates the kubelet is told about
 	Steps     []step
 }
 
-// A deviceNode is a kubelet's device manager and what is around it.
+// A deviceNode is a kubelet's device manager and its surroundings.
 type deviceNode struct {
 	deviceHistory
 	logger    klog.Logger
@@ -263,7 +262,7 @@ func playDevices(ctx context.Context, question []byte) (any, error) {
 	return answers, nil
 }
 
-// memoryDirectory is where files need no disk, because the kubelet waits for the disk at each write.
+// memoryDirectory is a place for files that is not on a disk, because the kubelet waits for the disk at each write.
 func memoryDirectory() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -381,7 +380,7 @@ func (n *deviceNode) play(ctx context.Context, one step) (any, error) {
 	return nil, fmt.Errorf("unknown op %q", one.Op)
 }
 
-// withUpdates adds the pods of which the manager has said that the health of their devices changed.
+// withUpdates adds the pods for which the manager has reported that the health of their devices changed.
 func (n *deviceNode) withUpdates(answer map[string]any) map[string]any {
 	pods := []string{}
 	for {
@@ -456,7 +455,7 @@ func (n *deviceNode) allocate(ctx context.Context, one step) (any, error) {
 	return n.withCheckpoint(map[string]any{"ok": true, "containers": containers})
 }
 
-// startContainer answers what a container gets at its start.
+// startContainer answers with what a container gets when it starts.
 func (n *deviceNode) startContainer(ctx context.Context, one step) (any, error) {
 	pod := one.Pod.pod()
 	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
@@ -496,7 +495,7 @@ func (n *deviceNode) startContainer(ctx context.Context, one step) (any, error) 
 	return nil, fmt.Errorf("no container %q", one.Container)
 }
 
-// devices are those of a container: resource -> id -> NUMA nodes or null.
+// devices returns those of a container: resource -> id -> NUMA nodes or null.
 func (n *deviceNode) devices(podUID, container string) map[string]map[string]any {
 	held := map[string]map[string]any{}
 	for name, instances := range n.manager.GetDevices(podUID, container) {

@@ -95,7 +95,7 @@ type driver struct {
 	drapbv1.UnimplementedDRAPluginServer
 	node                              *claimNode
 	name, instance, version, endpoint string
-	offer                             string // the version that it says when it registers
+	offer                             string // the version that it names when it registers
 	timeout                           *time.Duration
 	server                            *grpc.Server
 	hasHealth                         bool
@@ -220,7 +220,7 @@ func (d *driver) serve() error {
 	return nil
 }
 
-// A claimNode is a kubelet's DRA manager and what is around it.
+// A claimNode is a kubelet's DRA manager and its surroundings.
 type claimNode struct {
 	directory   string
 	client      *fake.Clientset
@@ -237,7 +237,8 @@ type claimNode struct {
 	calls       []call
 }
 
-// healthReports is the stream in which a driver reports health. A manager asks for a report if it has handled the last.
+// healthReports is the stream in which a driver reports health. A manager asks for the next report once it has handled
+// the last one.
 type healthReports struct {
 	reports chan []reportedHealth
 	asked   chan struct{}
@@ -249,7 +250,7 @@ func (h *healthReports) next() []reportedHealth {
 	return <-h.reports
 }
 
-// watchHealth lets the manager that runs now watch the health of a driver.
+// watchHealth makes the running manager watch the health of a driver.
 func (n *claimNode) watchHealth(ctx context.Context, d *driver) {
 	watched := &healthReports{reports: make(chan []reportedHealth), asked: make(chan struct{})}
 	n.streams = append(n.streams, watched)
@@ -284,7 +285,7 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 	defer os.RemoveAll(directory)
 	node := &claimNode{
 		directory:   directory,
-		client:      fake.NewSimpleClientset(), // NewClientset makes all mappings of the API again at each write
+		client:      fake.NewSimpleClientset(), // NewClientset creates all API mappings again for each write
 		pods:        map[string]*v1.Pod{},
 		allocations: map[string][]resourceapi.DeviceRequestAllocationResult{},
 		drivers:     map[string]*driver{},
@@ -322,7 +323,7 @@ func playClaims(ctx context.Context, question []byte) (any, error) {
 	return answers, nil
 }
 
-// turnOn turns on these gates, and off those of other questions.
+// turnOn turns on these gates, and turns off those from other questions.
 func turnOn(wanted []string) error {
 	gates := utilfeature.DefaultFeatureGate.(featuregate.MutableFeatureGate)
 	all := map[string]bool{}
@@ -358,9 +359,9 @@ func (n *claimNode) stop() {
 	}
 }
 
-const patience = 10 * time.Second // for what happens at once unless something is wrong
+const patience = 10 * time.Second // for anything that happens at once unless something is wrong
 
-// register returns the error of the kubelet, and the error of the history.
+// register returns the kubelet's error, and an error in the history.
 func (n *claimNode) register(ctx context.Context, d *driver) (error, error) {
 	if err := registerDriver(ctx, n.manager, d.name, d.endpoint, d.offer+".DRAPlugin", d.timeout); err != nil {
 		return err, nil
@@ -390,7 +391,7 @@ func (n *claimNode) end(ctx context.Context, d *driver, mode string) error {
 	return n.manager.Plugins().WaitUntilDisconnected(ctx, d.name, d.endpoint)
 }
 
-// updates returns the pods of which the manager has said that their health changed, one list for each time.
+// updates returns the pods for which the manager has reported a change of health, one list per report.
 func (n *claimNode) updates() [][]string {
 	all := [][]string{}
 	for {
@@ -404,7 +405,7 @@ func (n *claimNode) updates() [][]string {
 	}
 }
 
-// play returns the answer to a step, the error of the kubelet, and the error of the history.
+// play returns the answer to a step, the kubelet's error, and an error in the history.
 func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, error, error) {
 	if one.Instance == "" {
 		one.Instance = "a"
@@ -563,7 +564,7 @@ func (n *claimNode) play(ctx context.Context, one draStep) (map[string]any, erro
 	return nil, nil, fmt.Errorf("unknown op %q", one.Op)
 }
 
-// addResources adds what the kubelet lists of the claims of a container, and what it logs if it lists none.
+// addResources adds what the kubelet lists for a container's claims, and what it logs if it lists nothing.
 func (n *claimNode) addResources(ctx context.Context, answer map[string]any, pod *v1.Pod, container *v1.Container) {
 	all := []map[string]any{}
 	for _, resource := range dynamicResources(ctx, n.manager, pod, container) {
@@ -587,7 +588,7 @@ func (n *claimNode) addResources(ctx context.Context, answer map[string]any, pod
 	}
 }
 
-// addState adds the content of the file, and what is in memory only.
+// addState adds the content of the file, and the state that is only in memory.
 func (n *claimNode) addState(answer map[string]any) error {
 	file, err := state.NewCheckpointer(n.directory, "dra_manager_state")
 	if err != nil {

@@ -36,8 +36,8 @@ type extendedAnswer struct {
 	Mappings     []v1.ContainerExtendedResourceRequest `json:"mappings"`
 }
 
-// extend asks the scheduler which claim it makes for the extended resources of a pod on a node. It has seen the classes
-// in their order.
+// extend asks the scheduler which claim it creates for the extended resources of a pod on a node. The scheduler has
+// seen the classes in the given order.
 func extend(_ context.Context, question []byte) (any, error) {
 	var asked struct {
 		Pod     *v1.Pod

@@ -25,10 +25,10 @@ type checkpointQuestion struct {
 		RegisteredDevices map[string][]string
 	}
 	File   []byte `json:"file_b64"`
-	IsFlat bool   `json:"is_flat"` // the file of a kubelet before 1.20
+	IsFlat bool   `json:"is_flat"` // a file from a kubelet before 1.20
 }
 
-// What kubelets from 1.20 to 1.29 read of the file of an older kubelet: checkpoint.DataV1, which 1.30 has removed.
+// What kubelets from 1.20 to 1.29 read from an older kubelet's file: checkpoint.DataV1, which 1.30 removed.
 type flatEntry struct {
 	PodUID, ContainerName, ResourceName string
 	DeviceIDs                           []string
@@ -66,7 +66,7 @@ func encodeCheckpoint(_ context.Context, question []byte) (any, error) {
 	return map[string]any{"file_b64": file, "hashed": dump.ForHash(data.Data), "checksum": data.Checksum}, nil
 }
 
-// decodeCheckpoint reads a file as a device manager does at its start.
+// decodeCheckpoint reads a file as a device manager does when it starts.
 func decodeCheckpoint(_ context.Context, question []byte) (any, error) {
 	var asked checkpointQuestion
 	if err := json.Unmarshal(question, &asked); err != nil {
@@ -87,7 +87,7 @@ func decodeCheckpoint(_ context.Context, question []byte) (any, error) {
 	return withContent(answer, data)
 }
 
-// withContent adds what a file says: how much, and the file that a kubelet would write of it.
+// withContent adds the content of a file: its sizes, and the file that a kubelet would write from it.
 func withContent(answer map[string]any, data *checkpoint.Data) (any, error) {
 	entries, registered := data.GetData()
 	again, err := data.MarshalCheckpoint()
@@ -95,7 +95,7 @@ func withContent(answer map[string]any, data *checkpoint.Data) (any, error) {
 	return answer, err
 }
 
-// decodeFlat reads the file of a kubelet before 1.20, or the list of entries of a kubelet before 1.11.
+// decodeFlat reads a file from a kubelet before 1.20, or a list of entries from a kubelet before 1.11.
 func decodeFlat(text []byte) (any, error) {
 	file := flatFile{Data: flatData{[]flatEntry{}, map[string][]string{}}}
 	answer := map[string]any{"verdict": "ok", "stored": nil, "computed": nil}
@@ -118,7 +118,7 @@ func decodeFlat(text []byte) (any, error) {
 	}
 	for _, one := range file.Data.PodDeviceEntries {
 		var devices checkpoint.DevicesPerNUMA
-		if one.DeviceIDs != nil { // those kubelets put all devices on NUMA node 0; no devices are none on it, too
+		if one.DeviceIDs != nil { // those kubelets put all devices on NUMA node 0, even if there are none
 			devices = checkpoint.DevicesPerNUMA{0: one.DeviceIDs}
 		}
 		entries = append(entries, checkpoint.PodDevicesEntry{PodUID: one.PodUID, ContainerName: one.ContainerName, ResourceName: one.ResourceName, DeviceIDs: devices, AllocResp: one.AllocResp})
@@ -128,7 +128,7 @@ func decodeFlat(text []byte) (any, error) {
 
 // encodeClaims writes the state file of the DRA manager.
 func encodeClaims(_ context.Context, question []byte) (any, error) {
-	// Pods are a list in the question: a set has no null.
+	// Pods are a list in the question, because a set cannot be null.
 	var asked struct{ Claims []jsonClaim }
 	if err := json.Unmarshal(question, &asked); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func encodeClaims(_ context.Context, question []byte) (any, error) {
 	return map[string]any{"bytes": text}, err
 }
 
-// decodeClaims reads a state file as a DRA manager does at its start.
+// decodeClaims reads a state file as a DRA manager does when it starts.
 func decodeClaims(_ context.Context, question []byte) (any, error) {
 	var asked struct{ Bytes []byte }
 	if err := json.Unmarshal(question, &asked); err != nil {

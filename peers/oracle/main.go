@@ -1,5 +1,5 @@
-// Command oracle answers questions with Kubernetes' own code: one JSON object a line on standard input, one on standard
-// output, in the same order.
+// Command oracle answers questions with Kubernetes' own code: one JSON object per line on standard input, one on
+// standard output, in the same order.
 //
 //	{"kind": "quantity", "text": "1Ki"}
 //	{"answer": {...}}    or    {"error": "..."} if the question cannot be asked
@@ -46,7 +46,7 @@ var kinds = map[string]answerer{
 }
 
 func main() {
-	klog.SetLogger(klog.New(nil)) // what Kubernetes logs is no answer
+	klog.SetLogger(klog.New(nil)) // what Kubernetes logs is not an answer
 	if len(os.Args) == 2 && os.Args[1] == "plugin" {
 		if err := runPlugin(os.Stdin); err != nil {
 			fmt.Fprintln(os.Stderr, "oracle plugin:", err)
@@ -83,7 +83,7 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// reply answers one question. A panic of Kubernetes is an answer too.
+// reply answers one question. A panic in Kubernetes' code is an answer too.
 func reply(line []byte) (result map[string]any) {
 	defer func() {
 		if cause := recover(); cause != nil {

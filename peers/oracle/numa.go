@@ -30,7 +30,7 @@ type numaStep struct {
 	Files map[string]string // state files that a restarted kubelet finds
 }
 
-// A numaHistory is one of a kubelet with devices, CPUs and memory.
+// A numaHistory is the history of a kubelet with devices, CPUs and memory.
 type numaHistory struct {
 	Machine  machine
 	Gates    []string
@@ -43,7 +43,7 @@ type numaHistory struct {
 		Policy   string
 		Options  map[string]string
 		Reserved v1.ResourceList
-		CPUs     string // that are reserved by number
+		CPUs     string // that are reserved by their numbers
 	}
 	Memory struct {
 		Policy   string
@@ -54,7 +54,7 @@ type numaHistory struct {
 	Timed bool // whether each admission is answered with its processor time alone
 }
 
-// A numaNode is a kubelet's three managers, and what is around them.
+// A numaNode is a kubelet's three managers and their surroundings.
 type numaNode struct {
 	deviceNode
 	asked  numaHistory
@@ -100,7 +100,7 @@ func playNUMA(ctx context.Context, question []byte) (any, error) {
 	return answers, nil
 }
 
-// begin starts the kubelet, and answers what it has then.
+// begin starts the kubelet, and answers with what it has then.
 func (n *numaNode) begin(ctx context.Context, files map[string]string) map[string]any {
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(n.directory, name), []byte(text), 0o600); err != nil {
@@ -153,7 +153,7 @@ func (n *numaNode) startAll(ctx context.Context) error {
 	return nil
 }
 
-// ready is where all sources of pods are ready.
+// ready is a state in which all pod sources are ready.
 type ready struct{}
 
 func (ready) AddSource(string) {}

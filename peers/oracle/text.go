@@ -26,14 +26,14 @@ func readQuantity(_ context.Context, question []byte) (any, error) {
 	}
 	_, isInt64 := quantity.AsInt64()
 	canonical := quantity.DeepCopy()
-	canonical.Neg() // which forgets the text as it was read
+	canonical.Neg() // which discards the text as it was read
 	canonical.Neg()
 	return map[string]any{
 		"ok": true, "text": quantity.String(), "canonical": canonical.String(), "value": quantity.Value(), "exact": quantity.AsDec().String(), "int64": isInt64,
 	}, nil
 }
 
-// judgeName says what a text can be the name of.
+// judgeName answers which kinds of name a text can be.
 func judgeName(_ context.Context, question []byte) (any, error) {
 	var asked textQuestion
 	if err := json.Unmarshal(question, &asked); err != nil {

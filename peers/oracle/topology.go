@@ -15,7 +15,7 @@ import (
 
 type hints = map[string][]topologymanager.TopologyHint
 
-// fixedHints is a hint provider that has its hints by container, and those of the whole pod under the empty name.
+// fixedHints is a hint provider with hints by container name; those for the whole pod are under the empty name.
 type fixedHints map[string]hints
 
 // A jsonHint is [nodes, preferred]; nodes is null for any.
@@ -79,7 +79,7 @@ type topologyQuestion struct {
 	Providers  []map[string]map[string]*[]jsonHint // container -> resource -> hints
 }
 
-// newScope returns what the kubelet has for a policy and a scope.
+// newScope returns the kubelet's scope object for a policy and a scope.
 func newScope(policyName, scopeName string, info *topologymanager.NUMAInfo, closest bool) (topologymanager.Scope, error) {
 	options := topologymanager.PolicyOptions{PreferClosestNUMA: closest}
 	var policy topologymanager.Policy
@@ -172,7 +172,7 @@ type optionsQuestion struct {
 	Options   map[string]string
 }
 
-// startTopologyManager says whether a kubelet starts with the options of a policy.
+// startTopologyManager answers whether a kubelet starts with the options of a policy.
 func startTopologyManager(ctx context.Context, question []byte) (any, error) {
 	var asked optionsQuestion
 	if err := json.Unmarshal(question, &asked); err != nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
-// What has another signature from Kubernetes 1.37 on.
+// Functions whose signatures changed in Kubernetes 1.37.
 
 func fixedAffinity(_ klog.Logger, hint *topologymanager.TopologyHint) topologymanager.Store {
 	return topologymanager.NewFakeManagerWithHint(hint)
@@ -97,7 +97,7 @@ func dynamicResources(_ context.Context, m *dra.Manager, pod *v1.Pod, container 
 	return cm.WithClaims(m).GetDynamicResources(pod, container)
 }
 
-// A healthStream hands the reports to the manager.
+// A healthStream passes the reports to the manager.
 type healthStream struct {
 	drahealth.DRAResourceHealth_NodeWatchResourcesClient
 	*healthReports

@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
-// What had another signature before Kubernetes 1.37.
+// Functions whose signatures changed in Kubernetes 1.37.
 
 func fixedAffinity(logger klog.Logger, hint *topologymanager.TopologyHint) topologymanager.Store {
 	return topologymanager.NewFakeManagerWithHint(logger, hint)
@@ -101,7 +101,7 @@ func dynamicResources(ctx context.Context, m *dra.Manager, pod *v1.Pod, containe
 	return cm.WithClaims(m).GetDynamicResources(klog.FromContext(ctx), pod, container)
 }
 
-// A healthStream hands the reports to the manager.
+// A healthStream passes the reports to the manager.
 type healthStream struct {
 	drahealth.DRAResourceHealth_NodeWatchResourcesClient
 	*healthReports

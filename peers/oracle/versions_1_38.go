@@ -12,14 +12,14 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// What had another signature before Kubernetes 1.38.
+// Functions whose signatures changed in Kubernetes 1.38.
 
-// A sharedDevice is how an allocator knows a device of which claims have shares, which has no id of its share since 1.38.
+// A sharedDevice is how an allocator identifies a device of which claims have shares. Since 1.38, it has no share id.
 type sharedDevice = structured.DeviceID
 
 func sharedDeviceOf(id structured.DeviceID, _ *types.UID) sharedDevice { return id }
 
-// newAllocator hands over the slices as the scheduler keeps them since 1.38.
+// newAllocator passes the slices in the form in which the scheduler has kept them since 1.38.
 func newAllocator(ctx context.Context, features structured.Features, state structured.AllocatedState, listed classes, slices []*resourceapi.ResourceSlice, cache *cel.Cache) (structured.Allocator, error) {
 	var converted []*draapi.ResourceSlice
 	for _, one := range slices {
@@ -32,7 +32,7 @@ func newAllocator(ctx context.Context, features structured.Features, state struc
 	return structured.NewAllocator(ctx, features, state, listed, converted, cache)
 }
 
-// celDevice converts the slice that has the device, because a device alone cannot be.
+// celDevice converts the slice that contains the device, because a device alone cannot be converted.
 func celDevice(driver string, one *resourceapi.Device) (cel.Device, error) {
 	slice := &draapi.ResourceSlice{}
 	within := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: driver, Devices: []resourceapi.Device{*one}}}

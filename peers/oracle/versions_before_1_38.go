@@ -11,9 +11,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// What has another signature from Kubernetes 1.38 on.
+// Functions whose signatures changed in Kubernetes 1.38.
 
-// A sharedDevice is how an allocator knows a device of which claims have shares, with the id of its share.
+// A sharedDevice is how an allocator identifies a device of which claims have shares, including the share id.
 type sharedDevice = structured.SharedDeviceID
 
 func sharedDeviceOf(id structured.DeviceID, share *types.UID) sharedDevice {

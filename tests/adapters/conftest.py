@@ -1,4 +1,4 @@
-"""Fixtures for the tests of adapters."""
+"""Fixtures for the adapter tests."""
 
 import pytest
 

@@ -178,7 +178,7 @@ class RawPlugin:
         self.lists.put(deviceplugin.ListAndWatchResponse(devices=[{"ID": id_, "health": "Healthy"} for id_ in ids]))
 
     def end_stream(self) -> None:
-        """Let ListAndWatch return."""
+        """Make ListAndWatch return."""
         self.lists.put(None)
 
     def get_device_plugin_options(

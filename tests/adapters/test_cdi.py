@@ -101,7 +101,7 @@ def test_a_name_is_resolved_in_the_directory_of_the_highest_priority(tmp_path: P
     assert [*names_in(low), *names_in(high)] == [name]
     (high / "x.json").write_text(json.dumps(spec()))
     (low / "y.yaml").write_text(json.dumps(spec()))
-    with pytest.raises(UnresolvableError, match=r"x.json and y.yaml both have example.com/chip=chip0"):
+    with pytest.raises(UnresolvableError, match=r"x.json and y.yaml both define example.com/chip=chip0"):
         resolve(name, (low, high))
-    with pytest.raises(UnresolvableError, match=r"no valid file in .* has example.com/chip=chip9"):
+    with pytest.raises(UnresolvableError, match=r"no valid file in .* defines example.com/chip=chip9"):
         resolve("example.com/chip=chip9", (low, high))

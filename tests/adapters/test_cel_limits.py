@@ -60,7 +60,7 @@ def test_an_expression_of_fifty_characters_takes_no_gigabyte(expression: str) ->
 
 
 def problem_of(cel: CelSelectors, expression: str) -> str:
-    """Return what is wrong with an expression, empty if it is valid."""
+    """Return what is wrong with an expression, or an empty string if it is valid."""
     try:
         cel(expression, DEVICE)
     except SelectorError as error:
@@ -88,7 +88,7 @@ def test_an_expression_that_takes_too_long_is_not_evaluated_again() -> None:
 
 
 def test_a_process_that_cannot_start_is_an_error_that_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no process could be started, or Python did not find the library there."""
+    """The program is missing, or exits at once, as if Python did not find the library in it."""
     cel = CelSelectors()
     for program in ("/nonexistent/python", "/bin/false"):
         with monkeypatch.context() as patched:
@@ -107,7 +107,7 @@ def test_the_process_ends_with_the_object_that_has_started_it() -> None:
         os.kill(pid, 0)
 
 
-def test_the_processs_errors_match_the_librarys() -> None:
+def test_the_errors_of_the_process_match_those_of_the_library() -> None:
     limited, unlimited = CelSelectors(), CelSelectors(is_limited=False)
     for expression in ("[1].map(x, x +", "[1].all(x, device.attributes['a'].b == x)", "[1].map(x, x)"):
         assert problem_of(limited, expression) == problem_of(unlimited, expression) != ""
@@ -126,7 +126,7 @@ def test_what_most_classes_have_needs_no_process() -> None:
 
 
 def test_a_fork_uses_its_own_process_and_leaves_its_parents_alone() -> None:
-    """Both shared one pipe, so each could read the other's answer: a wrong value without an error."""
+    """Fork and parent once shared a pipe, so each could read the other's answer: a wrong value without an error."""
     cel = CelSelectors()
     assert cel(LOOP, DEVICE)
     first = pid_of(cel)
@@ -154,7 +154,7 @@ def test_a_fork_while_another_thread_asks_is_not_locked_out() -> None:
 
 
 def test_a_stopped_process_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It uses no processor time, so that limit does not end it."""
+    """A stopped process uses no processor time, so that limit does not end it."""
     monkeypatch.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 0.2)
     cel = CelSelectors()
     with monkeypatch.context() as patient:
@@ -165,7 +165,7 @@ def test_a_stopped_process_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:
-    """While it evaluates an expression, it cannot notice that nothing is waiting for the answer anymore."""
+    """While the process evaluates an expression, it cannot notice that no one is waiting for the answer anymore."""
     told, tell = os.pipe()
     parent = os.fork()
     if parent == 0:

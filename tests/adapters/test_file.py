@@ -83,7 +83,7 @@ class TestFileStore:
         with pytest.raises(StoreError, match="another process has written it since"):
             second.save(b"second")
         assert store.load() == second.load() == b"first"
-        second.save(b"second")  # it has read the data of the first
+        second.save(b"second")  # the second store has read the data of the first
         with pytest.raises(StoreError, match="only one manager at a time"):
             store.save(b"third")
         assert second.load() == b"second"
@@ -213,7 +213,7 @@ class TestJsonFileSink:
             JsonFileSink(path).publish(NodeStatus({GPU: 1}))
         assert refused.value.sink == str(path)
         assert refused.value.cause.endswith("correct or delete the file")
-        assert "object has no" not in refused.value.cause  # a message of Python
+        assert "object has no" not in refused.value.cause  # a message from Python
         assert path.read_text(encoding="latin-1") == text
 
     def test_a_file_that_cannot_be_written_is_named(self, directory: Path) -> None:

@@ -62,7 +62,7 @@ def node_of(server: ApiServer, name: str) -> object:
 
 @FORKS
 def test_a_connection_to_an_api_server_is_not_shared_with_a_fork(fork: Fork, tmp_path: Path) -> None:
-    """Both read from one socket, so each could get the answer to the other's request."""
+    """Fork and parent once read from one socket, so each could get the answer to the other's request."""
     with LocalApiServer() as api:
         for name in ("parent", "child"):
             api.create({"kind": "Node", "metadata": {"name": name}})
@@ -114,7 +114,7 @@ class Saved:
 
 @FORKS
 def test_a_saver_refuses_requests_in_a_fork(fork: Fork) -> None:
-    """The fork does not have its thread, so a request would wait forever."""
+    """The fork does not have the saver's thread, so a request would wait forever."""
     saver, saved = SaverThread(), Saved()
 
     def use() -> None:
@@ -144,7 +144,7 @@ def test_a_client_of_pod_resources_is_refused_in_a_fork(fork: Fork, tmp_path: Pa
 
 @FORKS
 def test_a_store_in_a_fork_spoils_no_save_of_its_parent(fork: Fork, tmp_path: Path) -> None:
-    """Both wrote under one name, so one could rename a file that the other had only partly written."""
+    """Fork and parent once wrote under one name, so one could rename a file that the other had only partly written."""
     store = FileStore(tmp_path / "file")
     before = store._file._new  # noqa: SLF001 - the name of the new file
 

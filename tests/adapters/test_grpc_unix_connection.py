@@ -83,9 +83,9 @@ def test_a_connection_for_calls_that_another_replaced_is_closed(directory: Path)
         for _ in range(3):
             loop.run(replace)
             connection.call(loop, rpc.ALLOCATE, deviceplugin.AllocateRequest(), PATIENCE)
-        wait_until(lambda: connections(path) == 1, "the last is left")
+        wait_until(lambda: connections(path) == 1, "only the last connection is left")
         loop.run(connection.close)
-        wait_until(lambda: connections(path) == 0, "that is closed too")
+        wait_until(lambda: connections(path) == 0, "it is closed too")
     loop.release(nothing)
 
 

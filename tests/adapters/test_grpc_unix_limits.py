@@ -132,7 +132,7 @@ class TestWhatIsSaid:
             assert register(directory, "p.sock") == OK
             recorder.wait_lost(recorder.plugin())
             assert len(recorder.lists(recorder.plugin())) == 1
-        assert "a list of acme.io/gpu has a device id of 2000000 characters, expected at most 4096" in caplog.text
+        assert "a list from acme.io/gpu has a device id of 2000000 characters, expected at most 4096" in caplog.text
 
     def test_a_list_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
@@ -167,7 +167,7 @@ class TestHowOften:
             text = "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: try again in 2 s"
             refusal = (StatusCode.UNKNOWN, text)
             assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50
-            assert register(directory, "q.sock", "acme.io/nic") == OK  # a storm of another resource does not count
+            assert register(directory, "q.sock", "acme.io/nic") == OK  # a storm for another resource does not count
             clock.now = 2.0
             assert register(directory, "p.sock") == OK
             assert register(directory, "p.sock") == refusal

@@ -238,7 +238,7 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
 
 
 def problem(served: ServedPlugin) -> str | None:
-    """Return why it is not registered, after a short while."""
+    """Return why the plugin is not registered, after a short while."""
     try:
         served.wait_registered(SOON)
     except KubeletUnreachableError as error:

@@ -74,7 +74,7 @@ class TestRegister:
         assert register(directory, "missing.sock") == refusal  # not that the dial timed out
 
     @pytest.mark.parametrize("transport", [1.0], indirect=True)
-    def test_a_socket_without_a_listener_is_dialled_until_the_deadline(self, directory: Path) -> None:
+    def test_a_socket_without_a_listener_is_dialed_until_the_deadline(self, directory: Path) -> None:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(directory / "p.sock"))
         said = "failed to dial device plugin: context deadline exceeded"
@@ -262,7 +262,7 @@ class TestCalls:
     def test_a_plugins_long_message_is_returned_truncated_and_on_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """It is sent in the headers; grpc accepts 16 KiB of headers by default."""
+        """The message is sent in the headers; grpc accepts 16 KiB of headers by default."""
 
         class Talkative(Gpus):
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -318,7 +318,7 @@ class TestCalls:
     def test_a_call_that_succeeds_without_an_answer_has_failed(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """In the words of a kubelet's gRPC."""
+        """The error is in the words of a kubelet's gRPC."""
         sentence = "code = Internal desc = cardinality violation: received no response message"
         with RawPlugin(directory / "p.sock", mute="GetDevicePluginOptions"):
             assert sentence in register(directory, "p.sock")[1]
@@ -369,7 +369,7 @@ class TestCalls:
     def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
         self, directory: Path, then: str
     ) -> None:
-        """By itself, gRPC does not end such a call at its deadline or when it is cancelled, and waits for it later.
+        """By itself, gRPC does not end such a call at its deadline or when it is canceled, and waits for it later.
 
         Only the first call may keep a thread that waits for it. If the plugin ends later, nothing is logged in the next
         run of the transport, which uses a different event loop.
@@ -406,7 +406,7 @@ class TestStartAndStop:
     def test_a_directory_may_have_any_name(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Including one that is not a string, or that cannot be decoded in this locale."""
+        """This includes a name that is not a string, or that cannot be decoded in this locale."""
         odd = directory / os.fsdecode(b"\xff %\xe9")
         with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")
@@ -483,7 +483,7 @@ class TestStartAndStop:
         with running(directory, recorder):
             pass
 
-    def test_stopping_waits_for_no_plugin_that_is_being_dialled(self, directory: Path, recorder: Recorder) -> None:
+    def test_stopping_waits_for_no_plugin_that_is_being_dialed(self, directory: Path, recorder: Recorder) -> None:
         limits = PluginLimits(dial=PATIENCE)
         with running(directory, recorder, limits=limits) as transport, ThreadPoolExecutor(1) as caller:
             with socket.socket(socket.AF_UNIX) as stale:

@@ -55,7 +55,7 @@ def listed(channel: grpc.Channel) -> Any:  # noqa: ANN401 - grpc's stream of lis
 
 
 def wait_until_dropped(served: ServedPlugin) -> None:
-    """The end of the stream is on its way."""
+    """Wait until the plugin has noticed the end of its stream."""
     while served.registered:
         pass
 

@@ -57,14 +57,14 @@ def status(count: int, allocatable: int | None = None) -> NodeStatus:
 
 
 def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
-    """Return the status of the node, after checking that nothing but our part has changed."""
+    """Return the node's status, after checking that nothing but our part has changed."""
     counts = {"capacity": capacity, "allocatable": allocatable}
     ours = {section: {} if count is None else {GPU: count} for section, count in counts.items()}
     return {**FOREIGN, **{section: {**FOREIGN[section], **ours[section]} for section in counts}}
 
 
 def moved(options: dict[str, Any], kind: type[Access | Pace]) -> dict[str, Any]:
-    """Remove the fields of a value from options, and return them."""
+    """Remove the options that are fields of a kind, and return them."""
     return {name: options.pop(name) for name in fields_dict(kind) if name in options}
 
 
@@ -202,7 +202,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("2Ki", "1")
 
     @every_strategy
-    def test_a_removed_resource_is_deleted_also_if_others_wrote(self, server: Server, strategy: PatchStrategy) -> None:
+    def test_a_removed_resource_is_deleted_even_if_others_wrote(self, server: Server, strategy: PatchStrategy) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
         sink = server.connect(strategy=strategy, keep_removed=False)
         published(sink, NodeStatus({GPU: 9}, {GPU: 3}), NodeStatus(removed=(GPU,)))
@@ -245,7 +245,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
-    def test_beside_a_kubelet_capacity_counts_healthy_devices(self, server: Server, strategy: PatchStrategy) -> None:
+    def test_capacity_counts_healthy_devices_alongside_a_kubelet(self, server: Server, strategy: PatchStrategy) -> None:
         """A kubelet copies the capacity of resources that it does not know into allocatable every ten seconds."""
 
         def heartbeat(status: dict[str, Any]) -> None:
@@ -366,7 +366,7 @@ class TestTrouble:
             (Answer(200, {"metadata": {"name": NODE}}), "expected a Node, got an answer with KeyError 'resourceVer"),
             (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "with TypeError 'int'"),
             (Answer(200, None), "malformed|expected a Node"),
-            (Drop(), "no connection to http.*: the server has closed the connection"),
+            (Drop(), "no connection to http.*: the server closed the connection"),
             (Drop(after=True), ""),  # the second time, the node is already as it should be
         ],
     )
@@ -647,7 +647,7 @@ class TestCredentials:
 
     @pytest.mark.parametrize("name", ["", "Upper", "../etc", "a b", "-a", "a" * 254])
     def test_a_name_that_no_node_can_have_is_refused(self, directory: Path, name: str) -> None:
-        with pytest.raises(NodeNameError, match="expected the name of a node"):
+        with pytest.raises(NodeNameError, match="expected a node name"):
             KubeApiSink(name, Access(directory / "none"))
 
 
@@ -718,7 +718,7 @@ class TestPrograms:
             ("echo nonsense", "expected an ExecCredential with a status, got JSONDecodeError"),
             ("echo '{}'", "expected an ExecCredential with a status, got KeyError: 'status'"),
             ("echo '{\"status\": {}}'", "expected a token, or a certificate with its key, got neither"),
-            ('echo \'{"status": {"token": 5}}\'', "expected credentials that are ASCII texts"),
+            ('echo \'{"status": {"token": 5}}\'', "expected credentials that are ASCII strings"),
             ('echo \'{"status": {"token": "a\\\\nb"}}\'', "expected a token of printable characters"),
         ],
     )

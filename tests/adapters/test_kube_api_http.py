@@ -1,4 +1,4 @@
-"""Answers of HTTP servers that are not like those of the API server for tests."""
+"""Answers from HTTP servers that differ from those of the API server for tests."""
 
 import math
 import socket
@@ -23,7 +23,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 def answering(*answers: bytes) -> Iterator[tuple[Transport, list[int]]]:
     """Run a server that gives these answers in turn, and closes a connection after the last or after one with `<END>`.
 
-    Yield a client of it, and a list with the number of answers that each connection has had.
+    Yield a client for it, and a list with the number of answers that each connection has had.
     """
     left, had = list(answers), list[int]()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -90,7 +90,7 @@ def test_an_answer_is_read_to_its_end_and_its_connection_kept(answer: bytes, con
     ],
 )
 def test_the_next_request_goes_over_a_new_connection(answer: bytes) -> None:
-    """The server closes it, or has sent a second answer, which would be taken for that of the next request."""
+    """The server closes the old one, or has sent a second answer, which would be taken for the next request's."""
     answers, had = asked(answer, answer)
     assert [one.content for one in answers] == [b"{}", b"{}"]
     assert had == [1, 1]
@@ -106,7 +106,7 @@ def test_the_next_request_goes_over_a_new_connection(answer: bytes) -> None:
         (OK + b"Content-Length: -3\r\n\r\n{}<END>", "not a number"),
         (OK + b"Content-Length: 1\xb2\r\n\r\n{}<END>", "not a number"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nab<END>", "closed the connection"),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n<END>", "another size"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n<END>", "chunk of the wrong size"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n<END>", "without a size"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n\r\n<END>", "without a size"),
         (OK + b"X: " + b"y" * 100_000 + b"<END>", "too long"),
@@ -123,7 +123,7 @@ def test_the_pause_that_a_server_asks_for_is_read() -> None:
 
 
 def test_a_number_that_is_not_finite_removes_no_field(tmp_path: Path) -> None:
-    """As null in a merge patch, it would."""
+    """If it were written as null, the merge patch would remove the field."""
     with LocalApiServer() as api:
         api.create({"kind": "Node", "metadata": {"name": "n", "labels": {"a": "b"}}})
         server = ApiServer(Access(kubeconfig=api.kubeconfig(tmp_path / "config")), {})

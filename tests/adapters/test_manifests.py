@@ -148,7 +148,7 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
 
 QUANTITY = "a quantity such as 2, 500m or 1.5Gi"
 UNQUOTED = ": put it in quotes"
-NEITHER = "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got"
+NEITHER = "expected a v1 Pod or a resource.k8s.io/v1 ResourceClaim, got"
 FROM_TEMPLATE = (
     ". Its pods are created from spec.template: write that as a Pod, or use one of its pods: kubectl get pod "
     "NAME -o yaml"
@@ -268,7 +268,7 @@ def test_pods_follow_files_that_appear_change_and_disappear(place: Path) -> None
 
 
 def test_a_change_that_keeps_size_and_time_is_seen_for_two_seconds(place: Path) -> None:
-    """As git does: a file that was read at the same time as it was written is read once more."""
+    """As in git, a file that was read at the time at which it was written is read once more."""
     file = place / "a.json"
     file.write_text(manifest("a", 1))
     when = file.stat().st_mtime_ns
@@ -295,7 +295,7 @@ def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
 def test_a_file_that_becomes_readable_again_is_reported(directory: Path) -> None:
-    """Nothing else about it has to change, and its content may be the same as ever."""
+    """Nothing else about the file has to change, and its content may be the same as before."""
     place = directory / "manifests"
     place.mkdir()
     directory.chmod(0o755)
@@ -467,7 +467,7 @@ def running(pods: ManifestPods) -> set[tuple[str, str]]:
 
 
 def test_after_a_restart_the_containers_of_pods_that_ran_still_run(place: Path) -> None:
-    """Except for init containers that end; after a reboot, no container runs."""
+    """Init containers that end are an exception. After a reboot, no container runs."""
     pods = source(place)
     (place / "a.yaml").write_text(POD)
     (place / "b.json").write_text(manifest("b", uid="b"))
@@ -514,7 +514,7 @@ def test_a_broken_state_file_is_ignored(place: Path, state: str, caplog: pytest.
     pods = source(place)
     assert pods.running_containers() == ()
     assert names(pods.poll().added) == ["a"]
-    assert "subscriptable" not in caplog.text  # a message of Python
+    assert "subscriptable" not in caplog.text  # a message from Python
 
 
 def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -522,7 +522,7 @@ def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.Lo
     pods = ManifestPods(place, place.parent / "missing" / "pods.json")
     assert names(pods.poll().added) == ["a"]
     pods.mark_running(PodUid("u"))
-    assert caplog.text.count("cannot write which pods run") == 1
+    assert caplog.text.count("cannot record the running pods") == 1
 
 
 def test_the_state_file_is_private_and_no_link_is_followed(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -304,7 +304,7 @@ def test_a_path_that_cannot_be_served_is_refused(directory: Path, place: str, er
 
 
 def test_a_start_that_gets_no_thread_fails_and_works_later(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of gRPC without its thread never says that it has stopped."""
+    """A gRPC server without its thread never says that it has stopped."""
 
     def refuse(_: object) -> None:
         problem = "can't start new thread"

@@ -1,4 +1,4 @@
-"""Return the devices that one claim gets on node n1 from a few slices, given as API objects."""
+"""The devices that one claim gets on node n1 from a few slices, given as API objects."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

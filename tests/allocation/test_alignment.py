@@ -73,7 +73,7 @@ def test_a_selector_without_a_value_is_an_error_although_roots_are_too_few() -> 
 
 
 @pytest.mark.parametrize(("aligned", "pairs"), [(8, 8), (3, 3), (7, 5)])
-def test_pairs_that_are_there_are_found(aligned: int, pairs: int) -> None:
+def test_pairs_that_exist_are_found(aligned: int, pairs: int) -> None:
     found = answer(aligned, pairs)
     assert isinstance(found, DeviceAllocation)
     roots = [one.candidate.device.attribute(ROOT) for one in found.devices()]

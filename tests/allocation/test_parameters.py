@@ -19,7 +19,7 @@ def _opaque(name: str) -> Json:
 
 
 def _config(release: Release, classes: str, config: list[Json]) -> Json:
-    """Return the parameters of a claim with the requests a and b, which have these two classes."""
+    """Return the parameters for a claim with the requests a and b, which have these two classes."""
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "d0"}, {"name": "d1"}]
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}

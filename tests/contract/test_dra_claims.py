@@ -22,7 +22,7 @@ Check = Callable[[MakeClaimSource], None]
 
 @frozen
 class InMemory:
-    """Claims are a dictionary."""
+    """Claims are kept in a dictionary."""
 
     source: MemoryClaims = field(factory=MemoryClaims)
 

@@ -28,7 +28,7 @@ Check = Callable[[MakeDriverTransport], None]
 
 @frozen
 class InMemory:
-    """Drivers are objects of this process."""
+    """Drivers are objects in this process."""
 
     transport: MemoryDriverTransport = field(factory=MemoryDriverTransport)
 

@@ -14,7 +14,7 @@ Check = Callable[[MakeDraMetrics], None]
 
 @frozen
 class InMemory:
-    """Operations are a list."""
+    """Operations are kept in a list."""
 
     metrics: MemoryDraMetrics = field(factory=MemoryDraMetrics)
 
@@ -37,7 +37,7 @@ class InPrometheus:
 
 
 class Inverted(MemoryDraMetrics):
-    """As kubelets before 1.36."""
+    """Counts failures as successes, and successes as failures, as kubelets before 1.36 did."""
 
     def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
         super().dra_operation(operation, seconds, failed=not failed)

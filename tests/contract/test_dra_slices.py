@@ -22,7 +22,7 @@ Check = Callable[[MakeSlices], None]
 
 @frozen
 class InMemory:
-    """Slices are a dictionary."""
+    """Slices are kept in a dictionary."""
 
     slices: MemorySlices = field(factory=MemorySlices)
 

@@ -132,7 +132,7 @@ def dra_managers() -> AbstractContextManager[LifecycleHarness]:
 
 @define(eq=False)
 class Listening(Runs):
-    """Return a transport with a listener that ignores events."""
+    """A transport with a listener that ignores events."""
 
     transport: GrpcUnixTransport | GrpcDriverTransport
 
@@ -356,7 +356,7 @@ with LocalApiServer() as server:
 
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
-    """Starts an API server in another process, so that the server's resources are not counted.
+    """Start an API server in another process, so that the server's resources are not counted.
 
     It is not a child: without children, the check does not have to search all processes for them.
     """
@@ -365,7 +365,7 @@ def kubeconfig() -> Iterator[Path]:
         with subprocess.Popen([sys.executable, "-c", SERVE, str(path)], stdin=pipe, stdout=pipe, text=True) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == "ready\n"
-            yield path  # afterwards its standard input ends, and it does
+            yield path  # then its standard input ends, and so does the process
 
 
 def publish_status(subject: KubeApiSink) -> None:

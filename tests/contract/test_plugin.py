@@ -55,7 +55,7 @@ class Directory:
 
 @contextmanager
 def empty_directories() -> Iterator[Callable[[], Path]]:
-    """Makes another empty directory on every call."""
+    """Yield a function that makes an empty directory on every call."""
     with tempfile.TemporaryDirectory() as directory:
         yield lambda: Path(tempfile.mkdtemp(dir=directory))
 

@@ -64,7 +64,7 @@ class InDirectory:
 
 @contextmanager
 def in_directory(running: Collection[Pod]) -> Iterator[PodsHarness]:
-    """According to the file of the previous source, these pods ran."""
+    """Yield a directory of manifests whose file from the previous source says that these pods ran."""
     with tempfile.TemporaryDirectory() as directory:
         manifests, state = Path(directory) / "manifests", Path(directory) / "state"
         manifests.mkdir()

@@ -81,7 +81,7 @@ def gpus(amount: int = 8) -> SimulatedPlugin:
     [
         (kubelet_order, ids("gpu-3", "gpu-4")),  # after gpu-0 to gpu-2, in natural order
         (packed, ids("gpu-1", "gpu-3")),  # the pod before it filled most of NUMA node 0; one device is left there
-        (spread, ids("gpu-3", "gpu-5")),  # the one before it has two of NUMA node 0 and one of 1
+        (spread, ids("gpu-3", "gpu-5")),  # the pod before it has two devices on NUMA node 0 and one on 1
         (aligned, ids("gpu-1", "gpu-3")),
     ],
 )
@@ -112,7 +112,7 @@ def test_aligned_follows_the_devices_that_the_pod_has_already() -> None:
 
 
 def test_a_policy_chooses_only_on_the_numa_nodes_of_the_topology_manager() -> None:
-    """It has no choice where a kubelet's hints decide."""
+    """A policy has no choice where a kubelet's hints decide."""
     topology = Topology([NumaNode(0), NumaNode(1)], "single-numa-node")
     assert admitted(spread, [gpus()], {GPU: 2}, topology=topology) == {GPU: ids("gpu-0", "gpu-2")}
     assert admitted(spread, [gpus()], {GPU: 2}) == {GPU: ids("gpu-0", "gpu-1")}
@@ -137,7 +137,7 @@ def test_a_policy_learns_what_the_plugin_prefers() -> None:
 
 
 def test_a_policy_may_use_the_manager_and_is_called_again_if_devices_vanish() -> None:
-    """It is called without a lock. Its answer counts only if all its devices are still free."""
+    """The policy is called without a lock. Its answer counts only if all its devices are still free."""
     asked: list[Choice] = []
 
     def slow(choice: Choice) -> DeviceSet:
@@ -212,7 +212,7 @@ def returns_a_text(_: Choice) -> Any:  # noqa: ANN401 - that is the mistake
     ("policy", "cause"),
     [
         (takes_all, "expected 2 devices, got gpu-0, gpu-1, gpu-2"),
-        (takes_one_twice, "expected different devices, but gpu-0 is there twice, got gpu-0, gpu-0"),
+        (takes_one_twice, "expected different devices, but gpu-0 appears twice, got gpu-0, gpu-0"),
         (lambda _: ["gpu-0", "x\n"], "expected available devices, but x\\n is not one, got gpu-0, x\\n"),
         (fails, "KeyError: 'example.com/gpu'"),
         (returns_a_text, "TypeError: answer: expected several values, such as a tuple, got 'gpu-0'"),

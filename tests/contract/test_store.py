@@ -24,7 +24,7 @@ Directories = Callable[[], Path]
 
 @pytest.fixture
 def directories(tmp_path: Path) -> Directories:
-    """Makes another empty directory on every call."""
+    """Return a function that makes an empty directory on every call."""
 
     def make() -> Path:
         return Path(tempfile.mkdtemp(dir=tmp_path))
@@ -97,7 +97,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(blob=st.binary(max_size=100) | st.integers(0, 3).map(lambda size: b"x" * (size * 50_000)))
     def save(self, blob: bytes) -> None:
-        """Both take it."""
+        """Both stores save the blob."""
         self.memory.save(blob)
         self.file.save(blob)
 
@@ -116,7 +116,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @invariant()
     def they_load_the_same(self) -> None:
-        """At any time, and any number of times."""
+        """This holds at any time, and any number of times."""
         assert self.memory.load() == self.file.load()
 
     def teardown(self) -> None:

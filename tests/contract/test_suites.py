@@ -45,14 +45,14 @@ def test_every_check_is_in_one_suite(module: ModuleType) -> None:
 
 @pytest.mark.parametrize("check", [check for checks in SUITES.values() for check in checks])
 def test_every_check_is_one_sentence(check: Callable[..., None]) -> None:
-    """Its docstring says what it checks, in one line."""
+    """The docstring of each check says what it checks, in one line."""
     said = check.__doc__ or ""
     assert said.endswith(".")
     assert "\n" not in said
 
 
 def test_the_contracts_need_no_test_framework() -> None:
-    """Importing them loads neither pytest nor Hypothesis, and no gRPC."""
+    """Importing the contracts loads neither pytest nor Hypothesis nor gRPC."""
     script = "import devicecore.testing.contracts, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert not {"pytest", "hypothesis", "grpc"} & set(run.stdout.split())
@@ -66,7 +66,7 @@ def test_the_contracts_need_no_test_framework() -> None:
     ],
 )
 def test_a_wrong_argument_is_not_a_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:
-    """Its message names the check and its arguments."""
+    """The error's message names the check and its arguments."""
     with pytest.raises(AssertionError) as refused:
         check(make)
     assert str(refused.value).startswith(f"the argument of {check.__name__}: expected {wanted}")

@@ -59,7 +59,7 @@ class Served:
 
 
 class OverGrpc:
-    """Plugins connect by being served in the directory of the transport."""
+    """Plugins connect by being served in the transport's directory."""
 
     def __init__(self, directory: Path, limit: float, plugins: ExitStack) -> None:
         self._directory = directory
@@ -81,7 +81,7 @@ class OverGrpc:
         return Served(served)
 
     def spoil(self) -> None:
-        """A file in place of the socket."""
+        """Put a file in place of the socket."""
         (self._directory / "kubelet.sock").write_text("no socket")
 
     def contents(self) -> object:
@@ -92,7 +92,7 @@ def wait_until_answered(served: ServedPlugin) -> None:
     """Wait until the kubelet has accepted or refused the plugin.
 
     Raises:
-        KubeletUnreachableError: it has refused it; the text says why.
+        KubeletUnreachableError: the kubelet has refused it; the text says why.
     """
     for _ in range(100):
         try:
@@ -106,7 +106,7 @@ def wait_until_answered(served: ServedPlugin) -> None:
 
 @contextmanager
 def over_grpc_within(limit: float) -> Iterator[contracts.RemoteTransportHarness]:
-    """In a directory whose name is short enough for sockets."""
+    """Yield a transport in a directory whose name is short enough for sockets."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dc", dir="/tmp")))
         yield OverGrpc(directory, limit, stack)
@@ -143,7 +143,7 @@ class ChecksFirst(MemoryTransport):
 
 
 class ChangesEvents(MemoryTransport):
-    """Notifies the listener of other events than it should."""
+    """Notifies the listener of the wrong events."""
 
     def start(self, listener: Listener) -> None:
         def notify(event: Event) -> None:
@@ -341,7 +341,7 @@ BROKEN: dict[Check, type[MemoryTransport]] = {
 
 @pytest.mark.parametrize("check", contracts.PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails tests nothing; these need shorter waits than real ones."""
+    """A check that never fails tests nothing. Broken transports need shorter waits than real ones."""
     monkeypatch.setattr(contracts.connected, "EVENT_TIMEOUT", 0.3)
 
     with pytest.raises(AssertionError):
@@ -366,7 +366,7 @@ class WaitsForever:
 
 
 @pytest.mark.parametrize("check", contracts.REMOTE_PLUGIN_TRANSPORT)
-def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
+def test_each_check_catches_a_transport_that_waits_forever_or_takes_any_place(
     check: RemoteCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A check that never fails tests nothing."""

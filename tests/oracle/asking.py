@@ -19,8 +19,8 @@ class Verdict(NamedTuple):
     """The result of a comparison.
 
     `cause` is empty if the answers agree, names rows of docs/differences.md if they differ for known reasons, and is
-    None if the reason is unknown. `lines` show where they differ. `steps` has the number of compared steps and of all
-    steps.
+    None if the reason is unknown. `lines` show where they differ. `steps` contains the number of compared steps and of
+    all steps.
     """
 
     cause: str | None

@@ -144,7 +144,7 @@ _OF_TYPE = "must evaluate to bool"
 
 
 def _problem_of(expression: str) -> str:
-    """Return what is wrong with an expression; empty if nothing."""
+    """Return what is wrong with an expression, or an empty string."""
     try:
         selectors(allocation.Features()).check(expression)
     except allocation.SelectorError as error:

@@ -206,7 +206,7 @@ class _Author:
                     device["numa"] = [-1]  # Linux reports this for a PCI device without a NUMA node
             listed.append(device)
         if listed and not self.are_plain and self.random.random() < 0.1:
-            # the same id again, with another health or NUMA node
+            # the same id again, with a different health or NUMA node
             listed.append({**self.random.choice(listed), "health": self.random.choice(("Healthy", "Unhealthy"))})
         return listed
 
@@ -671,8 +671,8 @@ _NOT_CONNECTED = "(?:cannot allocate unregistered device|endpoint not found in c
 def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
-    It has the resource in its map of ids in use. So it rejects a pod that requests the resource, and has no hints for
-    it or an empty list. Empty if the kubelet does neither.
+    The kubelet has the resource in its map of ids in use. So it rejects a pod that requests the resource, and has no
+    hints for it or an empty list. The result is empty if the kubelet does neither.
     """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(_NOT_CONNECTED + r" (\S+?)(, which is unexpected)?$", told)
@@ -741,7 +741,7 @@ def _without_zeros(history: Json, answers: Json) -> Json:
 
 
 def answers_of_ours(history: Json) -> Json:
-    """Our manager's answer to each step."""
+    """Return our manager's answer to each step."""
     replay = Replay(topology_of(history), updates=history.get("updates", False))
     told = ("ok", "reason", "message") if "policy" in history else ("ok", "container", "error")
     answers = []
@@ -758,7 +758,7 @@ _STOPPED = re.compile(r"endpoint &\{.*? (\S+/\S+) /.* has been stopped")
 
 
 def _theirs(history: Json, answers: Json) -> Json:
-    """The kubelet's answer to each step; for a rejected pod, only the container and the error."""
+    """Return the kubelet's answer to each step; for a rejected pod, only the container and the error."""
     answers = [
         one | {"error": _STOPPED.sub(r"endpoint \1 has been stopped", one["error"])} if one.get("error") else one
         for one in answers

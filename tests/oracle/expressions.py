@@ -38,7 +38,7 @@ _DEFAULTS = {"model": "''", "index": "0", "ok": "false", "rdma": "false", "ver":
 
 
 def expression(random: Random) -> str:
-    """Return an expression. A few are broken, and a few have another type."""
+    """Return an expression. A few are broken, and a few have a different type."""
     made = _Expressions(random)
     if random.random() < 0.03:
         return made.value()

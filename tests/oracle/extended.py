@@ -81,7 +81,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     made = extended_claim(pod, trial.delegated(pod, "n1"))
     lines = list(differences([classes, lacks], [theirs["classes"], sorted(theirs["insufficient"])]))
     if lines:
-        return Verdict("the own name of a class" if _is_name_lost(case, classes, theirs["classes"]) else None, lines)
+        return Verdict("a class's own name" if _is_name_lost(case, classes, theirs["classes"]) else None, lines)
     if lacks:
         return AGREED  # no container uses the claim
     wanted, mappings = _claim_of(theirs)

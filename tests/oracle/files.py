@@ -41,7 +41,7 @@ BYTES = (b"\xff", b"\xc0", b"\xed\xa0\x80", b"\\ud800", b"\\", b"\x01", b" ", b"
 
 
 def text_of(encoded: str) -> str:
-    """Return the text of a file in base64."""
+    """Return a file's text in base64."""
     return base64.b64decode(encoded).decode()
 
 
@@ -54,7 +54,7 @@ def _texts(random: Random) -> Json:
 
 
 def checkpoint(random: Random) -> Json:
-    """Return the data of a checkpoint."""
+    """Return a checkpoint's data."""
     entries = [
         {
             "podUID": _text(random),
@@ -196,8 +196,8 @@ def _damaged(random: Random, file: bytes) -> bytes:
 def judge_damaged_checkpoint(case: Json, oracle: Oracle) -> Verdict:
     """Compare the verdicts and the parsed content, by writing it again.
 
-    Today's kubelet does not accept a file in an older format (D23). It is compared with the result of older kubelets
-    that knew the format.
+    Today's kubelet does not accept a file in an older format (D23). For such a file, our result is compared with that
+    of older kubelets that accepted the format.
     """
     theirs = oracle.ask("checkpoint-decode", case)
     found, data = examine(base64.b64decode(case["file_b64"]))

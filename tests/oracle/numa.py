@@ -308,7 +308,7 @@ class _WatchedMemory(MemoryManager):
 
 @frozen
 class _Pods:
-    """The active pods of a replay."""
+    """The active pods in a replay."""
 
     objects: dict[str, Json]
 

@@ -1,4 +1,4 @@
-"""The three kinds of patches, of Nodes, Pods and ResourceClaims."""
+"""The three kinds of patches, for Nodes, Pods and ResourceClaims."""
 
 import json
 from random import Random

@@ -35,7 +35,7 @@ class Fault:
 
 FAULTS = (
     Fault(
-        "an error is never one",
+        "no error counts as one",
         "allocators",
         "domain/allocation/__init__.py",
         "is_error=bool(problem)",
@@ -119,7 +119,7 @@ FAULTS = (
         "missing = set[DriverName]()",
     ),
     Fault(
-        "a claim with another UID is the same claim",
+        "a claim with a different UID is the same claim",
         "dra",
         "domain/dra/preparing.py",
         "elif known.uid != claim.uid:",
@@ -178,7 +178,7 @@ FAULTS = (
         "first[name] = text, value; kept = text",
     ),
     Fault(
-        "a CDI name is there twice",
+        "a CDI name appears twice",
         "devices",
         "domain/container_options.py",
         "cdi_devices = dict.fromkeys(",
@@ -269,7 +269,7 @@ FAULTS = (
         "machine.allocatable.get(name)]",
     ),
     Fault(
-        "a device that has fallen ill is no refusal",
+        "a device that has become unhealthy causes no refusal",
         "devices",
         "domain/selection.py",
         "if allocation and not allocation.devices <= report.healthy:",
@@ -311,7 +311,7 @@ FAULTS = (
         "len(report.devices)",
     ),
     Fault(
-        "a plugin that is gone has no ill devices",
+        "a plugin that is gone has no unhealthy devices",
         "devices",
         "domain/inventory.py",
         "unhealthy=self.healthy | self.unhealthy",
@@ -325,14 +325,14 @@ FAULTS = (
         "or (NumaNode(0),)",
     ),
     Fault(
-        "the answers of plugins are lost in a restart",
+        "plugins' answers are lost in a restart",
         "devices",
         "domain/checkpoint/state.py",
         'Receipt(entry.alloc_resp or b"")',
         'Receipt(b"")',
     ),
     Fault(
-        "what a claim gives is asked of a plugin",
+        "a plugin is asked for what a claim gives",
         "devices",
         "domain/node_state.py",
         " and (container.name, resource) not in pod.claimed\n            ]",
@@ -346,7 +346,7 @@ FAULTS = (
         "if not pod:",
     ),
     Fault(
-        "sidecars do not count beside what comes later",
+        "sidecars do not count alongside what comes later",
         "admission",
         "domain/capacity.py",
         "if container.restartable:",
@@ -423,7 +423,7 @@ FAULTS = (
         "GRACE_PERIOD = 297.0",
     ),
     Fault(
-        "no hints if too few devices are free beside the reusable ones",
+        "no hints if too few devices are free besides the reusable ones",
         "admission",
         "domain/topology.py",
         "if reusable and len(available | reusable) < size:",

@@ -144,7 +144,7 @@ class Author:
         return [{"op": "reconcile", "active": active, "ready": self.random.random() < 0.8}]
 
     def _renew(self) -> Sequence[Json]:
-        """A claim is deleted and recreated with another UID, and maybe with other devices."""
+        """A claim is deleted and recreated with a different UID, and maybe with other devices."""
         name = self.random.choice(sorted(self.claims))
         self.renewed += 1
         pods = [pod["metadata"]["name"] for pod in self.pods.values()]

@@ -166,7 +166,10 @@ def test_a_missing_error_is_excused_only_if_slices_of_other_nodes_make_the_inval
 
 @beside("D18")
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
-    """D18 needs our answer among Kubernetes'. A bug of Kubernetes needs the answer of a search with all its bugs."""
+    """D18 applies only if our answer is among Kubernetes'.
+
+    A bug of Kubernetes applies only if a search with all its bugs gives its answer.
+    """
     given: Json = {"results": [{"devices": {"results": []}}], "error": None}
     assert allocators.judge(stable, oracle(given)).cause is None
     situation = situation_of(stable, Release.V1_37)
@@ -309,7 +312,7 @@ def test_only_a_zero_or_a_resource_that_is_gone_is_excused_after_a_shortage() ->
 @beside("D20")
 @pytest.mark.parametrize(("also", "is_ok"), [({}, True), ({"a.example.com/gpu": 9}, False)])
 def test_a_pod_that_requests_a_vanished_resource_is_compared_without_it(also: Json, is_ok: bool) -> None:
-    """The kubelet refuses it because of the resource that is gone; we admit it, or refuse it for another reason."""
+    """The kubelet refuses the pod because of the resource that is gone; we admit it, or refuse it for other reasons."""
     gone = "z.example.com/gone"
     asks, rest = (
         {"op": "allocate", "pod": {**POD, "uid": "q", "containers": [{"name": "main", "limits": limits}]}}
@@ -441,7 +444,7 @@ def test_what_a_refused_start_leaves_behind_is_excused_only_if_devices_were_chos
 @beside("D34")
 @pytest.mark.parametrize("count", [0, 1])
 def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int) -> None:
-    """D34: only for a container that requests no device, and only if another pod's admission makes answers equal."""
+    """D34 applies only to a container that requests no device, if another pod's admission makes the answers equal."""
     first = [{"name": "init", "limits": {GPU: count}}, {"name": "init-2", "limits": {GPU: 1}}]
     again = {"op": "allocate_again", "pod": {**ONE, "initContainers": first}}
     steps = [TWO, {**again, "op": "allocate"}, again, {"op": "capacity"}]

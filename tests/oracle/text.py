@@ -39,7 +39,7 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
     """Compare the value of a string, and its canonical form, which Go writes once it has dropped the original text.
 
     D22: these may differ: the length of a string, the suffix of a number with 21 or more zeros, and the rounding of a
-    negative decimal or of a number that Go cannot represent. Ours is compared with the exact decimal.
+    negative decimal or of a number that Go cannot represent. Our result is compared with the exact decimal.
     """
     text = case["text"]
     theirs = oracle.ask("quantity", case)

@@ -44,7 +44,7 @@ def policy_options(random: Random, nodes: Sequence[int]) -> Json:
 
 
 def topology_of(case: Json) -> Topology:
-    """Return the topology of a case."""
+    """Return a case's topology."""
     nodes, rows = case["numa_nodes"], case.get("distances", {})
     distances = [[rows[str(here)][there] for there in nodes] for here in nodes] if case.get("closest") else ()
     policy, scope = case.get("policy", Policy.NONE), case.get("scope", Scope.POD)

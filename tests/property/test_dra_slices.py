@@ -54,7 +54,7 @@ def shown(pool: DevicePool) -> list[object]:
 
 
 class Server:
-    """Return the ResourceSlices of an API server after these changes."""
+    """An API server's ResourceSlices, which a driver changes."""
 
     def __init__(self, stored: Iterable[StoredSlice] = ()) -> None:
         self.slices = {one.name: one for one in stored}

@@ -131,7 +131,7 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
 
 
 def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With blocks of three pods, so that there are several of them."""
+    """The blocks have three pods each, so that there are several blocks."""
     monkeypatch.setattr(checkpoint_writer, "_FEW_PODS", 3)
     monkeypatch.setattr(checkpoint_writer, "_room", lambda _: 3)
     run_state_machine_as_test(SavedAgainAndAgain)

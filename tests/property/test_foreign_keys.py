@@ -26,7 +26,7 @@ SECTIONS = ("capacity", "allocatable")
 PATIENCE = 60.0
 """Seconds until a test stops waiting for something that comes at once, unless the machine is overloaded."""
 SPELLINGS: Mapping[int | None, Sequence[str]] = {1000: ["1k", "1e3"], 2048: ["2048", "2Ki"]}
-"""Numbers that a node may show in another form than the API server."""
+"""Numbers that a node may show in a different form than the API server."""
 
 foreign_keys = st.sampled_from(THEIRS) | st.text(max_size=8).filter(lambda key: key not in OURS)
 quantities = st.sampled_from(["0", "4", "4k", "2Ki", "7500m", "1e3", "16Gi", "0.5"])
@@ -38,7 +38,7 @@ anything = st.recursive(
 
 
 def is_kept(size: Json) -> bool:
-    """Return whether an API server accepts a Node with this size: it refuses negative ones."""
+    """Return whether an API server accepts a Node with this size: it refuses negative numbers."""
     return not str(size).startswith("-")
 
 

@@ -48,7 +48,7 @@ def test_a_number_is_shown_with_its_noun(number: float, text: str) -> None:
         (["a"] * 2_001, 1, "a and 2,000 more"),
     ],
 )
-def test_of_many_names_the_first_are_listed_with_how_many_more_there_are(
+def test_only_the_first_of_many_names_are_listed_and_the_rest_are_counted(
     names: list[str], most: int, text: str
 ) -> None:
     assert listed(names, most) == text

@@ -56,7 +56,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[dict[str, object]]] = {
     deviceplugin.ContainerAllocateResponse: container,
 }
 KINDS = tuple(MESSAGES)
-"""In the order of the numbers in `fuzz_targets.wire`."""
+"""The kinds, in the order of the numbers in `fuzz_targets.wire`."""
 
 
 @st.composite
@@ -78,7 +78,7 @@ FOUND = sorted(path for path in (DATA / "fuzz").rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}: {path.name}")
-def test_what_a_fuzzer_has_found_is_found_no_more(path: Path) -> None:
+def test_what_a_fuzzer_has_found_is_no_longer_found(path: Path) -> None:
     getattr(fuzz_targets, path.parent.name)(path.read_bytes())
 
 

@@ -42,7 +42,7 @@ def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | N
 
 @define
 class NaiveResource:
-    """Return the live instances of one resource in order with their last lists, and the current report."""
+    """The live instances of one resource in order, with their last lists, and the current report."""
 
     live: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     believed: tuple[Device, ...] | None = None

@@ -163,7 +163,7 @@ def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSe
 
 
 def test_a_pod_that_holds_no_device_can_go_too() -> None:
-    """A file may have such an entry."""
+    """A file may contain an entry without devices."""
     key = ContainerKey(NOBODY, "a")
     assert Ledger.of([Allocation(key, GPU, {}, RECEIPT)]).evict([NOBODY]) == Ledger()
 

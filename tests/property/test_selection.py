@@ -2,7 +2,7 @@
 
 "These functions call no port. If the plugin must be asked for its preference, the question is the returned value; there
 is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests, each of them
-free or reusable inside its pod. Among equals the natural order of the ids decides."
+free or reusable inside its pod. Ties are broken by the natural order of the ids."
 """
 
 from collections.abc import Iterable, Sequence

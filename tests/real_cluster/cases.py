@@ -25,7 +25,7 @@ OLD = "claim-that-is-old"
 class Case:
     """A pod, and the phase to wait for. With `is_deleted` it is then deleted; a finalizer keeps it visible.
 
-    If `waits` has a reason, one of its containers must wait with that reason. `size` is the number of devices its
+    If `waits` contains a reason, one of its containers must wait with that reason. `size` is the number of devices its
     container requests, unless `spec` has containers.
     """
 

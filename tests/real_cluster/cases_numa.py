@@ -44,7 +44,7 @@ class Step:
 
     Attributes:
         pod: its name.
-        spec: of the pod.
+        spec: the pod's spec.
         after: the pods that are deleted before it arrives.
         restarts: whether the kubelet restarts before it arrives.
         refused: part of the kubelet's rejection message; empty if the pod runs.

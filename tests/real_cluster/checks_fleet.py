@@ -134,7 +134,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
     for outages in (order.sample(OUTAGES, len(OUTAGES)) for _ in range(ROUNDS)):
         for outage in outages:
             undecided += _outlive(plane, fleet, outage)
-            assert _held(plane) == held, "each pod has its devices, no pod was evicted, and there is no other one"
+            assert _held(plane) == held, "each pod has its devices, no pod was evicted, and there are no others"
 
     for node in _nodes(plane)[:10]:  # as a controller does after an outage
         _mark_unknown(plane, node)
@@ -150,7 +150,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
 
 
 def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
-    """Cause an outage, and watch all nodes until a while after it.
+    """Cause an outage, and watch all nodes until some time after it.
 
     Return what an overloaded machine prevented checking.
     """
@@ -168,7 +168,9 @@ def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
         slowest = max(slowest, time.monotonic() - ended - now)
     say(f"at least {fewest} nodes were ready, and all of them {last_not_ready:.1f} s after the end")
     if last_not_ready >= READY_WITHIN and slowest > TOO_SLOW:
-        return [f"not decided whether nodes outlive that {program.name} is {outage.name}: a look took {slowest:.0f} s"]
+        return [
+            f"not decided whether nodes stay ready when {program.name} is {outage.name}: a reading took {slowest:.0f} s"
+        ]
     assert last_not_ready < READY_WITHIN, f"{_ready(plane)} nodes are ready; {fleet.last_output()}"
     return []
 
@@ -191,7 +193,7 @@ def test_a_second_fleet_is_refused_and_one_after_a_kill_has_its_nodes_at_once(
     fleet.kill()
     fleet.start()
     began = time.monotonic()
-    fleet.wait_for("all nodes to have its Leases", lambda: not {*_holders(plane)} & {*holders}, 90.0)
+    fleet.wait_for("all Leases to be those of the new process", lambda: not {*_holders(plane)} & {*holders}, 90.0)
     say(f"the Leases are those of the new process after {time.monotonic() - began:.1f} s")
     assert _ready(plane) == NODES
     assert _held(plane) == held
@@ -220,7 +222,7 @@ def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) 
         held = _held(plane)
         for number in range(SOME):
             admin.delete("Pod", f"leaving-{number}")
-        fleet.wait_for("the end of a pod to be seen", lambda: "Killing" in _reasons(plane, "leaving-0"))
+        fleet.wait_for("the fleet to see that a pod ends", lambda: "Killing" in _reasons(plane, "leaving-0"))
         fleet.pause()
         for number in range(SOME):
             admin.delete("Pod", f"deleted-{number}")
@@ -228,12 +230,12 @@ def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) 
         wait_for("the new pods to be bound", lambda: _bound(plane, "coming-") == SOME)
         fleet.kill()
         fleet.start()
-        say(f"{SOME} pods of each state are there, and the fleet was killed")
+        say(f"there are {SOME} pods in each state, and the fleet was killed")
         states = {"running": SOME, "claiming": SOME, "coming": SOME}
         fleet.wait_for("the pods to be as if nothing had happened", lambda: _states(plane) == states, 120.0)
         now = _held(plane)
         kept = {uid: devices for uid, devices in held.items() if uid in now}
-        assert len(kept) == 2 * SOME, "pods that ran before the kill are there, and are the same"
+        assert len(kept) == 2 * SOME, "pods that ran before the kill still exist, and are the same"
         assert {uid: now[uid] for uid in kept} == kept, "pods keep their devices"
         assert all(one["restartCount"] == 0 for pod in _running(plane) for one in pod["status"]["containerStatuses"])
     finally:
@@ -274,7 +276,7 @@ def _states(plane: ControlPlane) -> dict[str, int]:
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["lives", "was stopped"])
 def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped: bool) -> None:
-    """Even if its Lease has expired: devicecore does not own a Node that it did not create."""
+    """This holds even if its Lease has expired: devicecore does not own a Node that it did not create."""
     name, file = f"kubelet-{'stopped' if is_stopped else 'living'}", plane.directory / "living.yaml"
     file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
     config = f"--kubeconfig={plane.kubeconfig()}"

@@ -47,7 +47,7 @@ class Nodes:
 
     @property
     def all(self) -> tuple[ClusterNode, ...]:
-        """The real kubelet first."""
+        """All nodes, the real kubelet first."""
         return self.real, *self.ours.values()
 
 
@@ -134,7 +134,7 @@ def _of_node_objects(nodes: Nodes) -> Iterator[str]:
 
 
 def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
-    """Create a pod on each node. Yield the differences between the nodes, and those to `fits` and `why`."""
+    """Create a pod on each node. Yield the nodes' differences, and those between the kubelet and `fits` or `why`."""
     _prepare(nodes, step)
     said = _fits(nodes, step, where)
     for node in nodes.all:
@@ -143,7 +143,7 @@ def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
     ends = {node.name: _end(nodes, node, step.pod) for node in nodes.all}
     real = ends[nodes.real.name]
     if (real["phase"] == "Failed") != bool(step.refused) or step.refused not in real["message"]:
-        yield f"expected of the kubelet: {step.refused or 'it runs'}, got {real}"
+        yield f"expected from the kubelet: {step.refused or 'it runs'}, got {real}"
     for name, node in nodes.ours.items():
         yield from (f"{name}: status.{one}" for one in differences(ends[node.name], real))
         yield from (f"{name}: {one}" for one in _settled_differences(nodes, node))
@@ -275,7 +275,7 @@ def _fits(nodes: Nodes, step: Step, where: Path) -> tuple[int, Json]:
 
 
 def _judged_fits(nodes: Nodes, step: Step, said: tuple[int, Json], real: Json) -> Iterator[str]:
-    """Yield the differences between the prediction of `fits` and what the kubelet then did."""
+    """Yield the differences between what `fits` predicted and what the kubelet then did."""
     status, node = said
     if real["phase"] == "Failed":
         if status != _REFUSED or node["reason"] not in real["message"]:

@@ -81,7 +81,7 @@ def made(client: Client, body: Json) -> None:
 
 
 def cleared(client: Client) -> None:
-    """Delete all objects of a situation."""
+    """Delete all of a situation's objects."""
     kinds = [kind for kind in reversed(_KINDS) if kind not in _STAYING]
     for kind in kinds:
         for found in client.list(kind):
@@ -167,7 +167,7 @@ def asked(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """From the server and from files, they give the scheduler's verdict, node and devices, and `why` its message."""
+    """With the server and with files, both give the scheduler's verdict, node and devices, and `why` its message."""
     situation, client, scheduler = SITUATIONS[name], paused.admin, paused._parts["kube-scheduler"]  # noqa: SLF001 - no property has it
     try:
         for body in situation.objects:

@@ -162,7 +162,7 @@ def servers() -> Iterator[tuple[Server, Server]]:
 
 
 def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
-    say(f"{COUNT} requests of the seed {SEED}")
+    say(f"{COUNT} requests from seed {SEED}")
     known: Counter[str] = Counter()
     unknown: dict[str, list[str]] = {}
     same = 0

@@ -33,7 +33,7 @@ def _counts(plane: ControlPlane, resource: str) -> tuple[str | None, str | None]
 
 
 @pytest.mark.parametrize("strategy", list(PatchStrategy), ids=lambda one: one.value)
-def test_what_the_sink_publishes_stays_beside_a_real_kubelet(
+def test_what_the_sink_publishes_stays_alongside_a_real_kubelet(
     plane: ControlPlane, kubelet: RealKubelet, strategy: PatchStrategy
 ) -> None:
     kubelet.plugin(GPU, 3)

@@ -151,7 +151,7 @@ class Client:
         return self.send("POST", where, {"apiVersion": api, **body})
 
     def patch(self, kind: str, name: str, body: Json, namespace: str = "default", subresource: str = "") -> Json:
-        """Change an object by a JSON merge patch."""
+        """Change an object with a JSON merge patch."""
         where = path(kind, name, namespace, subresource)
         return self.send("PATCH", where, body, "application/merge-patch+json")
 

@@ -1,4 +1,4 @@
-"""A real control plane on free ports of the loopback address: etcd, API server, scheduler and controller manager.
+"""A real control plane on free loopback ports: etcd, API server, scheduler and controller manager.
 
 Law: after `stop`, none of its processes or files remain, even if the start failed.
 """
@@ -72,28 +72,28 @@ class ControlPlane:
 
     @property
     def authority(self) -> Authority:
-        """The certificate authority of the cluster."""
-        assert self._authority is not None, "it is made at the start"
+        """The cluster's certificate authority."""
+        assert self._authority is not None, "it is created at the start"
         return self._authority
 
     @property
     def url(self) -> str:
-        """The URL of the API server."""
+        """The API server's URL."""
         return f"https://127.0.0.1:{self._port}"
 
     @property
     def etcd(self) -> Program:
-        """The process of etcd."""
+        """The etcd process."""
         return self._parts["etcd"]
 
     @property
     def api_server(self) -> Program:
-        """The process of kube-apiserver."""
+        """The kube-apiserver process."""
         return self._parts["kube-apiserver"]
 
     @property
     def controller_manager(self) -> Program:
-        """The process of kube-controller-manager."""
+        """The kube-controller-manager process."""
         return self._parts["kube-controller-manager"]
 
     @property

@@ -2,7 +2,7 @@
 
 `kueue` and `descheduler` are built from their modules. `autoscaler` is a loop in this file that acts as a cluster
 autoscaler with its cloud: nodes are added with `devicecore fleet do add`, and removed by deleting their Nodes.
-Manifests are in `docs/scheduler`. Each guest has a story. The results are printed with the load of the machine.
+Manifests are in `docs/scheduler`. Each guest has a story. The results are printed along with the machine's load.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Guest:
         return made
 
     def source(self) -> Path:
-        """Return the directory of the module."""
+        """Return the module's directory."""
         found = _run("go", "mod", "download", "-json", f"{self.module}@{self.version}", cwd=Path("/"))
         return Path(json.loads(found)["Dir"])
 

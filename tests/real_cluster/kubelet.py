@@ -49,11 +49,11 @@ class RealKubelet(ClusterNode):
 
     @property
     def runtime(self) -> Program:
-        """The process of the container runtime."""
+        """The container runtime's process."""
         return self._parts["cri"]
 
     def containers(self) -> list[Json]:
-        """Return the records of `peers/cri`: the settings of each container, and when it started and ended."""
+        """Return the records from `peers/cri`: the settings of each container, and when it started and ended."""
         file = self.home / "cri" / "containers.jsonl"
         return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
@@ -149,6 +149,6 @@ class RealKubelet(ClusterNode):
             "failSwapOn": False,
             "evictionHard": {},
             "makeIPTablesUtilChains": False,
-            "featureGates": {"KubeletInUserNamespace": True},  # /dev/kmsg may be out of reach
+            "featureGates": {"KubeletInUserNamespace": True},  # /dev/kmsg may be inaccessible
             **self.config,
         }

@@ -19,7 +19,7 @@ from tests.real_cluster.programs import Program, wait_for
 Json = Any
 
 GPU = "acme.io/gpu"
-"""The extended resource of the examples."""
+"""The extended resource in the examples."""
 
 _PLANTED = Path(__file__).with_name("planted.py")
 DEVICECORE = (
@@ -46,7 +46,7 @@ class ClusterNode(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Start the programs of the node."""
+        """Start the node's programs."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -57,7 +57,7 @@ class ClusterNode(ABC):
 
     @property
     def home(self) -> Path:
-        """The directory of all files of the node."""
+        """The directory that contains all of the node's files."""
         return self.plane.directory / self.name
 
     @property
@@ -72,7 +72,7 @@ class ClusterNode(ABC):
 
     @property
     def kubelet(self) -> Program:
-        """The process of the kubelet, or of `devicecore kubelet`."""
+        """The process of the kubelet or of `devicecore kubelet`."""
         return self._parts["kubelet"]
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class ClusterNode(ABC):
         say(f"{type(self).__name__} has registered the Node {self.name}")
 
     def stop(self) -> None:
-        """Stop all programs of the node. The Node stays, as if the machine were off."""
+        """Stop all of the node's programs. The Node stays, as if the machine were off."""
         self._last_to_first.close()
         self._parts = {}
 
@@ -155,7 +155,7 @@ class ClusterNode(ABC):
         return [sys.executable, str(PLUGIN), str(self.device_plugins), fault]
 
     def wait_for_devices(self, driver: str, count: int) -> None:
-        """Wait until the driver's ResourceSlices have this many devices of the node."""
+        """Wait until the driver's ResourceSlices contain this many devices on the node."""
 
         def published() -> bool:
             slices = [one["spec"] for one in self.plane.admin.list("ResourceSlice") if one["spec"]["driver"] == driver]
@@ -164,7 +164,7 @@ class ClusterNode(ABC):
         wait_for(f"{count} devices of {driver} in ResourceSlices", published)
 
     def wait_for_resource(self, resource: str, count: int | None) -> None:
-        """Wait until the allocatable of the Node has a resource, with this count unless it is None."""
+        """Wait until the Node's allocatable contains a resource, with this count unless it is None."""
 
         def look(node: Json) -> bool:
             shown = node["status"].get("allocatable", {}).get(resource)

@@ -48,7 +48,7 @@ class Programs:
 
     @classmethod
     def built(cls) -> Self:
-        """Return the programs of the default version, or of the one in the variable KUBERNETES."""
+        """Return the programs of the default version, or of the version in the variable KUBERNETES."""
         return cls(os.environ.get("KUBERNETES") or default_version())
 
     def check(self, names: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class Programs:
 
 
 def free_port() -> int:
-    """Return a free port of the loopback address.
+    """Return a free port on the loopback address.
 
     It is not in the kernel's ephemeral range, because another program could get it before the intended one starts.
     """
@@ -190,12 +190,12 @@ class Program:
             os.killpg(self.pid, number)
 
     def last_output(self, lines: int = 15) -> str:
-        """Return the last lines that the program has printed."""
+        """Return the last lines that the program printed."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
     def wait_for(self, expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
-        """Wait as `wait_for` does. Raise RealClusterError at once if the program has ended."""
+        """Wait as the function `wait_for` does. Raise RealClusterError at once if the program has ended."""
 
         def still() -> T | None:
             if not self.is_running:

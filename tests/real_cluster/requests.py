@@ -1,4 +1,4 @@
-"""Requests from a seed, the same for any API server.
+"""Requests generated from a seed, the same for any API server.
 
 Values that only a server knows are placeholders: `$version` is the last version of the request's object that the server
 returned, `$first` the first one, `$uid` its UID, and `$mark` the version of the last list.
@@ -90,7 +90,7 @@ MAKERS: dict[str, Callable[[Random, str], Json]] = {
 
 
 def requests(seed: int, count: int) -> Iterator[Asked]:
-    """Yield `count` requests from a seed."""
+    """Yield `count` requests generated from a seed."""
     made = _Requests(Random(seed))  # noqa: S311 - nothing is secret
     for _ in range(count):
         yield made.next()

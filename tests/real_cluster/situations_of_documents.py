@@ -1,4 +1,4 @@
-"""More situations of a real kubelet, taken from Kubernetes' documents and public issues, not from our checks.
+"""More situations of a real kubelet, taken from Kubernetes' documentation and public issues, not from our checks.
 
 Faulty plugins come from `devicecore_tools.conformance.faults`; their resource is `CHIP`.
 """

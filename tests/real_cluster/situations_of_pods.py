@@ -56,7 +56,7 @@ def a_slice(node: str, driver: str = GPU, count: int = 2, where: Json = None, **
 
 
 def a_class(name: str, driver: str, resource: str = "") -> Json:
-    """Return a DeviceClass of a driver."""
+    """Return a driver's DeviceClass."""
     spec = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]}
     return {
         "kind": "DeviceClass",
@@ -69,7 +69,7 @@ CLASSES = (a_class("gpu", GPU, SERVED), a_class("nic", NIC), a_class("fabric", F
 
 
 def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields: Json) -> Json:
-    """Return a request of a claim."""
+    """Return a claim's request."""
     selectors = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
     return {"name": name, "exactly": {"deviceClassName": cls, **selectors, **fields}}
 
@@ -139,23 +139,23 @@ def a_term(labels: Json, key: str = HOST, **fields: Json) -> Json:
 
 
 def near(*terms: Json) -> Json:
-    """Return the affinity of a pod to other pods."""
+    """Return a pod's affinity to other pods."""
     return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
 
 
 def apart(*terms: Json) -> Json:
-    """Return the anti-affinity of a pod to other pods."""
+    """Return a pod's anti-affinity to other pods."""
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
 
 
 def spread(key: str = HOST, **fields: Json) -> Json:
-    """Return the topology spread constraint of a pod."""
+    """Return a topology spread constraint for a pod."""
     one = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
     return {"topologySpreadConstraints": [{**one, "labelSelector": {"matchLabels": ASK}, **fields}]}
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """Return the host port of a container."""
+    """Return a container's host port."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
@@ -196,22 +196,22 @@ def two(pod: Json, *objects: Json, **fields: bool) -> Situation:
 
 
 def affinity(*terms: Json) -> Json:
-    """Return the affinity of a pod to nodes."""
+    """Return a pod's node affinity."""
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 
 
 def by_label(key: str, operator: str, *values: str) -> Json:
-    """Return a term of an affinity."""
+    """Return a term of a node affinity."""
     return {"matchExpressions": [{"key": key, "operator": operator, **({"values": list(values)} if values else {})}]}
 
 
 def tainted(key: str = "team", value: str = "ml", effect: str = "NoSchedule") -> Json:
-    """Return the taints of a node."""
+    """Return a node's taints."""
     return [{"key": key, "value": value, "effect": effect}]
 
 
 def tolerating(**fields: str) -> Json:
-    """Return the tolerations of a pod."""
+    """Return a pod's tolerations."""
     return {"tolerations": [fields]}
 
 
@@ -349,7 +349,7 @@ def in_parts(node: str) -> tuple[Json, Json]:
 
 
 def divided(total: str, policy: Json = None) -> Json:
-    """Return a slice of n1 with one device that several claims may share."""
+    """Return a slice for n1 with one device that several claims may share."""
     memory = {"value": total, **({"requestPolicy": policy} if policy else {})}
     return a_slice("n1", count=1, allowMultipleAllocations=True, capacity={"memory": memory})
 
@@ -398,7 +398,7 @@ def sized(size: str) -> str:
 
 
 def with_memory(amount: str, **fields: Json) -> Json:
-    """Return a request of an amount of memory."""
+    """Return a request for an amount of memory."""
     return a_request(capacity={"requests": {"memory": amount}}, **fields)
 
 

@@ -63,7 +63,7 @@ def of_model(model: str) -> Json:
 
 
 def marked(effect: str = "NoSchedule") -> Json:
-    """Return the taints of a device."""
+    """Return a device's taints."""
     return {"taints": [{"key": "hot", "value": "x", "effect": effect}]}
 
 

@@ -165,7 +165,7 @@ class Verdicts:
         found = [f"doctor has not found {code}" for code in sorted(of.expected - set(self.codes))]
         said = "\n".join((*self.sentences, *self.not_ruled_out))
         found += [f"doctor does not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
-        found += [f"the record gives another report: {text}" for text in self.of_record]
+        found += [f"the record gives a different report: {text}" for text in self.of_record]
         found += [f"why does not explain: {text}" for text in self.unexplained]
         if of.is_quiet and self.codes:
             found.append(f"doctor has findings on a node without trouble: {', '.join(self.codes)}")
@@ -291,11 +291,11 @@ def _differences(living: Json, recorded: Json) -> Iterator[str]:
     """Yield the statements that only one of two reports contains."""
     for name in ("verdict", "is_sound", "counts", "name", "account"):
         if living[name] != recorded[name]:
-            yield f"{name}: {recorded[name]}, living: {living[name]}"
+            yield f"{name}: {recorded[name]}, live: {living[name]}"
     for name in ("findings", "not_ruled_out", "devices"):
         both = [{json.dumps(_lasting(one), sort_keys=True) for one in of[name]} for of in (living, recorded)]
-        yield from (f"only of the living node: {one}" for one in sorted(both[0] - both[1]))
-        yield from (f"only of the record: {one}" for one in sorted(both[1] - both[0]))
+        yield from (f"only about the live node: {one}" for one in sorted(both[0] - both[1]))
+        yield from (f"only about the record: {one}" for one in sorted(both[1] - both[0]))
 
 
 def _lasting(one: Json) -> Json:

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of reliability."""
+"""Fixtures for the reliability tests."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """A program that admits pods in child processes, each of which is killed at a different system call.
 
 `python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where it was killed, its
-directory, and the answers that it had given. WAY is `shim`, where `FaultyOs` kills it, or `strace`, where the
-kernel kills it on entry of a system call.
+directory, and the answers that it had given. WAY is `shim`, where `FaultyOs` kills the child, or `strace`, where the
+kernel kills it on entry to a system call.
 """
 
 import json
@@ -115,7 +115,7 @@ def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
             inject = strace("-o", os.devnull, "-e", f"inject={name}:signal=KILL:when={at}")
             code, told = in_a_child(work, inject)
-            yield report(f"killed on entry of {name} {at}", directory, code, told)
+            yield report(f"killed on entry to {name} {at}", directory, code, told)
 
 
 def strace(*arguments: str) -> Callable[[int], "subprocess.Popen[str]"]:

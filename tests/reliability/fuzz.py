@@ -33,7 +33,7 @@ WORDS = (
     *("\\\\ud800", "[", "]", "{", "}", "Healthy", "acme.io/gpu", "v1beta1"),
     *("apiVersion", "kind", "Pod", "metadata", "name", "spec", "containers", "resources", "limits", "<<", "&a", "*a"),
 )
-"""Words that the fuzzer would need long to find by changing bytes."""
+"""Words that the fuzzer would need a long time to find by changing bytes."""
 
 
 def checkpoint_seeds() -> Iterator[bytes]:

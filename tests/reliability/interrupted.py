@@ -46,10 +46,10 @@ class Subject(Protocol):
         """Check that an interrupted pod has everything or nothing, and that the work for it can be done again."""
 
     def clean(self, uid: str) -> None:
-        """Remove everything of a pod."""
+        """Remove everything that a pod has."""
 
     def check_all(self) -> None:
-        """Check that nothing is held, and that the file has the state in memory."""
+        """Check that nothing is held, and that the file matches the state in memory."""
 
 
 class Devices:
@@ -226,7 +226,7 @@ class Crowd:
         chance = random.Random(1)  # noqa: S311 - as above
         left = 0
         while self._left and not self._failures:
-            if len(self._left) != left:  # else they hang
+            if len(self._left) != left:  # otherwise they hang
                 left = len(self._left)
                 faulthandler.dump_traceback_later(LIMIT, exit=True)
             self._fill_slots()

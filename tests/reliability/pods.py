@@ -1,4 +1,4 @@
-"""Pods, a plugin and a manager for the tests of reliability and the processes that they start."""
+"""Pods, a plugin and a manager for the reliability tests and the processes that they start."""
 
 from collections.abc import Mapping
 from pathlib import Path

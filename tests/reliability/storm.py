@@ -61,7 +61,7 @@ class SteadyClient(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Until the end."""
+        """Work until `end` is called."""
         while not self._ended.wait(0.005):
             wanted = pod(f"client-{len(self.seconds)}", 2, HEALTHY)
             with self._clock.still:

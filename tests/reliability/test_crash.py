@@ -73,6 +73,6 @@ def test_killed_by_the_kernel_on_entry_of_every_system_call(directory: Path) -> 
         if death["code"] == -9:
             killed_at.add(death["point"].split()[4])
         else:
-            assert death["code"] == 0  # the run that counts them, or one with one call fewer
+            assert death["code"] == 0  # the run that counts the calls, or a run with one call fewer
     assert {"write", "fsync", "openat", "close"} < killed_at
     assert any(name.startswith("rename") for name in killed_at), killed_at

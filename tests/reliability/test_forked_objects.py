@@ -1,7 +1,7 @@
-"""Everything that runs, in a fork: its start and its stop are refused there, and the parent's keeps running.
+"""Running objects in a fork: they can be neither started nor stopped there, and the parent's keep running.
 
 Law: each class that starts threads, processes, sockets or connections is in a table here, or has only `HasLifecycle`'s
-start and stop, which refuse. A class that is in none fails the test, whether it is public or not.
+start and stop, which refuse. A class that is in no table fails the test, whether it is public or not.
 """
 
 import importlib

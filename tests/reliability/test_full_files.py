@@ -117,7 +117,7 @@ def test_answers_that_are_too_large_are_refused_by_the_name_of_the_driver(answer
     for number in range(ENOUGH):
         error = node.refusal(f"greedy-{number}", GREEDY)
         assert error is not None
-        assert str(error).startswith(f"DRA driver {GREEDY} answers too much: its answer for ResourceClaim greedy-")
+        assert str(error).startswith(f"DRA driver {GREEDY} sends too much: its answer for ResourceClaim greedy-")
     assert node.refusal("modest", MODEST) is None
 
 
@@ -134,7 +134,7 @@ def test_all_answers_of_a_driver_have_a_limit_and_a_warning(caplog: Caplog) -> N
         for record in caplog.records
         if record.levelno == logging.WARNING and GREEDY in record.getMessage()
     ]
-    assert len([text for text in warning if text.startswith(f"answers of DRA driver {GREEDY}: ")]) == 1
+    assert len([text for text in warning if text.startswith(f"answers from DRA driver {GREEDY}: ")]) == 1
     node.manager.unprepare(PodUid("greedy-0"))
     assert node.refusal("greedy-again", GREEDY) is None
 
@@ -182,10 +182,12 @@ def test_large_answers_of_a_plugin_have_a_limit_and_a_warning(in_memory: bool, t
         refused = [verdict.error for verdict in verdicts if isinstance(verdict, Refused)]
         assert len(admitted) == MAX_OF_OWNER // (250_000 * 4 // 3 + 100)
         assert {type(error) for error in refused} == {PluginAnswersTooLargeError}
-        assert str(refused[0]).startswith("the answers of the device plugin of example.com/gpu to Allocate would have")
+        assert str(refused[0]).startswith(
+            "the answers to Allocate from the device plugin for example.com/gpu would take"
+        )
         assert isinstance(manager.admit(pod_with(NIC, "modest")), Admitted)
         texts = [record.getMessage() for record in caplog.records]
-        warning = f"answers of the device plugin of {GPU}: "
+        warning = f"answers from the device plugin for {GPU}: "
         assert len([text for text in texts if text.startswith(warning)]) == 1
         greedy.size = 1_000
         assert isinstance(manager.admit(pod_with(GPU, "small")), Admitted)
@@ -220,9 +222,9 @@ def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(direct
             stack.enter_context(RawPlugin(directory / f"greedy-{number}.sock", *lists))
             register(directory, f"greedy-{number}.sock", f"example.com/greedy-{number}")
         stack.enter_context(serve_plugin(Plugin(NIC, 10), directory))
-        wait_until(lambda: caplog.text.count("would have 4,79") == 8, "refusals")
+        wait_until(lambda: caplog.text.count("would take 4,79") == 8, "refusals")
         manager.wait_for(lambda state: state.inventory.current_report(NIC), timeout=60)
         assert isinstance(manager.admit(pod_with(NIC, "modest")), Admitted)
     for number in range(8):
-        warning = f"the list of example.com/greedy-{number}: 2,39"
+        warning = f"the list from example.com/greedy-{number}: 2,39"
         assert len([text for text in caplog.messages if text.startswith(warning)]) == 1

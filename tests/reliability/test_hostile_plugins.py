@@ -83,7 +83,7 @@ class TestTooMuch:
             assert recorder.lists(recorder.plugin()) == [("fits",)]
             plugin.become(Device(DeviceId("d0"), topology=tuple(map(NumaNode, range(many)))))
             recorder.wait_lost(recorder.plugin())
-        told = f"a list of acme.io/gpu names {many} NUMA nodes, expected at most 1024"
+        told = f"a list from acme.io/gpu names {many} NUMA nodes, expected at most 1024"
         assert len(messages(caplog, told)) >= 1
 
     def test_a_list_of_too_many_devices_is_counted_before_it_is_read(
@@ -104,7 +104,7 @@ class TestTooMuch:
         with running(directory, recorder), Empty(directory / "empty.sock"):
             assert register(directory, "empty.sock", "acme.io/empty") == OK
             recorder.wait_lost(recorder.plugin())
-        assert messages(caplog, "a list of acme.io/empty has 250,001 devices, expected at most 250,000")
+        assert messages(caplog, "a list from acme.io/empty has 250,001 devices, expected at most 250,000")
 
     def test_large_lists_are_read_one_at_a_time_with_pauses_for_their_plugin(self, directory: Path) -> None:
         floods, devices = (20, 40_000) if STORM else (3, 4_000)
@@ -150,7 +150,7 @@ class TestTooMuch:
             mute.listen(1000)
             with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):
                 answers = callers.map(lambda n: register(directory, "mute.sock", f"acme.io/r{n}"), range(calls))
-                wait_until(lambda: len(recorder.events) >= 30, "the calls have come")
+                wait_until(lambda: len(recorder.events) >= 30, "the calls have arrived")
                 assert register(directory, "p.sock") == OK  # while the mute socket is dialed
                 texts = [text for _, text in answers]
         too_many = f"16 registrations at {directory}/mute.sock are waiting for its answer: answer them, then register"
@@ -187,7 +187,7 @@ class TestRegistry:
         ids=["mode 0777", "of user 65534"],
     )
     @as_root
-    def test_sockets_in_a_directory_that_others_may_write_are_not_dialled(
+    def test_sockets_in_a_directory_that_others_may_write_are_not_dialed(
         self,
         directory: Path,
         registry: Path,
@@ -226,7 +226,7 @@ class TestRegistry:
             assert served.registered  # earlier registrations stay
         transport.stop()
 
-    def test_the_kubelets_own_socket_is_never_dialled(
+    def test_the_kubelets_own_socket_is_never_dialed(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Here the registry is the plugin directory itself, and a second name leads to the same socket."""
@@ -266,7 +266,7 @@ class TestRegistry:
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """It would happen after 36 hours; here, there are no pauses."""
+        """The 1,100th failure would happen after 36 hours; here, there are no pauses."""
         monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
         monkeypatch.setattr(watcher, "INTERVAL", 0.0)
         with socket.socket(socket.AF_UNIX) as dead:

@@ -75,7 +75,7 @@ def say(**words: object) -> None:
 
 @define
 class Answers:
-    """The answers that pods got in all runs. The pods in `evicting` may still be in the file or not."""
+    """The answers that pods got in all runs. The pods in `evicting` may or may not still be in the file."""
 
     holding: dict[str, Devices] = field(factory=dict)
     evicting: set[str] = field(factory=set)

@@ -150,7 +150,7 @@ def test_a_stop_during_a_start_leaves_nothing_running() -> None:
 def test_a_plugin_that_registers_while_the_disk_hangs_does_not_delay_a_stop(
     over: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its event waits for the disk, and the stop of the transport waits for the event."""
+    """The plugin's event waits for the disk, and the stop of the transport waits for the event."""
     heard, gate, store = threading.Event(), Gate(LIMIT), Store()
     transport = MemoryTransport() if over == "memory" else GrpcUnixTransport(directory)
     start_transport = transport.start
@@ -197,7 +197,7 @@ def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
 
 
 def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory: Path) -> None:
-    """As above, with real sockets and files."""
+    """This is the same as above, with real sockets and files."""
     gate = Gate(LIMIT)
 
     class SlowStore(FileStore):
@@ -355,7 +355,7 @@ def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(direct
 
 @pytest.mark.parametrize("same", [True, False])
 def test_an_observer_that_admits_a_pod(same: bool) -> None:
-    """Its own pod would wait for itself, which is an error that is logged; another pod is admitted."""
+    """Admitting the same pod would wait for itself, which is an error that is logged; another pod is admitted."""
     transport = Transport()
     inner = pod("p" if same else "other")
     errors: list[DeviceCoreError] = []

@@ -36,7 +36,7 @@ def holders(path: Path) -> dict[str, str]:
     for entry in decode(path.read_bytes()).verified().entries or () if path.exists() else ():
         for ids in (entry.device_ids or {}).values():
             for device in ids or ():
-                assert device not in found, "a device of two pods"
+                assert device not in found, "a device belongs to two pods"
                 found[device] = entry.pod_uid
     return found
 

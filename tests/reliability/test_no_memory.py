@@ -81,7 +81,7 @@ def fail_in_turn(prepare: Callable[[], Callable[[], object]], check: Callable[[]
         idle = 0 if had_effect else idle + 1
         if idle * STEP > 2000:  # the action has fewer allocations
             break
-    assert idle, "the last one came to no such allocation"
+    assert idle, "there are more allocations than were tried"
     return failed
 
 

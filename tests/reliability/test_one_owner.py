@@ -61,7 +61,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
 
 
 def test_a_refused_manager_changes_no_file(directory: Path) -> None:
-    """It does not set an invalid checkpoint aside, because the file belongs to the running manager."""
+    """The refused manager sets no invalid checkpoint aside, because the file belongs to the running manager."""
     with managed(directory):
         checkpoint = directory / CHECKPOINT_NAME
         checkpoint.write_bytes(b"{torn")

@@ -27,7 +27,7 @@ from tests.reliability.storm import measured, settled
 
 
 class SigningPlugin(RawPlugin):
-    """A plugin whose answers have its process id."""
+    """A plugin whose answers contain its process id."""
 
     def allocate(self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext) -> deviceplugin.AllocateResponse:
         """Answer with the process id."""
@@ -57,7 +57,7 @@ def instance(directory: Path, name: str, *devices: str) -> Generator[Child, None
 
 
 def registered(process: Child) -> str:
-    """Make it register, and return the response."""
+    """Make the instance register, and return the response."""
     process.send("register")
     return process.line()
 

@@ -49,7 +49,7 @@ class Simulation:
 
     Args:
         seed: the seed of every choice.
-        steps: how many steps, without the actions during calls to plugins.
+        steps: how many steps, not counting the actions during calls to plugins.
         manager: makes the manager: `DeviceManager`, or a subclass to be checked.
     """
 

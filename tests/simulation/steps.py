@@ -72,8 +72,8 @@ class LawBrokenError(BaseException):
 class Steps:
     """The steps of one run.
 
-    `step` is the number of the last step. `trace` has a line for each action; actions during a call to a plugin are
-    indented.
+    `step` is the number of the last step. `trace` contains a line for each action; actions during a call to a plugin
+    are indented.
     """
 
     def __init__(self, chance: Random, manager: ManagerType) -> None:
@@ -135,7 +135,7 @@ class Steps:
     # --- the machine --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a manager with the content of the disk.
+        """Start a manager with the disk's content.
 
         Raises:
             LawBrokenError: a law is broken.

@@ -163,8 +163,8 @@ def test_faults_are_combined_in_their_order() -> None:
     assert (rig.clock.now, len(rig.plugin.asked)) == (0.0, 1)
 
 
-def test_a_function_of_your_own_is_a_fault() -> None:
-    """It can read the call, and change its arguments and its answer."""
+def test_a_custom_function_is_a_fault() -> None:
+    """Such a function can read the call, and change its arguments and its answer."""
 
     def greedy(call: faults.Call) -> object:
         available, must_include, size = call.arguments

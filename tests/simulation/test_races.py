@@ -155,7 +155,7 @@ class Rig:
         return future
 
     def check(self) -> None:
-        """Check that no device is shared, nothing is reserved, and the file has the state in memory."""
+        """Check that no device is shared, nothing is reserved, and the file matches the state in memory."""
         ledger = self.node.ledger
         given = [(held.resource, device) for held in ledger for device in held.devices]
         assert len(given) == len(set(given))
@@ -422,7 +422,7 @@ def test_124716_a_socket_in_use_is_not_registered_again() -> None:
 
 
 def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
-    """Its devices are no longer allocatable; the admission in progress fails, and allocations stay."""
+    """The plugin's devices are no longer allocatable; the admission in progress fails, and allocations stay."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
         kept = rig.admit(pod("kept"))
@@ -544,7 +544,7 @@ def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
 
 
 def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
-    """It has not read the file, so it would free devices in use and admit pods without their devices."""
+    """Such a manager has not read the file, so it would free devices in use and admit pods without their devices."""
     with Rig(gpus(1)) as rig:
         rig.admit(pod("first"))
         blob = rig.store.blob

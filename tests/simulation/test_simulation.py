@@ -25,14 +25,14 @@ COMMAND = (sys.executable, "-m", "tests.simulation")
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_law_is_broken(seed: int) -> None:
-    """Some steps; `make simulate` takes more than 100,000."""
+    """Only some steps are taken here; `make simulate` takes more than 100,000."""
     outcome = Simulation(seed, steps=500).run()
     assert outcome.problem is None, outcome
     assert outcome.actions > outcome.steps == 500
 
 
 def broken_law(chance: Random, steps: int, manager: ManagerType = DeviceManager) -> tuple[str, list[str]]:
-    """Return the law that a run breaks, empty if none, and the trace until then."""
+    """Return the law that a run breaks, or an empty string, and the trace until then."""
     run = Steps(chance, manager)
     try:
         run.start()
@@ -52,13 +52,13 @@ def test_no_law_is_broken_by_what_hypothesis_chooses(chance: Random, steps: int)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    """The traces are equal to the last line, and another seed gives another trace."""
+    """The traces are equal to the last line, and a different seed gives a different trace."""
     assert Simulation(1, 300).run() == Simulation(1, 300).run()
     assert Simulation(1, 300).run().trace != Simulation(2, 300).run().trace
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one() -> None:
-    """The command that repeats a problem can therefore end at its step."""
+    """The command that repeats a problem can therefore end at the problem's step."""
     shorter, longer = Simulation(3, 100).run(), Simulation(3, 200).run()
     assert longer.trace[: len(shorter.trace)] == shorter.trace
 

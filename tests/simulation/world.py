@@ -211,7 +211,7 @@ class Attempt:
 class World:
     """One machine, and the manager that runs on it now.
 
-    `answers` has the devices of the last answer for each active pod. `actions_done` counts actions. `found` is the
+    `answers` contains the devices of the last answer for each active pod. `actions_done` counts actions. `found` is the
     content of the disk at the last start, and `was_running` are the containers that ran then.
     """
 
@@ -262,7 +262,7 @@ class World:
 
     @property
     def node(self) -> NodeState:
-        """Return the state of the manager."""
+        """Return the manager's state."""
         return self.manager.state
 
     @property
@@ -276,7 +276,7 @@ class World:
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:
-        """Start a new manager with the content of the disk. The old one is not stopped, but no longer used.
+        """Start a new manager with the disk's content. The old one is not stopped, but no longer used.
 
         Raises:
             StoreError: its start failed.
@@ -308,7 +308,7 @@ class World:
         self.all_instances.append(connection.id)
 
     def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
-        """Return whether the two differ from those of the last call, because reading a file is slow."""
+        """Return whether either value differs from the last call's, because reading a file is slow."""
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node
 

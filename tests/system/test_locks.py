@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "lock"
 
 
-def test_a_name_is_locked_once_and_another_one_beside_it(path: Path) -> None:
+def test_a_name_is_locked_once_and_a_different_one_at_the_same_time(path: Path) -> None:
     mine, other = NamedLocks(path), NamedLocks(path)
     with mine.held("a", 0.0):
         with other.held("b", 0.0):

@@ -83,7 +83,7 @@ REASONS = {
         _first_reason(GPU, request=IS_H100, matches=_fails)
     ),
     "is held by claim ml/train of pod pod-a": lambda: _first_reason(GPU, holder=HOLDER),
-    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # shared no more
+    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # no longer shared
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
     "needs 3 of counter card/slots, but 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
@@ -103,7 +103,7 @@ REASONS = {
     "needs the feature gate DRADeviceBindingConditions": lambda: _first_reason(
         BINDING, features=allocation.Features(binding_conditions=False)
     ),
-    "pool gpu.example.com/n1: the device gpu-0 is there twice": lambda: _first_reason(GPU, GPU),
+    "pool gpu.example.com/n1: the device gpu-0 appears twice": lambda: _first_reason(GPU, GPU),
 }
 """The cases by the expected text."""
 
@@ -156,7 +156,7 @@ def test_an_expression_without_a_value_is_fine_where_kubernetes_never_evaluates_
 
 
 @pytest.mark.parametrize(("counts", "is_complete"), [((1, 2), False), ((2, 1), True)])
-def test_of_different_counts_the_first_that_is_known_counts(counts: tuple[int, int], *, is_complete: bool) -> None:
+def test_the_first_known_of_different_counts_is_used(counts: tuple[int, int], *, is_complete: bool) -> None:
     slices = [_slice("b", counts[0], GPU), _slice("a", counts[1], H100)]
     (pool,) = allocation.Slices(slices).pools(allocation.TargetNode("n1"), allocation.Features())
     assert pool.is_incomplete is not is_complete

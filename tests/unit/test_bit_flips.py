@@ -40,7 +40,7 @@ def flipped() -> Iterator[tuple[int, int, bytes]]:
 
 
 def names() -> Iterator[int]:
-    """Return the positions of the letters in all field names."""
+    """Yield the positions of the letters in all field names."""
     for name in (*FIELDS, *ENTRY_FIELDS):
         place = BLOB.find(b'"%b":' % name)
         while place >= 0:
@@ -54,7 +54,7 @@ def digits() -> Iterator[int]:
 
 
 def idle_bits() -> Iterator[tuple[int, int]]:
-    """Return the bits of the last character before the base64 padding: some of them have no meaning."""
+    """Yield the bits of the last character before the base64 padding: some of them have no meaning."""
     for place in range(len(BLOB) - 1):
         if BLOB[place : place + 1].isalnum() and BLOB[place + 1 : place + 2] == b"=":
             yield from ((place, bit) for bit in range(8))
@@ -90,7 +90,7 @@ def test_a_file_is_accepted_if_a_kubelet_accepts_it() -> None:
 def test_every_flip_gets_a_verdict() -> None:
     """Malformed, wrong checksum, or ok: `judge` agrees with `decode` about every file.
 
-    Every fourth of the refused files is enough.
+    Every fourth refused file is enough.
     """
     for place, bit, blob in flipped():
         if read(blob) is None and bit % 4 != place % 4:
@@ -99,7 +99,7 @@ def test_every_flip_gets_a_verdict() -> None:
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
-    """It starts anyway, and keeps files that it cannot use. Every eighth of the refused files is enough."""
+    """The manager starts anyway, and keeps files that it cannot use. Every eighth refused file is enough."""
     allocations = [checkpoint.allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         data = read(blob)

@@ -36,7 +36,7 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 def cases(key: str) -> list[Any]:
-    """Return one parameter for each case of the catalogue."""
+    """Return one parameter for each case of the catalog."""
     catalogue = json.loads((DATA / "cases" / "checkpoint.json").read_text(encoding="utf-8"))
     return [pytest.param(case, id=case.get("id")) for case in catalogue[key]]
 
@@ -226,7 +226,7 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
 def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -> None:
-    """Its own limit differs between versions, and a program may raise it, except in 3.12 and 3.13."""
+    """Python's own limit differs between versions, and a program may raise it, except in 3.12 and 3.13."""
     levels = MAX_DEPTH // len(begin.replace('"a":', ""))
     problems: list[str] = []
 
@@ -403,7 +403,7 @@ def test_a_manager_writes_back_what_it_found_in_the_file() -> None:
     ],
 )
 def test_unknown_fields_are_written_back_byte_for_byte(format_: int, change: tuple[bytes, bytes]) -> None:
-    """They are written in place, as Go would write them, even by a writer that got them from a file."""
+    """The fields are written in place, as Go would write them, even by a writer that got them from a file."""
     head, old, tail = encode(DEVICES, format_).rpartition(change[0])
     blob = head + change[1] + tail if old else b""
     data = decode(blob).verified()

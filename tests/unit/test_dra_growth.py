@@ -125,7 +125,7 @@ def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
 
 
 def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: list[ClaimInfo]) -> None:
-    """The write before the call is what a kubelet must find after a crash; the write after it has the devices."""
+    """The write before the call is what a kubelet must find after a crash; the write after it contains the devices."""
     counting = running(LARGE)
     rendering.clear()
     work = counting.one_more_pod()
@@ -198,7 +198,7 @@ def test_a_writer_that_was_interrupted_at_any_place_writes_the_next_file_right()
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
-    """Measured with a tenth of them, and with half of the limit as a margin, because the interpreter needs some."""
+    """The test measures a tenth of them, with half of the limit as a margin, because the interpreter needs some."""
     blob = encode(map(entry, range(1_000)))
     tracemalloc.start()
     try:

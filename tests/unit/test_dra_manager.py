@@ -196,7 +196,7 @@ def done(*futures: Running) -> None:
 
 
 def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet calls it twice, and then has the devices twice."""
+    """A kubelet calls the driver twice, and then has the devices twice."""
     manager, driver = node.with_claim("a", "b")
     first = begun(pool, driver, manager.prepare, pod("a", "claim"))
     second = pool.submit(manager.prepare, pod("b", "claim"))
@@ -208,7 +208,7 @@ def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: No
 
 
 def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet deletes it while the pod uses it (kubernetes#140527)."""
+    """A kubelet deletes such a claim while the pod uses it (kubernetes#140527)."""
     manager, driver = node.with_claim("a", "b")
     manager.prepare(pod("a", "claim"))
     release = begun(pool, driver, manager.unprepare, PodUid("a"))
@@ -282,7 +282,7 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: ThreadPoolExe
     assert other.calls == [("prepare", ("quick",))]
 
 
-def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: ThreadPoolExecutor) -> None:
+def test_a_driver_that_hangs_delays_no_other_release(node: Node, pool: ThreadPoolExecutor) -> None:
     manager = node.manager(hanging := Driver(GPU), other := Driver(NIC))
     node.claim("slow", "a", drivers=[GPU])
     node.claim("quick", "b", drivers=[NIC])
@@ -299,7 +299,7 @@ def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: Threa
     assert not manager.claims.claims
 
 
-def test_a_pod_that_is_being_prepared_is_not_released_beside_it(node: Node, pool: ThreadPoolExecutor) -> None:
+def test_a_pod_that_is_being_prepared_is_not_released_at_the_same_time(node: Node, pool: ThreadPoolExecutor) -> None:
     manager, driver = node.with_claim("a")
     prepare = begun(pool, driver, manager.prepare, pod("a", "claim"))
     assert manager.reconcile() == {}
@@ -344,7 +344,7 @@ def test_an_event_of_a_former_run_changes_nothing() -> None:
 
 
 def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
-    """A kubelet has it twice (kubernetes#140471)."""
+    """A kubelet has the device twice (kubernetes#140471)."""
     driver = Driver()
     node.manager()
     node.claim("shared", "a", "b")
@@ -359,7 +359,7 @@ def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
 
 
 def test_a_driver_whose_devices_need_no_calls_is_neither_called_nor_needed(node: Node) -> None:
-    """KEP-5945, since Kubernetes 1.37."""
+    """This is KEP-5945, in Kubernetes since 1.37."""
     manager = node.manager()
     node.claim("virtual", "a", skips=["*"])
     manager.prepare(pod("a", "virtual"))
@@ -440,7 +440,7 @@ def test_a_manager_that_was_never_started_says_so(call: str) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> None:
-    """A kubelet does not start (kubernetes#123552)."""
+    """A kubelet does not start with such a file (kubernetes#123552)."""
     node.store.blob = b'{"Data":"x","Checksum":1}'
     manager = node.manager()
     assert isinstance(manager.restored.problem, CorruptCheckpointError)
@@ -451,7 +451,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
 
 
 def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:
-    """Another process may own it. The next start reports the problem with the file."""
+    """Another process may own the file. The next start reports the problem with the file."""
 
     class Broken(MemoryDriverTransport):
         def start(self, listener: DriverListener) -> None:
@@ -505,7 +505,7 @@ def test_a_full_disk_fails_a_pod_before_a_driver_is_called(node: Node) -> None:
 
 
 def test_a_claim_that_no_pod_uses_is_released(node: Node) -> None:
-    """A kubelet keeps it forever."""
+    """A kubelet keeps such a claim forever."""
     node.store.blob = encode([ClaimEntry("uid", "claim", "default", (), {GPU: None})])
     manager = node.manager(driver := Driver())
     assert manager.reconcile() == {}
@@ -656,9 +656,9 @@ def test_a_device_that_is_not_allocated_is_reported(node: Node) -> None:
     manager, driver = node.with_claim("a")
     driver.devices = (PreparedDevice("pool", "other", None, ("s",), ("no name",)),)
     assert manager.prepare(pod("a", "claim")).warnings == (
-        "gpu.example.com answered device 'pool'/'other', which is not allocated to the claim",
-        "gpu.example.com answered device 'pool'/'other' with the CDI name 'no name': expected vendor/class=device",
-        "gpu.example.com answered device 'pool'/'other' for the request 's', which the claim does not have",
+        "gpu.example.com returned device 'pool'/'other', which is not allocated to the claim",
+        "gpu.example.com returned device 'pool'/'other' with the CDI name 'no name': expected vendor/class=device",
+        "gpu.example.com returned device 'pool'/'other' for the request 's', which the claim does not have",
     )
     assert manager.claim_devices(pod("a", "claim"), "main") == ("no name",)
 
@@ -801,7 +801,7 @@ def test_a_deletion_of_slices_that_fails_is_not_tried_again_if_the_driver_is_bac
     assert manager.drivers.wipes == {}
 
 
-def test_a_deletion_of_slices_that_fails_is_tried_again_for_ever(node: Node) -> None:
+def test_a_deletion_of_slices_that_fails_is_tried_again_forever(node: Node) -> None:
     """A kubelet gives up after nine tries."""
 
     class Away(MemorySlices):
@@ -896,7 +896,7 @@ def test_a_driver_whose_reports_are_too_large_is_logged_once(
 
 
 def test_health_stays_while_another_instance_reports(node: Node) -> None:
-    """A kubelet forgets it (kubernetes#140818)."""
+    """A kubelet forgets the health (kubernetes#140818)."""
     manager = node.manager()
     old, new = node.transport.register(Driver()), node.transport.register(Driver())
     old.report(healthy())

@@ -94,7 +94,7 @@ def response(row: Json) -> ContainerAllocateResponse:
 
 
 class Flow:
-    """A manager with the plugins of one case."""
+    """A manager with one case's plugins."""
 
     def __init__(self, case: Json, checkpoint: bytes | None = None) -> None:
         self.pods = MemoryPods()
@@ -161,14 +161,14 @@ def of_shape(key: str) -> list[str]:
 
 
 def test_no_case_is_left_out() -> None:
-    """Each has a form that one of the tests in this directory knows; one states its expectation only in words."""
+    """Each case has a form that one of the tests in this directory knows; one states its expectation only in words."""
     shapes = [of_shape(key) for key in ("steps", "expect", "registered", "node_allocatable_before")]
     in_words = {"second resource fails: the first one's allocation stays stored"}  # see the next test
     assert sorted([*in_words, *(name for shape in shapes for name in shape)]) == sorted(FLOWS)
 
 
 def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() -> None:
-    """A kubelet keeps it until the next sweep; here, a failed admission has changed nothing."""
+    """A kubelet keeps the allocation until the next sweep; here, a failed admission has changed nothing."""
     case = FLOWS["PodContainerDeviceAllocation"]
     for failing in case["devices"]:
         flow = Flow(case)
@@ -262,7 +262,7 @@ def test_answers_merge_into_the_settings_of_a_container(row: Json) -> None:
 
 
 def options_response(row: Json) -> ContainerAllocateResponse:
-    """Return an answer of the options cases."""
+    """Return an answer from the options cases."""
     return response(row)
 
 
@@ -338,7 +338,7 @@ def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> 
 def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
     """Instances are registered and deregistered by resource and socket.
 
-    A connection that fails leaves the working one on the same socket alone, which a kubelet forgets (#124716).
+    A connection that fails does not affect the working one on the same socket; a kubelet forgets that one (#124716).
     """
     inventory = Inventory()
     clients: dict[str, PluginId] = {}
@@ -381,7 +381,7 @@ def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
 
 @pytest.mark.parametrize("row", DEVICES["get_container_devices"], ids=str)
 def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
-    """Under -1, it has no node. An entry stored without devices shows none."""
+    """A device stored under -1 has no node. An entry stored without devices shows none."""
     entry = checkpoint.PodDevicesEntry(
         "p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b""
     )

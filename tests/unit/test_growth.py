@@ -153,7 +153,7 @@ def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology
 
 
 def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
-    """The entries behind that pod are hashed again earlier, when the pod is evicted."""
+    """The entries behind that pod were hashed again earlier, when it was evicted."""
     few, many = running(*SMALL, Topology()), running(*LARGE, Topology())
     for counting in (few, many):
         counting.manager.evict([PodUid("pod-000003")])
@@ -164,7 +164,7 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
 
 
 def test_evicted_pods_cost_one_hashing_of_the_entries_behind_them() -> None:
-    """When the file is created, the entries behind them are hashed once, and no entry is rendered again."""
+    """When the file is created, the entries behind these pods are hashed once, and no entry is rendered again."""
     node = running(*SMALL, Topology()).manager.state
     for number in range(0, SMALL[0], 2):
         node = node.evict([PodUid(f"pod-{number:06d}")])

@@ -20,7 +20,7 @@ def test_a_history_gives_the_same_results_as_on_a_kubelet(history: Json) -> None
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
 def test_the_policy_of_the_kubelet_is_what_a_manager_does_without_one(history: Json) -> None:
-    """It gives the recorded devices, in the natural order of ids, and with the plugins' preferences."""
+    """The policy gives the recorded devices, in the natural order of ids, and with the plugins' preferences."""
     check(Replay(Topology(history["numa_nodes"]), policy=kubelet_order), history)
 
 

@@ -129,7 +129,7 @@ def test_a_store_writes_nothing_that_cannot_be_read_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("character", "most"), [(b"\\u0100", 420_000_000 // 11), (b"\\ud83d", 420_000_000 // 21)])
 def test_the_widest_character_decides_how_long_a_text_may_be(character: bytes, most: int) -> None:
-    """Python keeps 2 or 4 bytes for each character of such a string, and five copies of a state file are made."""
+    """Python keeps 2 or 4 bytes for each character of a wide string, and five copies of a state file are made."""
     text = character + b" " * (most - len(character))
     assert size_problem(text) == ""
     assert size_problem(text + b" ") != ""

@@ -92,7 +92,7 @@ def test_what_a_sink_refused_is_published_later() -> None:
 
 
 def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
-    """Nothing is restored from it, and nothing overwrites it. `restored` says what, why and where."""
+    """Nothing is restored from it, and nothing overwrites it. `restored` says what is wrong and where the file is."""
     blob = b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
     with MemoryManager(gpus(), store=MemoryStore(blob)) as manager:
         assert manager.store.aside == [blob]
@@ -103,7 +103,7 @@ def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_or_set_aside_prevents_a_start(tmp_path: Path) -> None:
-    """The error says both: what is wrong with it, and why it is still there."""
+    """The error says both what is wrong with the checkpoint and why it is still there."""
     both = r"^failed to set aside .*in_directory keeps a checkpoint in one\..*failed to read .*Is a directory$"
     with pytest.raises(errors.StoreError, match=both):
         DeviceManager(MemoryTransport(), FileStore(tmp_path), MemorySink()).start()
@@ -248,7 +248,7 @@ def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> Non
         options = manager.start_container(pod, "main")
         assert options is not None
         assert options.envs == {"DEVICES": "gpu-0"}
-        told = "environment variable DEVICES stays 'gpu-0', because 'nic-0' of example.com/nic came later"
+        told = "environment variable DEVICES stays 'gpu-0', because 'nic-0' from example.com/nic came later"
         assert told in caplog.text
 
 
@@ -329,7 +329,7 @@ def test_a_refusal_has_the_reason_and_message_of_a_kubelet() -> None:
 
 
 def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> None:
-    """This is so with the scope `pod`. When the pod is gone, its affinity is chosen again."""
+    """This applies to the scope `pod`. When the pod is gone, its affinity is chosen again."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE, Scope.POD)
     pod = Pod(PodUid("p"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 1})))
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:
@@ -426,8 +426,8 @@ def test_a_pod_source_may_call_evict_while_it_is_called() -> None:
 
 @pytest.mark.parametrize("method", ["allocate", "options", "start_container", "topology_hints"])
 def test_an_unknown_container_is_named_with_those_that_exist(method: str) -> None:
-    with MemoryManager() as manager, pytest.raises(errors.ContainerNotFoundError, match=r"misspelt.*main"):
-        getattr(manager, method)(a_pod("p"), "misspelt")
+    with MemoryManager() as manager, pytest.raises(errors.ContainerNotFoundError, match=r"misspelled.*main"):
+        getattr(manager, method)(a_pod("p"), "misspelled")
 
 
 def test_looking_changes_nothing() -> None:
@@ -451,7 +451,7 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_a_condition_may_call_the_manager() -> None:
-    """It is evaluated without a lock. Under the state lock it would hang every thread."""
+    """The condition is evaluated without a lock. Under the state lock, it would hang every thread."""
     manager = MemoryManager()
 
     def condition(_: NodeState) -> bool:

@@ -405,7 +405,7 @@ def test_an_object_that_is_not_a_plugin_is_not_connected(plugin: object, message
     ],
 )
 def test_a_wrong_answer_of_a_plugin_refuses_the_pod_with_a_sentence(plugin: object, message: str) -> None:
-    """The sentence names the class and the method of the plugin, and what to return."""
+    """The sentence names the plugin's class and method, and what to return."""
     with running(plugin) as manager:
         verdict = manager.admit(POD)
         assert isinstance(verdict, Refused)
@@ -419,7 +419,7 @@ def test_a_plugin_is_connected_to_a_transport_that_runs() -> None:
 
 
 def test_what_a_plugin_in_another_language_sends_is_kept_as_a_kubelet_keeps_it() -> None:
-    """The checks are for authors in Python. A kubelet takes relative paths, odd permissions and empty ids."""
+    """The checks are for plugins written in Python. A kubelet takes relative paths, odd permissions and empty ids."""
     sent = deviceplugin.ContainerAllocateResponse(
         mounts=[deviceplugin.Mount(container_path="a", host_path="b")],
         devices=[deviceplugin.DeviceSpec(container_path="c", host_path="", permissions="xyz")],
@@ -442,8 +442,8 @@ def test_a_failed_wait_reports_the_last_observed_state() -> None:
     )
 
 
-def test_a_misspelt_resource_is_seen_in_the_verdict() -> None:
-    """Including one that no plugin could register. Kubernetes' own resources are not named."""
+def test_a_misspelled_resource_is_seen_in_the_verdict() -> None:
+    """This includes a name that no plugin could register. Kubernetes' own resources are not named."""
     limits = {"gpu": 1, "Example/GPU/x": 1, "example.com/gpus": 2, "cpu": 1, "hugepages-2Mi": 1, "memory": 5, GPU: 1}
     with running() as manager:
         verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
@@ -534,7 +534,7 @@ def test_one_transport_serves_one_manager_at_a_time(transport: Callable[[], Any]
 
 
 def test_a_container_that_starts_without_its_devices_is_warned_of() -> None:
-    """A kubelet starts it, but a caller that forgot `admit` would see only None."""
+    """A kubelet starts such a container, but a caller that forgot `admit` would see only None."""
     with running() as manager, pytest.warns(RuntimeWarning, match=r"pod p holds no example.com/gpu: call admit\(pod\)"):
         assert manager.start_container(POD, "main") is None
 

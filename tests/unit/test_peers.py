@@ -72,7 +72,7 @@ def test_a_program_whose_build_was_interrupted_is_refused() -> None:
         ("# example.com/oracle\noracle/main.go:9:2: undefined: devicemanager.Allocate", 1),
     ],
 )
-def test_what_cannot_be_downloaded_and_what_does_not_build_have_statuses_of_their_own(
+def test_what_cannot_be_downloaded_and_what_does_not_build_have_separate_statuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int
 ) -> None:
     """A package that had moved counted as unavailable, so CI compared nothing and passed."""
@@ -121,7 +121,8 @@ def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypa
     ((name, path),) = make_peers.walking_in_order(tmp_path, tmp_path)
     assert (name, "range inorder.Of(all) {" in path.read_text("utf-8")) == ("pkg/manager.go", True)
     make_peers.IN_ORDER.write_text('"pkg/manager.go" = ["some"]\n', encoding="utf-8")
-    with pytest.raises(make_peers.PeersError, match=r"pkg/manager.go does not walk some, which in_order.toml names"):
+    message = r"pkg/manager.go does not iterate over some, which in_order.toml names"
+    with pytest.raises(make_peers.PeersError, match=message):
         list(make_peers.walking_in_order(tmp_path, tmp_path))
 
 

@@ -1,7 +1,7 @@
 """The public names of the library and the tools.
 
-`tests/data/public_names.txt` has each public name on two pages, and the file `public_signatures.txt` next to it has
-their signatures.
+`tests/data/public_names.txt` lists the public names on two pages, and `public_signatures.txt` next to it lists their
+signatures.
 
 docs/reference/public.md says which modules are public. After an intended change, `python -m
 tests.unit.test_public_names` rewrites both.
@@ -77,7 +77,7 @@ def _defined_in(module: ModuleType) -> Iterator[str]:
 
 
 def public_names() -> str:
-    """Return the names of each module."""
+    """Return each module's names."""
     paragraphs = (f"{module}: {', '.join(sorted(names))}" for module, names in public_modules().items())
     return "\n".join(fill(one, 120, subsequent_indent="  ", break_on_hyphens=False) for one in paragraphs) + "\n"
 
@@ -129,7 +129,7 @@ def _signature(value: Callable[..., object]) -> str:
 
 
 def raised_by(value: object) -> Iterator[str]:
-    """Return the names of the errors that public functions and methods of public classes document."""
+    """Yield the names of the errors that public functions and methods of public classes document."""
     for member in (value, *(vars(value).values() if inspect.isclass(value) else ())):
         function = getattr(member, "__func__", getattr(member, "fget", member))
         if callable(function) and not getattr(function, "__name__", "_").startswith("_"):
@@ -138,7 +138,7 @@ def raised_by(value: object) -> Iterator[str]:
 
 
 def test_the_public_names_match_the_list() -> None:
-    """A change of the public interface is a decision: the list changes with it, and CHANGELOG.md says it."""
+    """A change to the public interface is a decision: the list changes with it, and CHANGELOG.md mentions it."""
     assert public_names() == LIST.read_text(encoding="utf-8")
     assert public_signatures() == SIGNATURES.read_text(encoding="utf-8")
 
@@ -189,7 +189,7 @@ def test_a_guide_cannot_import_private_names(private: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["devicecore", "devicecore.dra"])
-def test_every_public_name_is_there(module: str) -> None:
+def test_every_public_name_exists(module: str) -> None:
     """Names are sorted, and listed by `dir`."""
     names = import_module(module).__all__
     assert sorted(names) == names

@@ -72,7 +72,7 @@ def test_a_device_with_two_owners_names_both_pods() -> None:
 
 
 def test_the_notifications_match_the_kubelets_channel() -> None:
-    """TestFeatureGateResourceHealthStatus; but for us no message is ever dropped."""
+    """This is the kubelet's TestFeatureGateResourceHealthStatus, except that here no message is ever dropped."""
     ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(200))
     before = report(*((f"dev{n}", "Healthy") for n in range(200)))
     for _ in range(200):
@@ -88,7 +88,7 @@ def test_the_notifications_match_the_kubelets_channel() -> None:
 
 
 def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
-    """A kubelet up to 1.36 compares only ids (kubernetes#140323; pod_devices.json has the case)."""
+    """A kubelet up to 1.36 compares only ids (kubernetes#140323; pod_devices.json contains the case)."""
     ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
     assert changed_health(GPU, None, report(("dev0", "Unhealthy")), ledger) == (changed("dev0", Health.UNHEALTHY, "a"),)
     assert changed_health(GPU, report(("dev0", "Healthy")), None, ledger) == ()
@@ -183,7 +183,7 @@ def test_observers_are_not_notified_of_an_allocation_that_is_not_saved() -> None
 
 
 def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
-    """Its eviction comes between the commit and the notification, and the last notification is the true one."""
+    """The eviction comes between the commit and the notification, and the last notification is the true one."""
     managers: list[DeviceManager] = []
 
     def evict(notification: Notification) -> None:
@@ -232,7 +232,7 @@ def test_init_containers_have_no_status() -> None:
 
 
 def test_a_pod_admitted_while_others_are_released_is_released_with_them() -> None:
-    """Its health is not known when observers are first notified, so they are notified of it later."""
+    """The pod's health is not known when observers are first notified, so they are notified of it later."""
     managers: list[DeviceManager] = []
 
     def admit(notification: Notification) -> None:

@@ -18,7 +18,7 @@ FILTER_ROWS = recorded.cases("filter_by_affinity")
 
 
 def inventory_of(row: Json) -> Inventory:
-    """Return the resource of a row, as its plugin serves it."""
+    """Return a row's resource, as its plugin serves it."""
     if not row["registered"]:
         return Inventory()
     options = PluginOptions(get_preferred_allocation_available=row["plugin"].get("preferred_available", False))
@@ -57,7 +57,7 @@ def decide(row: Json) -> tuple[DeviceSet, Json]:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
-    """Same refusals, same size, same question to the plugin, same NUMA nodes."""
+    """The refusals, the size, the question to the plugin and the NUMA nodes are the same."""
     expect = row["expect"]
     if "error" in expect:
         with pytest.raises(DeviceCoreError) as refused:
@@ -85,7 +85,7 @@ def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:
 
 @pytest.mark.parametrize("row", FILTER_ROWS, ids=[row["id"] for row in FILTER_ROWS])
 def test_devices_are_split_by_affinity_as_a_kubelet_splits_them(row: Json) -> None:
-    """Aligned, unaligned and without affinity are the recorded sets."""
+    """The sets of devices that are aligned, unaligned or without affinity are the recorded ones."""
     report = DeviceReport.of(map(recorded.device, row["devices"]))
     mask = None if row["hint_mask"] is None else tuple(map(NumaNode, row["hint_mask"]))
     split = filter_by_affinity(report, mask, report.index.select(map(DeviceId, row["available"])))

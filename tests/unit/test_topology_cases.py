@@ -1,4 +1,4 @@
-"""The rows of the kubelet's cases about topology hints."""
+"""The rows of the kubelet's cases for topology hints."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ MERGED = FILTERING["merge_with_other_providers"]
 
 
 def numa(nodes: Sequence[int]) -> tuple[NumaNode, ...]:
-    """Return the NUMA nodes of a row."""
+    """Return a row's NUMA nodes."""
     return tuple(map(NumaNode, nodes))
 
 
 def hint(row: Json) -> topology.TopologyHint:
-    """Return a hint of a row."""
+    """Return a row's hint."""
     return topology.TopologyHint(topology.NumaMask.of(numa(row["mask"])), row["preferred"])
 
 
@@ -35,7 +35,7 @@ def as_sets(hints: Mapping[str, Sequence[topology.TopologyHint] | None]) -> Json
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return the holders of a row; reusable devices are those that an init container of the pod holds."""
+    """Return a row's holders; reusable devices are those that an init container of the pod holds."""
     held = recorded.ledger(row["allocated"])
     reusable = [
         Allocation(
@@ -111,7 +111,7 @@ def test_a_policy_may_be_given_by_its_name() -> None:
         topology.Topology(policy="bogus")
 
 
-def test_of_masks_of_the_same_width_the_closest_is_chosen() -> None:
+def test_the_closest_of_several_equally_wide_masks_is_chosen() -> None:
     """With `prefer-closest-numa-nodes`: NUMA node 2 is closer to 0 than 1 is."""
     rows, masks = ((10, 21, 11), (21, 10, 20), (11, 20, 10)), ((0, 1), (0, 2))
     hints = {"x": [topology.TopologyHint(topology.NumaMask.of(numa(mask)), preferred=True) for mask in masks]}

@@ -132,7 +132,7 @@ def test_only_an_admission_is_true() -> None:
     assert not NotReady(error, GPU)
 
 
-def test_a_misspelt_container_is_named_with_those_that_exist() -> None:
+def test_a_misspelled_container_is_named_with_those_that_exist() -> None:
     pod = Pod(PodUid("p"), containers=(Container("main"), Container("side")), init_containers=(Container("setup"),))
     with pytest.raises(ContainerNotFoundError, match="pod p has no container mian; its containers: setup, main, side"):
         Admitted(pod).devices("mian")
@@ -188,7 +188,7 @@ class Later(Silent):
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_a_plugin_announces_the_methods_that_it_has(plugin: type[Plain], options: PluginOptions) -> None:
-    """Unless it declares options itself, which then also apply to its subclasses."""
+    """Options that a plugin declares itself take precedence, and also apply to its subclasses."""
     assert plugin.options == plugin().options == options
 
 
@@ -263,7 +263,7 @@ def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes(
 
 
 def test_the_answers_of_a_plugin_may_take_up_its_share_of_the_file() -> None:
-    """In the file, they are in base64, which has four characters for three bytes."""
+    """In the file, the answers are in base64, which has four characters for three bytes."""
     one, other = ContainerKey(PodUid("u"), "one"), ContainerKey(PodUid("u"), "other")
     devices = [DeviceSet.of([DeviceId(name)]) for name in ("gpu-0", "gpu-1")]
     ledger = Ledger().reserve(one, GPU, devices[0]).reserve(other, GPU, devices[1])

@@ -30,7 +30,7 @@ _FLAGS = (
     "--disable-extensions",
     "--disable-component-extensions-with-background-pages",
     "--disable-default-apps",
-    "--disable-dev-shm-usage",  # containers may have little of it
+    "--disable-dev-shm-usage",  # containers may have little shared memory
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
@@ -79,7 +79,7 @@ class Browser:
     _loaded: set[str] = field(factory=set, init=False)
 
     def start(self) -> None:
-        """Start it, with an empty profile.
+        """Start the browser, with an empty profile.
 
         Raises:
             BrowserError: it does not start.
@@ -114,7 +114,7 @@ class Browser:
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # even after Tab has left the page
 
     def stop(self) -> None:
-        """Stop it and delete its profile."""
+        """Stop the browser and delete its profile."""
         os.close(self._write)  # which ends the browser
         try:
             self._process.wait(60)

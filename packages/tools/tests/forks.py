@@ -128,7 +128,7 @@ def _serve(requests: socket.socket) -> list[str]:
             os.environ.clear()
             _show(environment)
             os.environ.update(environment)
-            given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]  # above all numbers
+            given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]  # above all of `numbers`
             requests.detach()
             os.closerange(3, 1000)
             for number, stream in zip(numbers, given, strict=False):

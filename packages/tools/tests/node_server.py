@@ -51,7 +51,7 @@ class NodeServer(LocalApiServer):
         return self.get("Node", name)
 
     def status(self, name: str) -> Json:
-        """Return the current status of a Node, or None if it has none."""
+        """Return a Node's current status, or None if it has none."""
         return self.node(name).get("status")
 
     def write(self, name: str, change: Callable[[Json], object], *, manager: str = "kubelet") -> None:

@@ -34,7 +34,7 @@ def values_in(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
 
 
 def grown(value: Json, chance: Random) -> Json:
-    """Return a larger list or mapping, another number, or another string."""
+    """Return a larger list or mapping, a different number, or a different string."""
     count = chance.choice(COUNTS)
     if isinstance(value, list) and value:
         return [numbered(value[number % len(value)], number) for number in range(count)]

@@ -132,7 +132,7 @@ func (d *driver) save(state *checkpoint) error {
 }
 
 func writeAtomically(path string, data []byte, mode os.FileMode) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // no name that a container runtime reads
+	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // a name that container runtimes ignore
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (d *driver) recover() error {
 	return nil
 }
 
-// rebuild makes a checkpoint from the claims that are allocated devices of this node.
+// rebuild creates a checkpoint from the claims to which devices of this node are allocated.
 func (d *driver) rebuild() (*checkpoint, error) {
 	state := &checkpoint{Version: 1, Claims: map[types.UID]*preparedClaim{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -235,7 +235,7 @@ func (d *driver) rebuild() (*checkpoint, error) {
 	return state, nil
 }
 
-// current tells whether a rebuilt entry is still that of an allocated claim.
+// current returns whether a rebuilt entry still belongs to an allocated claim.
 func (d *driver) current(ctx context.Context, uid types.UID, entry *preparedClaim) bool {
 	claim, err := d.client.ResourceV1().ResourceClaims(entry.Namespace).Get(ctx, entry.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -254,7 +254,7 @@ func newPrepared(uid types.UID, index int, result resourceapi.DeviceRequestAlloc
 	return device
 }
 
-// cleanNode removes all that the driver made (shutdown-cleans).
+// cleanNode removes everything that the driver created (shutdown-cleans).
 func (d *driver) cleanNode() {
 	files, _ := filepath.Glob(filepath.Join(d.cdi, cdiPrefix+"*.json"))
 	for _, path := range files {
@@ -399,14 +399,14 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return results, nil
 }
 
-// parameters of the driver in a claim or class.
+// The driver's parameters in a claim or class.
 type parameters struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Mode       string `json:"mode"`
 }
 
-// modeFor returns the mode for a request: what the claim says wins over what the class says.
+// modeFor returns the mode for a request; the claim takes precedence over the class.
 func modeFor(claim *resourceapi.ResourceClaim, request string) (string, error) {
 	mode := ""
 	main, _, _ := strings.Cut(request, "/")
@@ -536,7 +536,7 @@ func (d *driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return d.answer(entry), nil
 }
 
-// answer is what the kubelet is told of a prepared claim.
+// answer is what the kubelet is told about a prepared claim.
 func (d *driver) answer(claim *preparedClaim) []kubeletplugin.Device {
 	devices := []kubeletplugin.Device{}
 	for i, device := range claim.Devices {
@@ -665,7 +665,7 @@ func holds(claim *preparedClaim, device string) bool {
 	return false
 }
 
-// overlaps tells whether a claim was allocated something of what another one holds.
+// overlaps returns whether a claim was allocated something that another claim holds.
 func overlaps(held *preparedClaim, claim *resourceapi.ResourceClaim) bool {
 	for _, device := range held.Devices {
 		for _, unit := range unitsOf(device.Device) {

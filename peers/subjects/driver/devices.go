@@ -20,13 +20,13 @@ import (
 
 const chips = 8
 
-// chip is a device of the machine. Chip 6 can be divided into two parts, chip 7 can be shared.
+// chip is a device of the machine. Chip 6 can be divided into two parts, and chip 7 can be shared.
 type chip struct {
 	index      int
 	gone, sick bool
 }
 
-// discover finds the chips, and makes their nodes: pipes, which need no root.
+// discover finds the chips, and creates their device nodes: pipes, which can be created without root.
 func (d *driver) discover() error {
 	for i := range chips {
 		d.chips = append(d.chips, &chip{index: i})
@@ -63,7 +63,7 @@ func unitsOf(name string) []string {
 
 func shared(index int) bool { return index == 7 || variant == "all-shared" }
 
-// find returns the chip of a device, or nil if there is none (any more). The lock is held.
+// find returns the chip of a device, or nil if there is none or it is gone. The lock is held.
 func (d *driver) find(device, pool string) (*chip, bool) {
 	if !d.visible {
 		return nil, false
@@ -107,7 +107,7 @@ func (d *driver) watchDevices(ctx context.Context) {
 	}
 }
 
-// notify says that the inventory has changed. The lock is held.
+// notify signals that the inventory has changed. The lock is held.
 func (d *driver) notify() {
 	close(d.changed)
 	d.changed = make(chan struct{})
@@ -205,7 +205,7 @@ func (d *driver) resources() resourceslice.DriverResources {
 	return resourceslice.DriverResources{Pools: pools}
 }
 
-// rawPublisher writes ResourceSlices without the helper, as drivers do that are older than it.
+// rawPublisher writes ResourceSlices without the helper, as drivers that are older than the helper do.
 type rawPublisher struct{ driver *driver }
 
 func (p *rawPublisher) publish(ctx context.Context, resources resourceslice.DriverResources) error {

@@ -1,9 +1,10 @@
-// Driver is a DRA driver for the devices of chip.subject.example, on Kubernetes' own helper, for the conformance suite to judge.
+// Driver is a DRA driver for the devices of chip.subject.example, built on Kubernetes' own helper, for the conformance
+// suite to judge.
 //
-// Without FAULT and VARIANT it is meant to be right. FAULT plants one fault (../faults.json says what it does), and
-// VARIANT selects a way of working that is unusual but right.
+// Without FAULT and VARIANT, it is meant to be correct. FAULT injects one fault (../planted.json says what it does),
+// and VARIANT selects an unusual but correct behavior.
 //
-// Law: a fault changes one thing, and everything else is as without it.
+// Law: a fault changes one thing, and everything else stays as it is without the fault.
 package main
 
 import (
@@ -155,7 +156,7 @@ func run() error {
 	} else {
 		options = append(options, kubeletplugin.CDIDirectory(d.cdi), kubeletplugin.EnableDeviceMetadata(true,
 			[]schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}),
-			// A name that is too long for a file was never written: the helper only logs that. Removing it is no error.
+			// A file whose name is too long was never written: the helper only logs that. Removing it is not an error.
 			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{RemoveAll: func(path string) error {
 				if err := os.RemoveAll(path); err != nil && !errors.Is(err, syscall.ENAMETOOLONG) {
 					return err
@@ -252,7 +253,7 @@ func (d *driver) HandleError(_ context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus sends all devices, at each change and every five seconds.
+// WatchHealthStatus sends all devices at each change and every five seconds.
 func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := time.NewTicker(5 * time.Second)
 	defer ticker.Stop()

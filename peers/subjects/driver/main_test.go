@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// world is a node: what stays when a driver ends.
+// world is a node: everything that remains when a driver ends.
 type world struct {
 	t      *testing.T
 	dir    string
@@ -115,7 +115,7 @@ func specs(files []string) map[string]int {
 	return names
 }
 
-// resolves tells whether each CDI name of an answer is in exactly one file.
+// resolves returns whether each CDI name in an answer is in exactly one file.
 func (w *world) resolves(result kubeletplugin.PrepareResult) bool {
 	names := specs(w.files())
 	for _, device := range result.Devices {
@@ -128,7 +128,7 @@ func (w *world) resolves(result kubeletplugin.PrepareResult) bool {
 	return len(result.Devices) > 0
 }
 
-// Each function tells whether the symptom of the fault is there.
+// Each function returns whether the fault's symptom is present.
 var symptoms = map[string]func(*world) bool{
 	"omits-second-claim": func(w *world) bool { return len(w.prepare(w.start(), claim("a", "chip-0"), claim("b", "chip-1"))) != 2 },
 	"first-request-for-all": func(w *world) bool {

@@ -20,7 +20,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// asProgram makes the program of the tests the driver itself.
+// asProgram makes the test program act as the driver itself.
 const asProgram = "SUBJECT_OF_A_TEST"
 
 func TestMain(m *testing.M) {

@@ -1,9 +1,9 @@
 // Plugin is a device plugin for the resource subject.example/chip, for the conformance suite to judge.
 //
-// Without FAULT and VARIANT it is meant to be right. FAULT plants one fault (../faults.json says what it does), and
-// VARIANT selects a way of working that is unusual but right.
+// Without FAULT and VARIANT, it is meant to be correct. FAULT injects one fault (../planted.json says what it does),
+// and VARIANT selects an unusual but correct behavior.
 //
-// Law: a fault changes one thing, and everything else is as without it.
+// Law: a fault changes one thing, and everything else stays as it is without the fault.
 package main
 
 import (
@@ -50,11 +50,11 @@ type chip struct {
 	index int
 	numa  int64
 	sick  bool
-	// recovered: it has been sick (recovers-in-lower-case)
+	// recovered: it has been unhealthy (recovers-in-lower-case)
 	recovered bool
 }
 
-// server is the plugin: one inventory, and at each time one gRPC server.
+// server is the plugin: one inventory, and one gRPC server at a time.
 type server struct {
 	dir, ctl, state string
 
@@ -218,7 +218,7 @@ func (s *server) discover() {
 	}
 }
 
-// prepareFiles makes what containers mount, and the CDI file.
+// prepareFiles creates the files that containers mount, and the CDI file.
 func (s *server) prepareFiles() error {
 	if err := os.MkdirAll(filepath.Join(s.state, "lib"), 0o755); err != nil {
 		return err
@@ -257,7 +257,7 @@ func (s *server) prepareFiles() error {
 	return os.Rename(path+".new", path)
 }
 
-// start makes the gRPC server and listens.
+// start creates the gRPC server and listens.
 func (s *server) start() error {
 	s.stop = make(chan struct{})
 	s.grpc = grpc.NewServer()
@@ -289,7 +289,7 @@ func (s *server) listen() error {
 	return nil
 }
 
-// registerUntil registers, again and again until it works; false if a signal came first.
+// registerUntil tries to register until it succeeds; it returns false if a signal came first.
 func (s *server) registerUntil(signals <-chan os.Signal) bool {
 	for {
 		if _, err := os.Stat(s.socket()); errors.Is(err, os.ErrNotExist) && !faulty("register-before-serving") && !faulty("reregisters-without-socket") {
@@ -339,7 +339,7 @@ func options() *api.DevicePluginOptions {
 	return &api.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
 }
 
-// identity tells one kubelet.sock from the next one.
+// identity distinguishes one kubelet.sock from the next.
 func identity(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -349,7 +349,7 @@ func identity(path string) string {
 	return fmt.Sprintf("%d/%d.%d", stat.Ino, stat.Ctim.Sec, stat.Ctim.Nsec)
 }
 
-// waitForRestart waits until the plugin has to register again, or a signal.
+// waitForRestart waits until the plugin has to register again, or until a signal arrives.
 func (s *server) waitForRestart(signals <-chan os.Signal, restarts int) string {
 	for {
 		select {
@@ -402,7 +402,7 @@ func (s *server) shutdown() {
 	s.close()
 }
 
-// notify says that the inventory has changed. The lock is held.
+// notify signals that the inventory has changed. The lock is held.
 func (s *server) notify() {
 	s.version++
 	close(s.changed)
@@ -440,7 +440,7 @@ func (s *server) watchHealth() {
 	}
 }
 
-// list is the device list now.
+// list returns the current device list.
 func (s *server) list(update bool) ([]*api.Device, int, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -508,7 +508,7 @@ type service struct {
 
 func (s *service) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	if faulty("options-disagree") {
-		return &api.DevicePluginOptions{}, nil // kubelets use these, not those of Register
+		return &api.DevicePluginOptions{}, nil // kubelets use these, not those in Register
 	}
 	return options(), nil
 }
@@ -532,7 +532,7 @@ func (s *service) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatc
 		return err
 	}
 	if faulty("update-goes-to-dead-stream") {
-		// Every stream reads one channel, also those that the kubelet has left: they learn it when they send.
+		// All streams read from one channel, even those that the kubelet has left: they find that out when they send.
 		for {
 			select {
 			case <-s.stop:
@@ -601,10 +601,10 @@ func (s *service) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatc
 	}
 }
 
-// isCurrent tells whether the process ends, rather than only this gRPC server.
+// isCurrent returns whether the process ends, rather than only this gRPC server.
 func (s *service) isCurrent() bool { return false }
 
-// difference is the devices whose health has changed.
+// difference returns the devices whose health has changed.
 func difference(now, before []*api.Device) []*api.Device {
 	health := map[string]string{}
 	for _, d := range before {
@@ -631,7 +631,7 @@ func (s *service) GetPreferredAllocation(_ context.Context, request *api.Preferr
 	return response, nil
 }
 
-// prefer chooses devices of few NUMA nodes.
+// prefer chooses devices on few NUMA nodes.
 func (s *service) prefer(c *api.ContainerPreferredAllocationRequest) []string {
 	size := int(c.AllocationSize)
 	chosen := []string{}

@@ -19,7 +19,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// asProgram makes the program of the tests the plugin itself.
+// asProgram makes the test program act as the plugin itself.
 const asProgram = "SUBJECT_OF_A_TEST"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kubelet is a small kubelet: it takes registrations, and does with them what the test says.
+// kubelet is a small kubelet: it accepts registrations, and handles them as the test specifies.
 type kubelet struct {
 	api.UnimplementedRegistrationServer
 	t          *testing.T
@@ -97,7 +97,7 @@ func (r *run) launch() {
 	}
 }
 
-// up starts all and waits for the registration.
+// up starts everything and waits for the registration.
 func (r *run) up() (api.DevicePluginClient, *grpc.ClientConn) {
 	r.kubelet.start()
 	r.launch()

@@ -33,7 +33,7 @@ BESIDE = parsed("prepare first, prepare second, prepare third, unprepare first, 
 
 
 def places(actions: list[Action]) -> Iterator[tuple[int, int, str]]:
-    """Return each call to a port that a scenario makes if nothing fails: action, number of the call, port."""
+    """Yield each call to a port that a scenario makes if nothing fails: action, number of the call, port."""
     for number, calls in enumerate(run(actions, {})):
         for call, port in enumerate(calls):
             yield number, call, port
@@ -48,7 +48,7 @@ def test_the_laws_hold_with_a_fault_at_every_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_laws_hold_with_another_action_beside_every_call(name: str) -> None:
+def test_the_laws_hold_with_another_action_alongside_every_call(name: str) -> None:
     actions = SCENARIOS[name]
     cases = product([(number, call) for number, call, port in places(actions) if port != "disk"], BESIDE)
     for (number, call), action in share(list(cases), of=5):

@@ -62,7 +62,7 @@ def drivers_are_called_before_the_pod_is_saved(patch: Patch) -> None:
 
 @breaks("M10 the file is the cache", "one pod")
 def answers_are_not_saved(patch: Patch) -> None:
-    """kubernetes#140471: a kubelet saves them with the next write."""
+    """kubernetes#140471: a kubelet saves answers with the next write."""
     _not_saving(patch, "state")
 
 
@@ -302,7 +302,7 @@ def pods_that_are_gone_are_not_looked_for(patch: Patch) -> None:
 
 @breaks("M14 exactly one sample per call", "one pod")
 def failures_are_counted_as_successes(patch: Patch) -> None:
-    """As in kubelets before 1.36."""
+    """Kubelets before 1.36 do this."""
     measure = "devicecore.adapters.memory_dra.MemoryDraMetrics.dra_operation"
     patch.setattr(measure, lambda self, name, seconds, *, failed: self.operations.append((name, seconds, not failed)))
 
@@ -392,9 +392,9 @@ def nothing_is_deleted_at_the_start(patch: Patch) -> None:
     patch.setattr(DriverList, "begin", beginning)
 
 
-@fails(unit.test_a_deletion_of_slices_that_fails_is_tried_again_for_ever)
+@fails(unit.test_a_deletion_of_slices_that_fails_is_tried_again_forever)
 def a_failed_deletion_is_not_tried_again(patch: Patch) -> None:
-    """M12, as a kubelet after nine tries."""
+    """M12: a kubelet does this after nine tries."""
     patch.setattr(Wipe, "after_failure", lambda self, _now: evolve(self, due=float("inf")))
 
 

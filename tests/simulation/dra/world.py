@@ -397,12 +397,12 @@ class World:
         self.instances[driver.name] = self.transport.register(driver)
 
     def _replace_claim(self, name: str) -> None:
-        """The claim is deleted and created again, with another UID."""
+        """The claim is deleted and created again, with a different UID."""
         self._create(name)
 
     @contextmanager
     def _one_sample(self, operation: str) -> Iterator[None]:
-        """M14, and that nothing but errors of the library leaves the manager."""
+        """Check M14, and that the manager raises only the library's errors."""
         metrics, count, failed = self.metrics, len(self.metrics.operations), False
         try:
             yield
@@ -421,7 +421,7 @@ class World:
             self.broken.append(f"{law}: expected {expected!r}, got {actual!r}")
 
     def saved(self) -> ClaimCache:
-        """Return the content of the file."""
+        """Return the file's content."""
         return ClaimCache() if self.disk.blob is None else _cache_in(self.disk.blob)
 
     def check_prepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
@@ -512,7 +512,7 @@ class World:
 
 
 class _FailedError(Exception):
-    """A public call failed with an error of the library."""
+    """A public call failed with one of the library's errors."""
 
 
 @lru_cache(maxsize=16)

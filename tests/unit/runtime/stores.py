@@ -1,4 +1,4 @@
-"""The store for the tests of the saver."""
+"""The store for the saver's tests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -96,7 +96,7 @@ def taken(value: int) -> tuple[int, None]:
 def test_each_change_wakes_a_thread_that_waits(
     change: Callable[[CurrentState[int]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not have to poll."""
+    """The thread does not have to poll."""
     waits, found = threading.Event(), threading.Event()
 
     class AnnouncedWakeUp(WakeUp):

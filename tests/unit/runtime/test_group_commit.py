@@ -116,7 +116,7 @@ def test_a_stop_fails_waiting_commits_or_comes_after_them() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before the write", "after the replacement"])
-def test_an_interrupted_call_leaves_the_commits_of_others_to_these(moment: str) -> None:
+def test_an_interrupted_call_leaves_other_commits_to_their_callers(moment: str) -> None:
     def interrupt() -> None:
         bench.store.before = lambda: None
         raise KeyboardInterrupt
@@ -137,7 +137,7 @@ def test_an_interrupted_call_leaves_the_commits_of_others_to_these(moment: str) 
 
 
 def test_a_commit_whose_call_was_interrupted_is_not_saved() -> None:
-    """Its caller may have tried again since then, and the old change would follow the newer one."""
+    """The caller may have tried again since then, and the old change would follow the newer one."""
     bench = Bench()
 
     def interrupted() -> None:

@@ -66,7 +66,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_being_done() -> None:
     assert len(done) == 10
 
 
-def test_there_are_only_so_many_threads() -> None:
+def test_the_number_of_threads_is_limited() -> None:
     seen: set[int] = set()
     most: list[int] = []
     lock = threading.Lock()

@@ -177,7 +177,7 @@ def test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken() -> None:
 
 
 def test_the_end_of_a_turn_wakes_the_calls_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They do not have to poll."""
+    """The calls do not have to poll."""
     waits = threading.Semaphore(0)
 
     class AnnouncedWakeUp(WakeUp):

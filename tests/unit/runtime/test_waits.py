@@ -24,7 +24,7 @@ TIMEOUT = 0.01
 
 
 class Waits:
-    """Return waits of `timeout` seconds for something that does not happen, one for each part that waits."""
+    """Waits of `timeout` seconds for something that does not happen, one for each part that waits."""
 
     def __init__(self) -> None:
         self._end = threading.Event()
@@ -127,7 +127,7 @@ def test_a_wait_ends_whose_deadline_passes_in_a_signal_handler(
 
 
 @pytest.mark.parametrize("wait", KINDS)
-def test_waits_end_beside_many_quiet_signals_and_a_busy_thread(
+def test_waits_end_despite_many_quiet_signals_and_a_busy_thread(
     wait: Callable[[Waits, float], None], waits: Waits
 ) -> None:
     until = time.monotonic()

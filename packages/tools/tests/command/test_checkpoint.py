@@ -136,7 +136,7 @@ def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdi
 
 
 def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
-    """It is reported in one sentence with status 2, and the other files are still checked."""
+    """The file is reported in one sentence with status 2, and the other files are still checked."""
     ran = devicecore("checkpoint", "verify", f"{GOOD}/below", EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
     assert ran.stderr.endswith(f"{GOOD}/below: Not a directory\n")
@@ -185,7 +185,7 @@ def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None
         "device /dev/gpu2 as /dev/gpu2 rw",
         "annotation cdi.k8s.io/gpu=two",
         "CDI device example.com/gpu=2",
-        "given the answer of the plugin for example.com/nic cannot be read",
+        "given the plugin's answer for example.com/nic cannot be read",
         "",
         "registered",
         "2 example.com/gpu gpu-2, gpu-10",
@@ -247,7 +247,7 @@ def odd_file(tmp_path: Path) -> str:
 
 WARNINGS = [
     f"2 pods hold 1 device of {GPU}: uid-1, uid-2 hold gpu-2",
-    f"container main of pod uid-3 holds 2 devices of {NIC} that are of a resource not registered: nic-0, nic-1",
+    f"container main of pod uid-3 holds 2 devices of {NIC} that are of an unregistered resource: nic-0, nic-1",
 ]
 
 
@@ -299,7 +299,7 @@ def test_a_resource_or_a_pod_that_is_not_there_gives_status_1(devicecore: Run, o
 def test_free_and_pod_exclude_each_other(devicecore: Run, odd_file: str) -> None:
     """A free device has no pod."""
     ran = devicecore("checkpoint", "show", "--free", "--pod", "uid-1", odd_file)
-    assert (ran.returncode, "--free and --pod exclude each other" in ran.stderr) == (2, True)
+    assert (ran.returncode, "--free and --pod cannot be used together" in ran.stderr) == (2, True)
 
 
 def test_long_lines_are_folded_for_a_terminal_only(devicecore: Run, tmp_path: Path) -> None:

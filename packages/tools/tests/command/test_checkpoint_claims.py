@@ -80,7 +80,7 @@ def test_show_prints_claims_with_their_pods_and_devices(devicecore: Run, claims:
     assert [entry["ClaimUID"] for entry in document["entries"]] == ["c-1"]
     refused = devicecore("checkpoint", "show", "--free", str(claims))
     assert refused.returncode == 2
-    assert "has ResourceClaims" in refused.stderr
+    assert "contains ResourceClaims" in refused.stderr
 
 
 def test_a_file_with_a_wrong_checksum_is_shown(devicecore: Run, claims: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_file_of_an_old_kubelet_is_read_but_not_called_ok(devicecore: Run, tmp
     path.write_text(json.dumps(document))
     verified = devicecore("checkpoint", "verify", str(path))
     assert verified.returncode == 1
-    assert "it is the file of a kubelet before 1.32" in verified.stdout
+    assert "it is a file from a kubelet before 1.32" in verified.stdout
     shown = devicecore("checkpoint", "show", str(path))
     expected = "node-1/gpu-0 as" if has_devices else "CDI names only as"
     assert f"gpu.example.com {expected} gpu.example.com/gpu=0" in " ".join(shown.stdout.split())
@@ -132,21 +132,21 @@ def test_files_of_two_kinds_are_not_compared(devicecore: Run, claims: Path, tmp_
     devices.write_text('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":0}')
     ran = devicecore("checkpoint", "diff", str(claims), str(devices))
     assert ran.returncode == 2
-    assert "cannot be compared: one has devices of plugins, one has ResourceClaims" in " ".join(ran.stderr.split())
+    assert "cannot be compared: one contains plugin devices, the other ResourceClaims" in " ".join(ran.stderr.split())
 
 
 def test_claims_are_neither_repaired_nor_converted(devicecore: Run, claims: Path, tmp_path: Path) -> None:
     repaired = devicecore("checkpoint", "repair", str(claims), str(tmp_path / "new"))
     converted = devicecore("checkpoint", "convert", "--to", "1", "--output", str(tmp_path / "new"), str(claims))
     assert (repaired.returncode, converted.returncode) == (1, 2)
-    assert "has ResourceClaims" in repaired.stderr
-    assert "has ResourceClaims" in converted.stderr
+    assert "contains ResourceClaims" in repaired.stderr
+    assert "contains ResourceClaims" in converted.stderr
     assert not (tmp_path / "new").exists()
 
 
 def test_an_absent_file_is_known_by_its_name(devicecore: Run, tmp_path: Path) -> None:
     ran = devicecore("checkpoint", "verify", str(tmp_path / "dra_manager_state"))
-    assert ran.stdout == f"{tmp_path}/dra_manager_state: absent: there is no file of claims\n"
+    assert ran.stdout == f"{tmp_path}/dra_manager_state: absent: there is no claims file\n"
     empty = tmp_path / "dra_manager_state"
     empty.write_text("{}")
     assert devicecore("checkpoint", "verify", str(empty)).returncode == 0

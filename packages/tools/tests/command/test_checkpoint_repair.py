@@ -74,7 +74,7 @@ def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_
 
 
 def test_repair_removes_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
-    """A Windows editor wrote it, and a kubelet reads nothing from such a file."""
+    """Windows editors write such a mark, and a kubelet reads nothing from a file with one."""
     (marked := tmp_path / "marked").write_bytes(b"\xef\xbb\xbf" + Path(two_owners).read_bytes())
     ran = devicecore("checkpoint", "repair", "--keep", "uid-1", str(marked), str(tmp_path / "new"))
     assert (ran.returncode, "lost: a byte-order mark" in ran.stdout, "byte-order" in ran.stderr) == (0, True, True)
@@ -83,7 +83,7 @@ def test_repair_removes_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_
 
 def test_repair_refuses_a_pod_that_is_not_in_the_file(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     ran = devicecore("checkpoint", "repair", "--keep", "uid-9", two_owners, str(tmp_path / "new"))
-    assert (ran.returncode, "--keep uid-9: no entry of" in ran.stderr) == (2, True)
+    assert (ran.returncode, "--keep uid-9: no entry in" in ran.stderr) == (2, True)
 
 
 def test_repair_fixes_a_wrong_checksum_and_keeps_the_format(devicecore: Run, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_repair_fixes_a_wrong_checksum_and_keeps_the_format(devicecore: Run, tmp
 
 
 def test_a_list_without_entries_is_not_a_checkpoint(devicecore: Run, tmp_path: Path) -> None:
-    """Kubernetes 1.37.2 says about it: malformed."""
+    """Kubernetes 1.37.2 calls such a file malformed."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("[]")
     for command in (["repair"], ["convert", "--to", "2", "-o", str(new)]):
@@ -164,7 +164,7 @@ def test_repair_does_not_turn_another_document_into_a_checkpoint(devicecore: Run
 
 
 def test_repair_never_overwrites_the_file_it_reads(devicecore: Run, tmp_path: Path) -> None:
-    """It is not written under its own name, under another name, or by force."""
+    """The file is not overwritten: not under its own name, not under a different name, and not by force."""
     file = written(tmp_path / "file", entry("uid-1", "gpu-1"))
     (tmp_path / "link").hardlink_to(file)
     (tmp_path / "kubelet_internal_checkpoint").symlink_to(file)
@@ -373,7 +373,7 @@ def test_convert_says_that_numa_nodes_are_lost(devicecore: Run, two_owners: str,
     new, back = tmp_path / "new", tmp_path / "back"
     ran = devicecore("checkpoint", "convert", "--to", "1", "-o", str(new), two_owners)
     assert (ran.returncode, ran.stdout) == (0, "")
-    assert "lost: the NUMA nodes of 3 devices that are not on NUMA node 0 only" in ran.stderr
+    assert "lost: the NUMA nodes of 3 devices that are not only on NUMA node 0" in ran.stderr
     assert judge(new.read_bytes()).format == 1
     ran = devicecore("checkpoint", "convert", "--json", "--to", "2", "-o", str(back), str(new))
     document = json.loads(ran.stdout)

@@ -47,13 +47,13 @@ def a_class(name: str, expression: str) -> Json:
 
 
 def a_request(name: str, device_class: str, count: int = 1, expression: str = "", **more: Json) -> Json:
-    """Return a request of a claim."""
+    """Return a claim's request."""
     selectors = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
     return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **selectors, **more}}
 
 
 def a_way(name: str, device_class: str, **more: Json) -> Json:
-    """Return an alternative of a request."""
+    """Return one of a request's alternatives."""
     return {"name": name, "deviceClassName": device_class, **more}
 
 
@@ -107,7 +107,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "device gpu.nvidia.com/n1/gpu-0 has no profile",
             "  do            name a DeviceClass that selects gpu.nvidia.com/n1/gpu-0-mig-3g-0, or create one: it is as",
             "have it\n  do            request r: write device.attributes",
-            "but alone this gives no device",
+            "but this alone provides no device",
         ],
     ),
     "MIG: whole GPUs have no profile, and there is a class for parts": (
@@ -120,15 +120,15 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "any", expression=PROFILE)),
         [a_class("any", f"device.driver == '{GPU}'"), *PARTITIONED],
         1,
-        [f"gets them if  request r of claim ml/train writes device.attributes['{GPU}'].?profile.orValue(\"\") in"],
+        [f"gets them if  request r of claim ml/train uses device.attributes['{GPU}'].?profile.orValue(\"\") instead"],
     ),
-    "MIG: the profile is misspelt": (
+    "MIG: the profile is misspelled": (
         a_claim(a_request("r", "mig", expression=PROFILE.replace("3g", "9g"))),
         [MIG, *PARTITIONED],
         1,
         [
             'but profile is "3g.20gb", "1g.5gb"',
-            "gets them if  request r of claim ml/train writes '3g.20gb' in place of '9g.20gb'\n  how  ",
+            "gets them if  request r of claim ml/train uses '3g.20gb' instead of '9g.20gb'\n  how  ",
         ],
     ),
     "the slice with the counters was refused by the API server": (
@@ -180,17 +180,17 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [f"because       matchAttribute: no {ROOT} is common to all requests: pci0, pci1 for gpu, pci7 for nic"],
     ),
-    "DRANET: two NICs of one PCIe root": (
+    "DRANET: two NICs on one PCIe root": (
         a_claim(a_request("nics", "nic", 2), constraints=[{"matchAttribute": ROOT}]),
         [NICS, a_slice("n1", NIC, [a_device(f"eth{number}", _root=f"pci{number}") for number in range(4)])],
         1,
         [f"no {ROOT} has 2 devices for nics: 1 on 4 values", f"has no matchAttribute {ROOT}"],
     ),
-    "DRANET: the attribute is of another domain": (
+    "DRANET: the attribute is in a different domain": (
         a_claim(a_request("r", "nic", expression=f"device.attributes['{NIC}'].rdma == 'true'")),
         [NICS, a_slice("n1", NIC, [{"name": "eth0", "attributes": {"dra.net/rdma": {"string": "true"}}}])],
         1,
-        [f"gets them if  request r of claim ml/train writes device.attributes['{DRANET}'].rdma in place of"],
+        [f"gets them if  request r of claim ml/train uses device.attributes['{DRANET}'].rdma instead of"],
     ),
     "GB200: a channel of the IMEX daemon is in use": (
         a_claim(a_request("r", "channel")),
@@ -207,9 +207,9 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
         1,
         [
-            "class channel wants devices of driver compute-domain.nvidia.com, which has no ResourceSlice for n1; it ",
-            "has no slices at all, only of gpu.nvidia.com\n",
-            "do       check whether the driver is installed, whether its pod runs on n1, and at its log; compare the",
+            "class channel wants devices from driver compute-domain.nvidia.com, which has no ResourceSlice for n1; it ",
+            "has no slices at all; there are slices from gpu.nvidia.com\n",
+            "do       check whether the driver is installed and its pod runs on n1, and read its log; compare the",
         ],
     ),
     "GB200: the driver publishes channels for other nodes only": (
@@ -226,7 +226,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, [])],
         1,
-        ["because  the slices for n1, of gpu.nvidia.com, have no device\n  do       check whether the driver"],
+        ["because  the slices for n1, from gpu.nvidia.com, contain no devices\n  do       check whether the driver"],
     ),
     "no driver publishes anything, and the class names none": (
         a_claim(a_request("r", "any")),
@@ -269,7 +269,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         ["the request asks for no bandwidth, which means 10G, but the device has 2G left of 10G"],
     ),
-    "DRANET: a truth is compared with a text": (
+    "DRANET: a boolean is compared with a string": (
         a_claim(a_request("r", "dranet", expression=f"device.attributes['{DRANET}'].rdma == 'true'")),
         [
             a_class("dranet", f"device.driver == '{DRANET}'"),
@@ -278,10 +278,10 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "but rdma is true; it is not a string: write true without quotes",
-            "gets them if  request r of claim ml/train writes true in place of 'true'\n  how  ",
+            "gets them if  request r of claim ml/train uses true instead of 'true'\n  how  ",
         ],
     ),
-    "DRANET: the domain and the type are others": (
+    "DRANET: the domain and the type differ": (
         a_claim(a_request("r", "dranet", expression=f"device.attributes['{NIC}'].rdma == 'true'")),
         [
             a_class("dranet", f"device.driver == '{DRANET}'"),
@@ -289,22 +289,22 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ],
         1,
         [
-            f"writes device.attributes['{DRANET}'].rdma == true in place of device.attributes['{NIC}'].rdma",
+            f"uses device.attributes['{DRANET}'].rdma == true instead of device.attributes['{NIC}'].rdma",
         ],
     ),
-    "a capacity is compared as a number is": (
+    "a capacity is compared like a number": (
         a_claim(a_request("r", "gpu", expression=f"device.capacity['{GPU}'].memory >= quantity('40Gi')")),
         [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}])],
         1,
-        [f"gets them if  request r of claim ml/train writes device.capacity['{GPU}'].memory.compareTo(quantity('40Gi"],
+        [f"gets them if  request r of claim ml/train uses device.capacity['{GPU}'].memory.compareTo(quantity('40Gi"],
     ),
     "more memory is wanted than a GPU has": (
         a_claim(a_request("r", "gpu", expression=f"device.capacity['{GPU}'].memory.compareTo(quantity('80Gi')) >= 0")),
         [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "capacity": {"memory": {"value": "81559Mi"}}}])],
         1,
-        ["gets them if  request r of claim ml/train writes '81559Mi' in place of '80Gi'"],
+        ["gets them if  request r of claim ml/train uses '81559Mi' instead of '80Gi'"],
     ),
-    "a device uses a counter that its pool has not": (
+    "a device uses a counter that its pool does not have": (
         a_claim(a_request("r", "mig")),
         [MIG, a_slice("n1", GPU, [{**PARTS[1], "consumesCounters": [{**HALF, "counterSet": "gpu-9"}]}])],
         1,
@@ -348,7 +348,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "tolerations: [{key: example.com/off, operator: Exists, effect: NoExecute}]",
         ],
     ),
-    "what watches GPUs wants all of them, and one is tainted": (
+    "a GPU monitor wants all GPUs, and one is tainted": (
         a_claim(a_request("r", "gpu", allocationMode="All", adminAccess=True)),
         [WHOLE, a_slice("n1", GPU, [GPUS[0], {**GPUS[1], "taints": [XID]}])],
         1,
@@ -367,10 +367,10 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "infer-0 is released",
-            "gets them if  request r of claim ml/train is for 3 devices in place of all: allocationMode: Exact",
+            "gets them if  request r of claim ml/train is for 3 devices instead of all: allocationMode: Exact",
         ],
     ),
-    "the class of the driver is not installed": (
+    "the driver's class is not installed": (
         a_claim(a_request("r", "gpu.nvidia.com")),
         [a_class("mig.nvidia.com", "true"), a_slice("n1", GPU, GPUS)],
         1,
@@ -384,30 +384,30 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "claim ml/train: gets no devices from kube-scheduler, although n1 has them",
             "reason     an error on n2 stops the pod on every node",
             "because    device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; gpu.nvidia.com/n1/gpu-0,",
-            "do         have gpu.nvidia.com publish it for gpu.nvidia.com/n2/gpu-0, too",
-            f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") in place of",
+            "do         have gpu.nvidia.com also publish it for gpu.nvidia.com/n2/gpu-0",
+            f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") instead of",
             "do         until that is fixed, keep the pod away from n2",
         ],
     ),
-    "EKS: the constraint is about an attribute of another domain": (
+    "EKS: the constraint is about an attribute in a different domain": (
         a_claim(a_request("gpu", "gpu"), a_request("nic", "nic"), constraints=[{"matchAttribute": "dra.net/pcieRoot"}]),
         [WHOLE, NICS, a_slice("n1", GPU, GPUS), a_slice("n1", NIC, [a_device("eth0", _root="pci1")])],
         1,
-        [f"gets them if  claim ml/train has matchAttribute {ROOT} in place of dra.net/pcieRoot\n"],
+        [f"gets them if  claim ml/train has matchAttribute {ROOT} instead of dra.net/pcieRoot\n"],
     ),
     "Intel: memory is looked for among the attributes": (
         a_claim(a_request("r", "gpu", expression=f"device.attributes['{GPU}'].memory >= quantity('40Gi')")),
         [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "capacity": {"memory": {"value": "80Gi"}}}])],
         1,
-        [f"writes device.capacity['{GPU}'].memory.compareTo(quantity('40Gi')) >= 0 in place of device.attributes"],
+        [f"uses device.capacity['{GPU}'].memory.compareTo(quantity('40Gi')) >= 0 instead of device.attributes"],
     ),
-    "HAMi: a part is wanted of a device that is not shared": (
+    "HAMi: part of a device is wanted, but the device is not shared": (
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}})),
         [NICS, a_slice("n1", NIC, [{**SHARED, "allowMultipleAllocations": False}]), A_SHARE_OF_ALL],
         1,
         [
             "because       request r asks for a part of nic.example.com/n1/eth0, which is published without allow",
-            "do            restart the pod of nic.example.com, so that it publishes its devices again",
+            "do            restart the pod of driver nic.example.com, so that it publishes its devices again",
             "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on",
         ],
     ),
@@ -444,7 +444,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             "do       write a name that devices have, because no device has rank of domain gpu.nvidia.com",
         ],
     ),
-    "a domain that a name is bound to is not told": (
+    "a domain that is bound to a name is not explained": (
         a_claim(a_request("r", "gpu", 1, f"cel.bind(a, device.attributes['{GPU}'], a.rank == 1)")),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
@@ -456,7 +456,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         ['type of device gpu.nvidia.com/n1/gpu-0 is "gpu", a string, and 1 is a number: compare it with a value of'],
     ),
-    "the class is misspelt": (
+    "the class is misspelled": (
         a_claim(a_request("r", "gpus")),
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
@@ -504,7 +504,9 @@ def test_the_first_ten_lines_say_what_to_change(situation: str, why: Callable[..
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_json_has_each_claim_also_if_all_are_allocated(others: int, why: Callable[..., tuple[int, list[str]]]) -> None:
+def test_json_contains_each_claim_even_if_all_are_allocated(
+    others: int, why: Callable[..., tuple[int, list[str]]]
+) -> None:
     """One claim is printed as an object and several claims as a list, whatever they contain."""
     held = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(2)]
     for number, one in enumerate(held):
@@ -545,7 +547,7 @@ def test_a_claim_of_many_requests_is_explained_on_one_screen(why: Callable[..., 
     objects = [WHOLE, a_slice("n1", GPU, [*gpus, *marked, a_device("other", type="gpu", model="b")]), held]
     _, lines = why(claim, objects)
     assert len(lines) == 24
-    assert lines[-1].endswith("more rows: --all-devices has the reason against each device")
+    assert lines[-1].endswith("more rows: --all-devices shows why each device was rejected")
     assert len(why(claim, objects, "--all-devices")[1]) > 24
 
 
@@ -555,8 +557,8 @@ def test_a_new_node_of_the_same_type_without_slices_is_named(why: Callable[..., 
     held = a_claim(a_request("r", "gpu"), held=[(GPU, "m1", "gpu-0")])
     _, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, a_slice("m1", GPU, GPUS[:1]), held, *nodes])
     assert lines[2] == (
-        "  do            check whether the driver's pod runs on m2, and at its log: "
-        "m2 and 1 more of the same instance type a3 have no ResourceSlice of gpu.nvidia.com"
+        "  do            check whether the driver's pod runs on m2, and read its log: "
+        "m2 and 1 more of the same instance type a3 have no ResourceSlice from gpu.nvidia.com"
     )
 
 
@@ -679,7 +681,7 @@ def test_templates_and_what_names_them_are_explained(
 def test_a_claim_that_was_made_from_a_template_is_changed_there(why: Callable[..., tuple[int, list[str]]]) -> None:
     claim = a_claim(a_request("r", "gpu", 3))
     claim["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpus"}
-    how = "  how           the spec of a template cannot be edited: delete the template and the pods that wait"
+    how = "  how           the spec of a template cannot be edited: delete the template and the waiting pods"
     _, lines = why([claim], [WHOLE, a_slice("n1", GPU, GPUS)])
     assert lines[0] == "claim ml/train of a ResourceClaimTemplate on n1: gets no devices"
     assert lines[3].startswith(how)
@@ -756,8 +758,8 @@ def test_a_change_does_not_clear_another_nodes_error(why: Callable[..., tuple[in
 def test_edited_expressions_take_little_memory(
     why: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From 10 KiB with 150 comparisons, 15,000 variants were made and kept before the best were tried."""
-    monkeypatch.setattr("devicecore_tools.doctor.pod.claim_trial.MAX_ADVICE_SECONDS", 600)  # tracing takes long
+    """For a 10 KiB expression with 150 comparisons, 15,000 variants were made and kept before the best were tried."""
+    monkeypatch.setattr("devicecore_tools.doctor.pod.claim_trial.MAX_ADVICE_SECONDS", 600)  # tracing takes a long time
     devices = [a_device(f"gpu-{number}", type="gpu", model=f"A{number}") for number in range(100)]
     wanted = " || ".join(f"device.attributes['{GPU}'].model == 'B{number}'" for number in range(150))
     objects = [WHOLE, a_slice("n1", GPU, devices)]
@@ -765,7 +767,7 @@ def test_edited_expressions_take_little_memory(
     _, lines = why([a_claim(a_request("r", "gpu", 1, wanted))], objects)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert lines[2].startswith("  gets them if  request r of claim ml/train writes 'A")
+    assert lines[2].startswith("  gets them if  request r of claim ml/train uses 'A")
     assert peak < 100_000_000
 
 
@@ -936,5 +938,5 @@ def test_two_requests_are_changed_at_once_if_neither_change_helps_alone(
     status, lines = why([claim], [WHOLE, a_slice("n1", GPU, devices)])
     (advice,) = [line for line in lines if "gets them if" in line]
     assert status == 1
-    assert "request big of claim ml/train writes" in advice
-    assert ", and request small of claim ml/train writes" in advice
+    assert "request big of claim ml/train uses" in advice
+    assert ", and request small of claim ml/train uses" in advice

@@ -79,7 +79,7 @@ def run(place: Path, command: str, *arguments: str) -> int:
 
 
 def test_each_device_has_the_first_reason_against_it(place: Path, capsys: Capsys) -> None:
-    """The guide shows exactly this."""
+    """The guide shows exactly this output."""
     assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json") == 1
     shown, _, others = capsys.readouterr().out.partition("The other nodes\n")
     assert f"--claims claims.json\n{shown}...\n" in (Path(__file__).parents[4] / "docs" / "claims.md").read_text()
@@ -194,7 +194,7 @@ def test_a_claim_may_be_in_a_file_with_other_documents(place: Path, capsys: Caps
 
 
 def test_claims_are_explained_without_importing_code_for_nodes_or_terminals(place: Path) -> None:
-    """Importing these took a third of the time for a claim on 1,000 nodes."""
+    """Importing such code took a third of the time for a claim on 1,000 nodes."""
     words = ["why", str(place / "claim.json"), "--slices", str(place / "slices.json")]
     heavy = "{'rich', 'yaml', 'devicecore.domain.checkpoint', 'devicecore_tools.doctor.look.values'}"
     program = (

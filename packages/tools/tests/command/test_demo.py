@@ -77,7 +77,7 @@ def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
 
 
 def test_the_pending_pod_waits_for_the_second_node(demo: DemoRun) -> None:
-    """The scheduler's sentence is that of kube-scheduler, and the pod runs where the next plugin starts."""
+    """The scheduler's sentence is the same as kube-scheduler's, and the pod runs where the next plugin starts."""
     pending = demo.steps["a_pod_is_pending"]
     assert pending["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
     landed = demo.steps["the_pending_pod_lands"]
@@ -100,7 +100,7 @@ def test_no_device_has_two_owners(demo: DemoRun) -> None:
 
 
 def test_the_checkpoint_is_sound(demo: DemoRun) -> None:
-    """It has format 2, and its checksum matches its data."""
+    """The checkpoint has format 2, and its checksum matches its data."""
     step = demo.steps["the_checkpoint"]
     assert (step["verdict"], step["format"], step["entries"]) == ("ok", 2, 3)
     assert step["stored"] == step["computed"]
@@ -138,7 +138,7 @@ def test_nothing_is_left_behind(demo: DemoRun) -> None:
 
 @pytest.mark.parametrize("width", [100, 80, 70, 60, 40])
 def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
-    """On a narrower terminal, they are printed below each other, and nothing is wider than the terminal."""
+    """On a narrower terminal, the nodes are printed below each other, and nothing is wider than the terminal."""
     console = Console(width=width, file=None, force_terminal=False, highlight=False)
     with Cluster(NATIVE) as cluster, console.capture() as capture:
         first, second = cluster.nodes
@@ -170,7 +170,7 @@ def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Signals) -> None:
-    """At any step, it removes its files before it ends with status 128 plus the signal's number."""
+    """At any step, the demo removes its files before it ends with status 128 plus the signal's number."""
     command = [sys.executable, "-m", "devicecore_tools", "demo"]
     environment = {**os.environ, "TMPDIR": str(directory)}
     with subprocess.Popen(

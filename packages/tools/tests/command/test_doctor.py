@@ -62,7 +62,7 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Cap
     )
     assert printed[0].startswith(verdict)
     assert printed[2].startswith("not ruled out: whether container 'main' of pod 'u-1' still holds devices of")
-    assert any("a device of a plugin that belongs to a ResourceClaim too" in line for line in printed)
+    assert any("a plugin's device that also belongs to a ResourceClaim" in line for line in printed)
     lines = [line.split() for line in printed]
     assert ["read:", "checkpoint", f"({file.parent})"] in lines
     assert "  not read: pods: add --pods or --kubeconfig" in printed
@@ -204,27 +204,27 @@ def test_having_nothing_to_read_gives_status_2_and_a_sentence(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--json", "--metrics"], "--json and --metrics exclude each other."),
-        (["--in-cluster", "--all-nodes", "--metrics"], "--all-nodes and --metrics exclude each other."),
-        (["--in-cluster", "--all-nodes", "--root", "."], "--all-nodes and --root exclude each other."),
-        (["--kubeconfig", "x", "--in-cluster", "--node-name", "n"], "--kubeconfig and --in-cluster exclude each other"),
+        (["--json", "--metrics"], "--json and --metrics cannot be used together."),
+        (["--in-cluster", "--all-nodes", "--metrics"], "--all-nodes and --metrics cannot be used together."),
+        (["--in-cluster", "--all-nodes", "--root", "."], "--all-nodes and --root cannot be used together."),
+        (["--kubeconfig", "x", "--in-cluster", "--node-name", "n"], "--in-cluster cannot be used together"),
         (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
         (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
-        (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device, expected the name of a file."),
+        (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device; expected the name of a file."),
         (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
         (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),
         (["--interval", "0"], "Invalid value for '--interval'"),
         (["--wat"], "No such option '--wat'."),
         (["/etc"], "expected options only, got '/etc'. To read it, write --root /etc."),
         ([__file__], f"write --checkpoint {__file__}."),
-        (["--checkpoint", "/etc/"], "it is a directory, expected a file, such as /etc/kubelet_internal_checkpoint."),
+        (["--checkpoint", "/etc/"], "it is a directory; expected a file, such as /etc/kubelet_internal_checkpoint."),
         (["--checkpoint", "/nowhere"], "--checkpoint: /nowhere: there is no such file."),
-        (["--claims", "/etc"], "it is a directory, expected a file, such as /etc/dra_manager_state."),
+        (["--claims", "/etc"], "it is a directory; expected a file, such as /etc/dra_manager_state."),
         (["--pods", "/nowhere"], "--pods: /nowhere: there is no such file."),
         (["--node", "-"], "--node: -: there is no such file."),
         (["--root", "/nowhere"], "--root: /nowhere: there is no such directory."),
-        (["--root", __file__], "it is a file, expected a directory. To read a checkpoint, use --checkpoint"),
-        (["--save", __file__], "is a file, expected the name of a directory."),
+        (["--root", __file__], "it is a file; expected a directory. To read a checkpoint, use --checkpoint"),
+        (["--save", __file__], "is a file; expected the name of a directory."),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: Capsys) -> None:
@@ -253,7 +253,7 @@ def test_a_named_file_that_is_unreadable_is_status_2(file: Path, tmp_path: Path,
 
 
 def test_an_unreadable_root_hides_no_other_source(file: Path, tmp_path: Path, capsys: Capsys) -> None:
-    """No user can access a path whose name is too long, just like another user's directory."""
+    """A path whose name is too long is as inaccessible as another user's directory, even for root."""
     assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 3
     output = capsys.readouterr().out
     assert "  not read: sockets: File name too long" in output
@@ -426,7 +426,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path
     assert "both have the PCI address 0000:3b:00.0" in text
     assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 3
     text = " ".join(capsys.readouterr().out.split())
-    assert "not ruled out: a device of a plugin of the same vendor, or with a PCI address as" in text
+    assert "not ruled out: a plugin's device of the same vendor, or with a PCI address as" in text
     assert "because they were not read: add --slices or --kubeconfig" in text
 
 

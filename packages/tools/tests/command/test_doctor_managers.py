@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def reported(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    """Return the report of doctor as JSON."""
+    """Return doctor's report as JSON."""
     main(["doctor", "--root", str(root), "--json", "--no-plugins", *options])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document

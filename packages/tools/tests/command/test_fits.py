@@ -107,7 +107,7 @@ def test_nodes_with_the_same_name_are_distinguished_by_their_files(place: Path, 
 def test_a_description_without_its_devices_says_what_is_missing(place: Path, capsys: Capsys) -> None:
     (place / "bare.yaml").write_text("name: node-1\n")
     assert main(["fits", str(place / "one.yaml"), "--node", str(place / "bare.yaml")]) == 2
-    said = "bare.yaml: devices: it is missing. A node without devices of plugins is described with `devices: []`\n"
+    said = "bare.yaml: devices: it is missing. A node without plugin devices is described with `devices: []`\n"
     assert capsys.readouterr().err.endswith(said)
 
 
@@ -154,7 +154,7 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> N
     (place / "report.json").write_text(capsys.readouterr().out)
     assert fits(place, "two.yaml", "report.json") == 1
     printed = " ".join(capsys.readouterr().out.split())
-    assert "of example.com/gpu is unknown, so they count as held" in printed
+    assert "of example.com/gpu counted as held, because the holder is unknown" in printed
     assert "pod unknown ends" not in printed
     report = json.loads((place / "report.json").read_text())
     is_free = {"owner": "free", "container": "", "pod_uid": "", "health": "Healthy"}
@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(place: Path, file: str, cont
 
 def test_a_directory_in_place_of_a_pod_is_named(place: Path, capsys: Capsys) -> None:
     assert fits(place, ".", "node.yaml") == 2
-    assert capsys.readouterr().err == f"devicecore fits: {place}: it is a directory, expected a file\n"
+    assert capsys.readouterr().err == f"devicecore fits: {place}: it is a directory; expected a file\n"
 
 
 @pytest.mark.parametrize(("pod", "node"), [("nothing.yaml", "node.yaml"), ("one.yaml", "nothing.yaml")])

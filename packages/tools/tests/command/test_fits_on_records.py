@@ -1,4 +1,4 @@
-"""`fits` on recorded nodes: it is never sure that a pod runs if a real kubelet refused it or let it wait."""
+"""`fits` on recorded nodes: it is never sure that a pod runs if a real kubelet refused it or kept it waiting."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def a_pod(requests: Json) -> Json:
     ("name", "status", "says"),
     [
         ("devices-on-a-numa-node-that-is-not-there", 3, "devices of acme.io/gpu are on NUMA node 7"),
-        ("plugin-answers-allocate-after-40-seconds", 3, "has not admitted it for more than 10 s"),
+        ("plugin-answers-allocate-after-40-seconds", 3, "has not admitted it in more than 10 s"),
         ("plugin-answers-allocate-with-nothing", 3, "Allocate failed due to no containers return in allocation"),
         ("plugin-in-crash-loop", 1, "the plugin for acme.io/gpu is missing"),
         ("plugin-of-another-api-version", 1, "no source names this resource"),

@@ -258,7 +258,7 @@ def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(no
     (shown,) = state.dra.claims
     problem = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim shared: busy"
     assert (shown.phase, shown.reason) == ("releasing", problem)
-    assert f"the release of the claims of pod default/a: {problem}" in state.waits_for
+    assert f"the release of the claims held by pod default/a: {problem}" in state.waits_for
     node.put("a", pod("a"))
     tried = len(driver.calls)
     node.wait_until(lambda _: len(driver.calls) > tried)
@@ -332,7 +332,7 @@ def test_after_a_restart_a_claim_waits_for_its_driver_to_be_released(tmp_path: P
         node.claims.start()
         problem = f"unprepare dynamic resources: DRA driver {DRIVER} is not registered"
         state = node.wait_until(lambda state: state.dra.claims[0].reason == problem)
-        assert f"the release of the claims of pod with UID u-a: {problem}" in state.waits_for
+        assert f"the release of the claims held by pod with UID u-a: {problem}" in state.waits_for
         node.register(driver)  # the release is tried again at once
         node.wait_until_settled()
     assert driver.calls == [("prepare", "shared"), ("unprepare", "shared")]
@@ -360,7 +360,7 @@ def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp
 
 
 def entries(driver: str, number: int) -> list[ClaimEntry]:
-    """Claims of a driver, or of no driver, whose pods are all gone."""
+    """Claims with a driver, or without one, whose pods are all gone."""
     names = (f"{driver or 'none'}-{one}" for one in range(number))
     return [ClaimEntry(f"c-{n}", n, "default", (f"u-{n}",), {DriverName(driver): ()} if driver else {}) for n in names]
 

@@ -65,7 +65,7 @@ class NotStarting(Hostile):
 
 @pytest.fixture
 def kubeconfig(directory: Path) -> Iterator[Path]:
-    """Return a kubeconfig for an API server that refuses everything with a long text."""
+    """Yield a kubeconfig for an API server that refuses everything with a long text."""
     refusal = {"kind": "Status", "message": LONG, "reason": SHORT, "code": 403}
     with LocalApiServer() as server:
         server.inject(Answer(403, refusal), times=None)

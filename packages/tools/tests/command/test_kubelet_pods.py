@@ -46,7 +46,7 @@ def test_whatever_is_awaited_is_named(tmp_path: Path) -> None:
         node.manager.admit(Pod(PodUid("u"), name="p", containers=(Container("main", {GPU: 1}),)))
     with Node(tmp_path, store) as node:
         node.write("train")
-        awaited = f"the plugin of {GPU}, which was registered before"
+        awaited = f"the plugin for {GPU}, which was registered before the restart"
         assert node.engine.state().waits_for == (awaited, "the manifests, which have not been read")
         state = node.wait_for_phases(train="Running")
         while state.waits_for != (awaited,):  # until the manifests count as read, and no release is in progress

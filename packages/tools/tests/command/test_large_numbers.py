@@ -157,7 +157,7 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (*OBJECTS, *OTHERS, CLAIM, POD)
 
 
 def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - any JSON
-    """Return the path of each number and quantity."""
+    """Yield the path of each number and quantity."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, one in items:
         yield from numbers_in(one, (*path, key))

@@ -38,7 +38,7 @@ def every_command(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, .
 
 
 def test_every_command_explains_itself_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--help` prints a usage and a line to copy, and exits 0."""
+    """`--help` prints the usage and a line to copy, and exits with 0."""
     for path in ((), *(path for path, _ in every_command(tree))):
         assert main([*path, "--help"]) == 0
         printed = capsys.readouterr().out
@@ -74,7 +74,7 @@ def test_the_version_is_printed(devicecore: Run) -> None:
 
 @pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
 def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
-    """Calling it without a subcommand is wrong usage, and the help is printed."""
+    """Calling `devicecore` without a subcommand is wrong usage, and the help is printed."""
     ran = devicecore(*group.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Usage: devicecore")
@@ -135,7 +135,7 @@ def test_without_an_extra_a_command_says_what_to_install(missing: list[str], ext
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
-    """Only the extra's packages are something that the user can install."""
+    """Only the extra's packages are the user's to install."""
     script = (
         "import sys; sys.modules['devicecore_tools.command.demo.cluster'] = None\n"
         "from devicecore_tools.command.main import main"
@@ -256,7 +256,7 @@ sys.exit(main(["--help"]))
     ],
 )
 def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A shell passes this if a variable is not set."""
+    """A shell passes an empty string if a variable is not set."""
     assert main(arguments) == 2
     assert "expected the name of a file or directory, got an empty string." in capsys.readouterr().err
 

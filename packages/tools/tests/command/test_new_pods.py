@@ -41,7 +41,7 @@ SAME = new(a_pod())
 SAME["spec"] = {"containers": SAME["spec"]["containers"] * 2}
 INVALID = {
     "a name with capitals": (new(a_pod("Ask")), "its name is Ask"),
-    "two containers of one name": (SAME, "it has two containers app"),
+    "two containers with one name": (SAME, "it has two containers app"),
     "no such policy": (sized(restartPolicy="Sometimes"), "expected Always, OnFailure or Never"),
     "a value that exists": (sized(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "and a value"),
     "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m of acme.io/card: expected a whole number"),
@@ -49,9 +49,9 @@ INVALID = {
     "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages but neither CPU nor memory"),
     "other huge pages": (sized({"hugepages-2Mi": "4Mi", "cpu": "1"}, {"hugepages-2Mi": "2Mi"}), "under limits"),
     "below zero": (sized({"cpu": "-1"}), "a limit of -1 of cpu: expected 0 or more"),
-    "a device of the whole pod": (sized(resources={"limits": {CARD: "1"}}), "has acme.io/card in spec.resources"),
+    "a device for the whole pod": (sized(resources={"limits": {CARD: "1"}}), "has acme.io/card in spec.resources"),
     "less than its containers": (sized({"cpu": "2"}, resources={"requests": {"cpu": "1"}}), "and its containers 2"),
-    "a container above the pod": (
+    "a container that exceeds the pod": (
         sized({"cpu": "2"}, resources={"limits": {"cpu": "1"}}),
         "container app one of 2",
     ),
@@ -94,15 +94,15 @@ ADMITTED = {
         1,
         "exceeded quota: q, requested: requests.",
     ),
-    "a quota that is left": (sized({CARD: "1"}), a_quota(ONE, {}), 0, "fits"),
-    "a quota of a stored pod": (a_pod(limits={CARD: "1"}), a_quota(ONE, ONE), 0, "fits"),
-    "a quota of others": (
+    "a quota that is not used up": (sized({CARD: "1"}), a_quota(ONE, {}), 0, "fits"),
+    "a quota for a stored pod": (a_pod(limits={CARD: "1"}), a_quota(ONE, ONE), 0, "fits"),
+    "a quota for other pods": (
         sized(),
         a_quota({"pods": "0"}, {}, scopeSelector={"matchExpressions": [{"scopeName": "NotBestEffort"}]}),
         0,
         "fits",
     ),
-    "a quota that wants limits": (sized(), a_quota({"limits.cpu": "4"}, {}), 1, "must specify limits.cpu for: app"),
+    "a quota that requires limits": (sized(), a_quota({"limits.cpu": "4"}, {}), 1, "must specify limits.cpu for: app"),
     "no such class": (sized(priorityClassName="gone"), PRIORITY, 1, "no PriorityClass with name gone was found"),
     "no such runtime": (sized(runtimeClassName="gone"), KATA, 1, 'RuntimeClass "gone" not found'),
     "an overhead": (
@@ -134,7 +134,7 @@ def on(node: str, name: str, size: str = "6", **status: Json) -> Json:
 
 
 def resized(size: str, to: str, **status: Json) -> Json:
-    """Return a pod of n1 that is being resized."""
+    """Return a pod on n1 that is being resized."""
     seen = {"name": "app", "allocatedResources": {"cpu": size}, "resources": {"requests": {"cpu": size}}}
     pod = on("n1", "b", containerStatuses=[seen], **status)
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": to}}
@@ -173,7 +173,7 @@ CLASS = {"kind": "DeviceClass", "metadata": {"name": "fabric"}, "spec": {}}
 
 
 def fabric(*true: str) -> tuple[Json, Json, Json, Json]:
-    """Return a node, with a fabric device that a claim of the pod has, and the conditions that are true."""
+    """Return a node, a class, a slice with a fabric device, and the claim that holds it, with these conditions."""
     key = {"driver": "f.io", "pool": "n1", "device": "d0"}
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "fabric"}}]}}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
@@ -328,7 +328,7 @@ def test_a_toleration_is_not_proposed_for_a_pods_limit(tmp_path: Path, capsys: C
 
 
 def serving(name: str, created: int) -> Json:
-    """Return a class for the resource of the pods, created at this second."""
+    """Return a class for the pods' resource, created at this second."""
     stamp = f"2026-01-01T00:00:{created:02}Z"
     return {
         "kind": "DeviceClass",
@@ -338,12 +338,10 @@ def serving(name: str, created: int) -> Json:
 
 
 @pytest.mark.parametrize(("limit", "status"), [("f", 0), ("card", 1), ("g", 3)])
-def test_of_two_classes_of_a_resource_the_newest_serves_it(
-    limit: str, status: int, tmp_path: Path, capsys: Capsys
-) -> None:
-    """A scheduler may not know the older one by its own name.
+def test_the_newest_of_two_classes_serves_a_resource(limit: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
+    """A scheduler may not know the older class by its implicit resource name.
 
-    If two are equally old, the first by name counts.
+    If two classes are equally old, the first by name counts.
     """
     spec: Json = {"driver": "g.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slices = [
@@ -494,7 +492,7 @@ def test_quotas_that_were_not_read_are_assumed_not_to_be_there(tmp_path: Path, c
 
 
 def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys) -> None:
-    """As a scheduler writes it into the pod: a finished init container uses devices that a later container gets."""
+    """A scheduler writes the same into the pod: a finished init container uses devices that a later container gets."""
     served = {**CLASS, "spec": {"extendedResourceName": CARD}}
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
@@ -518,7 +516,7 @@ def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys
         ("other.io/fpga", "the node has 0\n"),
     ],
 )
-def test_an_extended_resource_that_nothing_has_may_be_misspelt(
+def test_an_extended_resource_that_nothing_has_may_be_misspelled(
     asked_for: str, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     served = {**CLASS, "metadata": {"name": "f"}, "spec": {"extendedResourceName": CARD}}
@@ -527,7 +525,7 @@ def test_an_extended_resource_that_nothing_has_may_be_misspelt(
 
 
 def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:
-    """Its holder does not block the pod: the device is on the node that remains."""
+    """The claim's holder does not block the pod: the device is on the node that remains."""
     node, cls, slice_, claim = fabric()
     claim["metadata"] = {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     claim["status"] = {**claim["status"], "reservedFor": [{"resource": "pods", "name": "x", "uid": "u-x"}]}

@@ -15,7 +15,7 @@ GPU, DRIVER = "example.com/gpu", "gpu.example.com"
 
 
 def node(name: str, capacity: int, allocatable: int, **labels: str) -> Json:
-    """Return a Node with devices of a plugin."""
+    """Return a Node with a plugin's devices."""
     status = {"capacity": {GPU: str(capacity), "cpu": "8"}, "allocatable": {GPU: str(allocatable), "cpu": "8"}}
     return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": labels}, "status": status}
 
@@ -33,14 +33,14 @@ def pod(name: str, on: str, limit: int = 0, phase: str = "Running", claim: str =
 
 
 def slice_of(on: str, *devices: Json) -> Json:
-    """Return the ResourceSlice of a node."""
+    """Return a node's ResourceSlice."""
     pool = {"name": on, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": on, "pool": pool, "devices": list(devices)}
     return {"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "metadata": {"name": on}, "spec": spec}
 
 
 def claim(name: str, on: str, device: str, **result: Json) -> Json:
-    """Return a claim that has a device."""
+    """Return a claim that holds a device."""
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
     results = [{"request": "r", "driver": DRIVER, "pool": on, "device": device, **result}]
     metadata = {"name": name, "namespace": "team"}
@@ -81,7 +81,7 @@ def asked(capsys: Capsys, *arguments: str, status: int = 0) -> Json:
 
 
 def counts(document: Json) -> Json:
-    """Return the numbers of each node and resource."""
+    """Return the numbers for each node and resource."""
     return {
         (of["name"], one["name"]): tuple(
             one[column] for column in ("allocatable", "requested", "held", "free", "unhealthy")
@@ -99,7 +99,7 @@ EXPECTED = {
 
 
 def test_devices_are_counted_as_a_scheduler_counts_them(tmp_path: Path, capsys: Capsys) -> None:
-    """A pod that has not started takes devices of its node, and one that has ended takes none."""
+    """A pod that has not started uses up devices on its node, and one that has ended uses none."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER))
     assert {key: of for key, of in counts(document).items() if key[0] != "bare"} == EXPECTED
     assert [of["name"] for of in document["nodes"]] == ["bare", "n2", "n10"]
@@ -197,7 +197,7 @@ def test_a_number_that_was_not_read_is_never_zero(
 def test_unreadable_input_gets_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each ends with status 2 and says what was expected."""
+    """The command exits with status 2 and says what was expected."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     files = saved(tmp_path / "all.json", CLUSTER)
     assert main(["nodes", *(one.format(files) for one in arguments)]) == 2

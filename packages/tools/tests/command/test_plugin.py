@@ -50,7 +50,7 @@ def kubelet(directory: Path) -> Iterator[Kubelet]:
 
 @pytest.fixture
 def devicecore_process() -> Iterator[Start]:
-    """Start `devicecore` with these arguments; at the end, all of them are stopped."""
+    """Start `devicecore` with these arguments. At the end, all such processes are stopped."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
@@ -69,7 +69,7 @@ def devicecore_process() -> Iterator[Start]:
 
 @pytest.fixture
 def start(devicecore_process: Start, directory: Path) -> Start:
-    """Start a simulated plugin, in that directory unless the arguments name another one."""
+    """Start a simulated plugin in `directory`, unless the arguments name a different one."""
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
         return devicecore_process("plugin", "simulated", "--socket-dir", str(directory), *arguments, **environment)
@@ -178,7 +178,7 @@ def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, sta
 def test_a_signal_ends_it_and_nothing_is_left(
     kubelet: Kubelet, start: Start, directory: Path, ending: signal.Signals
 ) -> None:
-    """SIGTERM and SIGINT end it with status 0, its socket removed."""
+    """SIGTERM and SIGINT end the plugin with status 0, and its socket is removed."""
     kubelet.start()
     plugin = start("--resource", "example.com/gpu")
     socket = Path(kubelet.report().plugin.socket)
@@ -253,7 +253,7 @@ def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, direct
     ],
 )
 def test_impossible_values_give_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
-    """With wrong usage or an unusable directory, it ends before it starts."""
+    """With wrong usage or an unusable directory, the plugin exits before it serves anything."""
     ran = devicecore("plugin", "simulated", *arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr

@@ -12,7 +12,9 @@ Json = Any
 DATA = Path(__file__).parents[1] / "data" / "pods"
 PODS: dict[str, Json] = {one.stem: json.loads(one.read_text("utf-8")) for one in sorted(DATA.glob("*.json"))}
 STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
-"""Exit statuses by what the scheduler did: a pod waits for a driver (3), or because one of its objects was refused (1).
+"""The allowed exit statuses for each verdict of the scheduler.
+
+A pod may wait for a driver (3), or because one of its objects was refused (1).
 """
 
 
@@ -80,7 +82,7 @@ def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("advice-drops-a-whole-expression", 'writes "Max" in place of "max", and "48Gi" in place of "64Gi"'),
+        ("advice-drops-a-whole-expression", 'uses "Max" instead of "max", and "48Gi" instead of "64Gi"'),
         ("advice-lacks-cores-70", "asks for 70 of cores"),
         ("advice-no-capacity-in-place-of-8Gi", "asks for 8Gi of size"),
         ("holder-without-a-pod", "which no pod uses, is deleted: kubectl delete resourceclaim h0 --namespace default"),

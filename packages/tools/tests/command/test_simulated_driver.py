@@ -51,7 +51,7 @@ class Place:
     claims: MemoryClaims
 
     def driver(self) -> SimulatedDriver:
-        """Return a driver that has just started here."""
+        """Return a driver that has just started in these directories."""
         return SimulatedDriver(
             GPU_DRIVER,
             "node",
@@ -74,7 +74,7 @@ class Place:
         return self.directory / "cdi"
 
     def cdi_files(self) -> dict[str, bytes]:
-        """Return all files there."""
+        """Return all CDI files."""
         return {path.name: path.read_bytes() for path in self.cdi.iterdir()} if self.cdi.exists() else {}
 
 
@@ -105,7 +105,7 @@ def test_a_claim_gets_its_allocated_devices_and_a_cdi_file(place: Place) -> None
     assert place.cdi_files() == {}
 
 
-def test_preparing_again_changes_nothing_also_in_another_process(place: Place) -> None:
+def test_preparing_again_changes_nothing_even_in_another_process(place: Place) -> None:
     place.put(row("dev-1"))
     answer, files = place.driver().prepare([REF]), place.cdi_files()
     inode = next(place.cdi.iterdir()).stat().st_ino
@@ -251,7 +251,7 @@ def test_one_instance_of_a_name_runs_at_a_time(place: Place) -> None:
     with place.driver().running("pod-1"):
         with place.driver().running("pod-2"):
             pass
-        with pytest.raises(AlreadyRunningError, match="runs already"), place.driver().running("pod-1"):
+        with pytest.raises(AlreadyRunningError, match="is already running"), place.driver().running("pod-1"):
             pass
     with place.driver().running("pod-1"):
         pass

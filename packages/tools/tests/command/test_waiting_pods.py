@@ -55,7 +55,7 @@ def spread(**fields: Json) -> Json:
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """Return a container's ports: just one, which is also a port of the node."""
+    """Return a container's ports: just one, which is also a port on the node."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
@@ -87,18 +87,18 @@ def test_each_waiting_pod_of_a_file_is_judged(tmp_path: Path, capsys: Capsys) ->
     assert asked(tmp_path, both, a_node("n1")) == 1
     said = capsys.readouterr().out
     assert "pod ml/small on n1: fits" in said
-    assert "pod ml/large: gets no node" in said
+    assert "pod ml/large: cannot be placed" in said
 
 
 def test_a_workload_is_judged_by_its_pods(tmp_path: Path, capsys: Capsys) -> None:
     template = {"spec": a_pod(limits={"cpu": "9"})["spec"]}
     deployment = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": template}}
     assert asked(tmp_path, deployment, a_node("n1")) == 1
-    assert "a pod of Deployment default/web: gets no node" in capsys.readouterr().out
+    assert "a pod of Deployment default/web: cannot be placed" in capsys.readouterr().out
 
 
 def test_pods_that_a_kubelet_has_refused_are_explained_by_their_messages(tmp_path: Path, capsys: Capsys) -> None:
-    """Their list may also contain waiting pods, which do not hide their messages."""
+    """The list may also contain waiting pods, which do not hide these messages."""
     message = (
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
         "acme.io/card, which is unexpected"
@@ -120,7 +120,7 @@ def a_volume_claim(name: str, **spec: Json) -> Json:
 
 
 def a_volume(name: str, node: str, **spec: Json) -> Json:
-    """Return a PersistentVolume of one node."""
+    """Return a PersistentVolume on one node."""
     term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
     affinity = {"required": {"nodeSelectorTerms": [term]}}
     size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}

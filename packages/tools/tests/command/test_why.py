@@ -231,7 +231,7 @@ def test_a_missing_file_is_not_taken_for_a_message(name: str, capsys: Capsys) ->
 
 
 def test_a_name_refers_to_a_pod_or_otherwise_to_a_claim(tmp_path: Path, capsys: Capsys) -> None:
-    """A record has both. If there is neither, nothing is guessed."""
+    """A record contains both. If it contains neither, nothing is guessed."""
     claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
     result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": []}
@@ -294,7 +294,7 @@ def test_objects_without_a_refusal_are_named_with_advice(tmp_path: Path, capsys:
     for command, said in {
         "{}/one": "pod default/p0 is Running: no kubelet has refused it",
         "{}/two": "2 Running pods: no kubelet has refused any of them",
-        "{}/mixed": "1 Pending pod and 1 Running pod without a message (its events may contain one; name one of",
+        "{}/mixed": "1 Pending pod and 1 Running pod without a message (its events may contain one; for one of",
         "{}/waits": "1 Pending pod without a message (its events may contain one: add --events FILE",
         "{}/waits --events {}/events": "1 Pending pod with the message: Pulled (and none of the pod's events "
         "that were read",

@@ -51,7 +51,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(pyz: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run it with only the standard library."""
+    """Run the file with only the standard library."""
     command = [sys.executable, "-I", "-S", str(pyz), *arguments]
     directory = pyz.parent
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=100, check=False, cwd=directory)

@@ -52,8 +52,8 @@ SLOW = {
 }
 """Checks that take a second or more, or whose faults depend on which call comes first.
 
-On a driver with another fault, they run only in a storm. So do checks that need a restart or do not run by default, and
-those of most other groups.
+On a driver with a different fault, they run only in a storm. So do checks that need a restart or do not run by default,
+and those of most other groups.
 """
 
 Fault = type[GoodDriver]
@@ -61,12 +61,12 @@ _AT_ONCE = 4  # drivers
 
 
 def faults_of(group: str) -> list[Fault]:
-    """Return the faulty drivers of a group."""
+    """Return a group's faulty drivers."""
     return [member for member in classes_of(group) if member.fails]
 
 
 def faults_to_try(group: str) -> list[Fault]:
-    """Return one fault for each check of the default run, or all with FAULTS=1: each takes a second or two."""
+    """Return one fault for each check of the default run, or all faults with FAULTS=1: each takes a second or two."""
     faults = faults_of(group)
     if TRIES_ALL_FAULTS:
         return faults

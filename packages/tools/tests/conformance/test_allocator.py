@@ -1,4 +1,4 @@
-"""The allocator of the checks allocates what a scheduler would, or says why it cannot decide."""
+"""The checks' allocator allocates what a scheduler would, or says why it cannot decide."""
 
 import pytest
 from devicecore_tools.conformance.dra.allocator import AllocationError, Allocator, Json, UndecidableError

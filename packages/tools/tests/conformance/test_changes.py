@@ -1,4 +1,4 @@
-"""A driver with a fault when its devices change fails only the check for that fault."""
+"""A driver that handles changes to its devices wrongly fails only the check for that fault."""
 
 from tests.conformance.harness import fault_test
 

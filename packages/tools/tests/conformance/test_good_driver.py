@@ -95,7 +95,8 @@ def test_a_directory_name_too_long_for_kubeletplugin_is_not_the_drivers_fault() 
     report = run_on(habits.NamesMetadataByClaims, checks_of(name, "frees-the-device"), None, QUICK)
     assert_all_pass(report)
     assert (
-        "it was prepared with a name of 247 characters; with a longer one, kubeletplugin" in report.result(name).actual
+        "the claim was prepared with a name of 247 characters; with a longer one, kubeletplugin"
+        in report.result(name).actual
     )
     assert RENEWED not in report.result(name).actual
 
@@ -182,7 +183,7 @@ def test_a_claim_of_the_user_for_all_devices_is_that_of_each_check() -> None:
 def test_a_driver_that_refuses_claims_for_one_device_is_reported() -> None:
     report = run_on(habits.NeedsAllItsDevices, checks_of("prepares-a-claim", "frees-the-device"), None, QUICK)
     assert report.result("prepares-a-claim").failed
-    assert "no claims of one device: " in report.result("frees-the-device").actual
+    assert "no claims for one device: " in report.result("frees-the-device").actual
 
 
 def test_a_device_that_stays_in_use_hides_no_other_check() -> None:

@@ -61,7 +61,7 @@ def test_the_socket_of_another_program_is_not_deleted(tmp_path: Path) -> None:
 
 
 def test_the_option_for_a_driver_that_is_late_after_a_restart_is_mentioned(tmp_path: Path) -> None:
-    """Its second start takes forever."""
+    """The driver's second start takes forever."""
     script = f"test -e {tmp_path}/started && exec sleep 600; touch {tmp_path}/started; exec {sys.executable} {DRIVER}"
     checks = [BY_NAME["replaces-stale-sockets"]]
     report = run(["sh", "-c", script], settings=evolve(QUICK, returning=1.0), checks=checks)
@@ -104,7 +104,7 @@ def test_a_reason_to_skip_is_printed_once() -> None:
     )
     assert ran.stdout.count("GetInfo was not answered") == 1, ran.stdout
     assert ran.stdout.count("the driver is not registered") == 1, ran.stdout
-    assert "more checks not run because of the reasons above: " in ran.stdout
+    assert "more checks not run for the reasons above: " in ran.stdout
     assert ran.stdout.rstrip().endswith("; no check was run, so this run has failed"), ran.stdout
     assert ran.returncode == 1
 

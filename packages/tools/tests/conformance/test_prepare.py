@@ -1,4 +1,4 @@
-"""A driver with a fault when it prepares claims fails only the check for that fault."""
+"""A driver that prepares claims wrongly fails only the check for that fault."""
 
 import sys
 

@@ -1,7 +1,8 @@
 """A node with nothing wrong, and functions that inject each anomaly into it.
 
-A node is a `Look`, which contains what every source says. `CLEAN` has two resources, three pods and every source. Each
-function changes the sources as little as possible, and never changes what another one changes, so they can be combined.
+A node is a `Look`, which contains what every source says. `CLEAN` contains two resources, three pods and every source.
+Each function changes the sources as little as possible, and never changes what another one changes, so they can be
+combined.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -122,7 +123,7 @@ def plugin(socket: str, devices: Iterable[str], *, unhealthy: Iterable[str] = ()
 def sockets(
     *plugins: str, registry: tuple[str, ...] = ("rdma.other.org-reg.sock",), dead: tuple[str, ...] = ()
 ) -> SocketsSeen:
-    """Return the sockets of a running kubelet. Processes listen on all of them except the dead ones."""
+    """Return a running kubelet's sockets. Processes listen on all of them except the dead ones."""
     names = ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"]
     names += [f"device-plugins/{name}" for name in plugins] + [f"plugins_registry/{name}" for name in registry]
     return SocketsSeen(kubelet=True, plugins=plugins, registry=registry, served={one: one not in dead for one in names})
@@ -295,7 +296,7 @@ def kubelet_starting(look: Look) -> Look:
 
 
 def request_without_device(look: Look) -> Look:
-    """A pod runs and the kubelet lists it, but no source has its devices."""
+    """A pod runs and the kubelet lists it, but no source names its devices."""
     lost = PodSeen(Pod(PodUid("uid-lost"), name="lost", containers=(Container("main", {NIC: 2}),)), "Running")
     look = with_pods(look, *pods_of(look), lost)
     seen = api_of(look)
@@ -309,7 +310,7 @@ def driver_gone(look: Look) -> Look:
 
 
 def pod_does_not_end(look: Look) -> Look:
-    """A pod that holds a device of a plugin should have ended 200 s before the look."""
+    """A pod that holds a plugin's device should have ended 200 s before the look."""
     late: dict[str, Any] = {"is_deleting": True, "ends_by": 1_000_000.0}
     seen = [evolve(one, **(late if one.pod.name == "serve" else {})) for one in pods_of(look)]
     return evolve(with_pods(look, *seen), taken=1_000_200.0)
@@ -396,7 +397,7 @@ def slices_missing(look: Look) -> Look:
 
 
 def checkpoint_unwritable(look: Look) -> Look:
-    """The disk of the node is full."""
+    """The node's disk is full."""
     assert look.checkpoint.value is not None
     return evolve(
         look, checkpoint=evolve(look.checkpoint, value=evolve(look.checkpoint.value, unwritable="it is full"))
@@ -425,7 +426,7 @@ def node_not_ready(look: Look) -> Look:
 
 
 def held_not_published(look: Look) -> Look:
-    """The driver publishes its device under another name, and a pod holds the old one."""
+    """The driver publishes its device under a different name, but a pod holds it under the old one."""
     assert look.slices.value is not None
     kept = tuple(one for one in look.slices.value if one.key != RDMA)
     look = with_prepared(look, PreparedDeviceSeen("default/link", *RDMA), "uid-serve")

@@ -35,7 +35,7 @@ SAID = {
     "cdi-device-that-the-runtime-does-not-know": (3, "CDI device that was given to a container but that no file"),
     "devices-on-a-numa-node-that-is-not-there": (3, "devices on NUMA node 7, which the machine may not have"),
     "memory-manager-reserved-memory-changed": (1, "kubelet-gone"),
-    "plugin-answers-allocate-after-40-seconds": (1, "the kubelet has not admitted it for more than 10 s"),
+    "plugin-answers-allocate-after-40-seconds": (1, "the kubelet has not admitted it in more than 10 s"),
     "plugin-answers-allocate-with-nothing": (1, "The plugin answered Allocate without an answer for the container"),
     "plugin-in-crash-loop": (1, "plugin-gone"),
     "plugin-of-another-api-version": (1, "the API version is not v1beta1"),
@@ -139,7 +139,7 @@ def test_a_plugin_that_has_just_started_is_not_called_stable() -> None:
 
 
 def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin replaced after an hour does not count as such, and neither do all plugins after a kubelet start."""
+    """A plugin that is replaced after an hour does not count. After the kubelet has started, no plugin counts."""
 
     def make(socket: str, at: float) -> None:
         place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket

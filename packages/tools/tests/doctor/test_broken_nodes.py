@@ -109,7 +109,7 @@ def without_socket_for_plugins(files: Files) -> None:
 
 
 def said(before: str, after: str) -> Callable[[Files], None]:
-    """Change a line of the listing."""
+    """Change a line in the listing."""
 
     def change(files: Files) -> None:
         assert before in files["listing.txt"]
@@ -291,7 +291,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "status knows no health": (PLUGINS, health("Unknown"), "whether 'gpu-2' of 'acme.io/gpu' is healthy"),
     "status has another device": (PLUGINS, health("Healthy", "gpu-3"), "holds 'gpu-3' of 'acme.io/gpu'"),
     "socket of the kubelet deleted": (PLUGINS, without_socket_for_plugins, "whether plugins can register"),
-    "a third plugin": (PLUGINS, tried("device-plugins/new.sock  listener"), "3 sockets of plugins are served"),
+    "a third plugin": (PLUGINS, tried("device-plugins/new.sock  listener"), "3 plugin sockets are served"),
     "driver ended": (PLUGINS, tried("plugins_registry/old.org-reg.sock  no listener"), "driver-gone"),
     "claim file cut short": (DRIVERS, lambda files: files.update(dra_manager_state=""), "kubelet-cannot-start"),
     "device tainted": (DRIVERS, device_taint("NoExecute"), "device-tainted"),
@@ -299,25 +299,25 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "device remarked": (DRIVERS, device_taint("None"), "what the taint gpu.example.com/xid=79:None means"),
     "devices tainted by a rule": (DRIVERS, rule, "device-tainted"),
     "slices missing": (DRIVERS, lambda files: slice_in(files)["pool"].update(resourceSliceCount=2), "1 of 2 slices"),
-    "device twice": (DRIVERS, lambda files: slice_in(files)["devices"][3].update(name="dev-1"), "dev-1 is there twice"),
+    "device twice": (DRIVERS, lambda files: slice_in(files)["devices"][3].update(name="dev-1"), "dev-1 appears twice"),
     "no devices": (DRIVERS, lambda files: slice_in(files).update(devices=[]), "slices-missing"),
     "nothing published": (DRIVERS, nobody_published, "which driver listens at 'gpu.example.com-reg.sock'"),
     "claim not released": (DRIVERS, without_pod, "whether ResourceClaim 'team-14/k2' is released"),
     "device not ready": (DRIVERS, link_down, "Ready is False: LinkDown: no carrier"),
     "two claims": (DRIVERS, second_claim, "two-claims"),
-    "health not told": (DRIVERS, silent_health, "its driver has not reported it recently"),
+    "health not reported": (DRIVERS, silent_health, "its driver has not reported it recently"),
     "no sandbox for the network": (PLUGINS, without_sandbox, "FailedCreatePodSandBox: VF 3 is in use"),
-    "old status": (BOTH, old_status, "whether the Node's status is still true, which is 40 minutes old"),
+    "old status": (BOTH, old_status, "whether the Node's status, which is 40 minutes old, is still true"),
     "unknown policy": (BOTH, configured("topologyManagerPolicy", "single-numa"), "kubelet-cannot-start"),
     "no configuration": (BOTH, lambda files: files.update({"config.yaml": "kind: [\n"}), "kubelet-cannot-start"),
-    "socket of another kind": (
+    "socket that cannot be judged": (
         BOTH,
         said("gpu-06af1d6d.sock  listener", "gpu-06af1d6d.sock  permission denied"),
         "whether a process listens at 'gpu-06af1d6d.sock'",
     ),
-    "list that the kubelet has not": (BOTH, listed(0, id="gpu-9"), "list-differs"),
-    "health that the kubelet has not": (BOTH, listed(0, health="Unhealthy"), "list-differs"),
-    "service of the driver gone": (BOTH, tried("plugins/gpu.example.com/dra.sock  no listener"), "driver-silent"),
+    "list that the kubelet does not have": (BOTH, listed(0, id="gpu-9"), "list-differs"),
+    "health that the kubelet does not have": (BOTH, listed(0, health="Unhealthy"), "list-differs"),
+    "driver's service gone": (BOTH, tried("plugins/gpu.example.com/dra.sock  no listener"), "driver-silent"),
     "services that no kubelet calls": (
         BOTH,
         said("DRAPlugin gpu.example.com", "DRAPlugin gpu.example.com, but it offers v9.DRAPlugin"),
@@ -328,8 +328,12 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "claim of another device": (BOTH, other_device, "has dev-1, but its driver has prepared dev-0"),
     "claim of a pod that is gone": (BOTH, kept_claim, "whether dev-2 can be given to other pods"),
     "device lost by its fabric": (BOTH, fabric_failed, "fabric.example.com/failed is True: it is lost"),
-    "free device of a driver unhealthy": (BOTH, sick_of_driver, "says that dev-3 is unhealthy"),
-    "status says that a claim's is": (BOTH, sick_by_status, "the status of default/claiming says Unhealthy"),
+    "driver's free device unhealthy": (BOTH, sick_of_driver, "says that dev-3 is unhealthy"),
+    "status says that a claim's device is unhealthy": (
+        BOTH,
+        sick_by_status,
+        "the status of default/claiming says Unhealthy",
+    ),
 }
 
 

@@ -121,7 +121,7 @@ def test_a_spent_budget_stays_spent() -> None:
 
 
 def test_files_of_one_look_share_a_memory_limit(tmp_path: Path) -> None:
-    """Each is smaller than the limit for a file. Five of them took 1.8 GB."""
+    """Each file is smaller than the limit for one file. Five such files took 1.8 GB."""
     most = MAX_MEMORY * 6 // 10 // 310  # an empty object with its comma counts as three values of 100 bytes
     for name, kind in (("pods", "PodList"), ("slices", "ResourceSliceList")):
         text = f'{{"kind": "{kind}", "items": [], "more": [{"{}," * most}0]}}'
@@ -187,7 +187,7 @@ def slices_of(devices: int) -> Value:
 
 def test_all_slices_share_the_devices_that_may_be_published() -> None:
     expected = re.escape(
-        f"slices.json: items[3].spec.devices: the ResourceSlices that are read have more than {MAX_PUBLISHED:,} devices"
+        f"slices.json: items[3].spec.devices: the ResourceSlices contain more than {MAX_PUBLISHED:,} devices"
     )
     assert len(slices_in(slices_of(3), Budget(published=3))) == 3
     with pytest.raises(DocumentError, match=expected):

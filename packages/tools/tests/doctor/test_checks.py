@@ -118,7 +118,7 @@ def test_pods_bound_just_now_or_elsewhere_are_not_reported_as_waiting() -> None:
 
 
 def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left() -> None:
-    """A new instance with a different socket makes it an ordinary leftover, and so does a storage driver."""
+    """A socket is an ordinary leftover if a new instance has a different one, or if it is a storage driver's."""
     seen, path = CLEAN.sockets.value or SocketsSeen(), "plugins_registry/gone.other.org-reg.sock"
     named = {one: ("DRAPlugin", "rdma.other.org") for one in seen.served if one.startswith("plugins_registry/")}
     seen = evolve(seen, named=named)
@@ -144,7 +144,7 @@ def ended(look: Look) -> Look:
 
 
 def an_ordinary_deletion(look: Look) -> Look:
-    """The kubelet no longer lists the pod. Its entry stays in the file until the next write."""
+    """The kubelet no longer lists the pod, but the pod's entry stays in the file until the next write."""
     return nodes.of_a_pod_that_is_gone(look)
 
 
@@ -153,7 +153,7 @@ def an_ordinary_deletion_without_pods(look: Look) -> Look:
 
 
 def pods_of_one_namespace(look: Look) -> Look:
-    """The kubelet lists a pod that the pods source lacks, so a pod that is not in it may exist."""
+    """The kubelet lists a pod that the pods source lacks, so a pod that is missing from that source may exist."""
     look = nodes.of_a_pod_that_is_gone(look)
     return nodes.with_pods(look, *nodes.PODS[1:])
 
@@ -292,7 +292,7 @@ def ambiguous_ids(look: Look) -> Look:
 NEAR_MISSES: list[Plant] = [
     one for one in list(globals().values()) if getattr(one, "__annotations__", {}).get("return") is Look
 ]
-"""Return the functions above that return a look."""
+"""The functions above that return a look."""
 
 
 def test_each_near_miss_is_tried() -> None:
@@ -410,7 +410,7 @@ def test_a_plugin_has_gone_if_the_node_has_devices_and_nothing_to_give() -> None
 
 
 def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -> None:
-    """No source names one of them, and one plugin, one resource and their counts are left."""
+    """No source says whose the devices are, but one plugin and one resource are left over, and their counts match."""
     sick = [f"fpga-{number}" for number in range(3)]
     node = nodes.node_of(CLEAN)
     counted_ = evolve(node, capacity={**node.capacity, nodes.FPGA: 3}, allocatable={**node.allocatable, nodes.FPGA: 0})
@@ -428,7 +428,7 @@ def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -
 def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     policy: str, count: int, most: int, is_found: bool
 ) -> None:
-    """Then a kubelet fails with `Failed to start ContainerManager`, so its devices may be on no NUMA node."""
+    """A kubelet then fails with `Failed to start ContainerManager`, so its devices may be on no NUMA node."""
     machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
     recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
     found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]

@@ -1,4 +1,4 @@
-"""The memory that trying claims uses for a large cluster."""
+"""The memory that it takes to try claims in a large cluster."""
 
 import weakref
 from collections.abc import Iterator

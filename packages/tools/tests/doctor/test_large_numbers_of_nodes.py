@@ -29,7 +29,7 @@ ENOUGH = 1 << 20  # bytes of output
 
 
 def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - any JSON
-    """Return the path of each number and quantity; in lists, only those in the first item."""
+    """Yield the path of each number and quantity; in lists, only those in the first item."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, one in items:
         yield from numbers_in(one, (*path, key))
@@ -38,7 +38,10 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def replaced(document: Any, path: tuple[Any, ...], number: int) -> Iterator[Any]:  # noqa: ANN401 - any JSON
-    """Return the document with a different number at a path, or with a range if there is a string."""
+    """Yield the document with the number, or its negative, at a path.
+
+    If the value there is a string, yield it with the number, a range and a size as strings.
+    """
     changed = copy.deepcopy(document)
     inner = changed
     for key in path[:-1]:

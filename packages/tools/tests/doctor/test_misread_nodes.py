@@ -47,7 +47,7 @@ def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> 
 
 
 def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
-    """One socket is dead, and each other resource has its own. The status of the pod is older."""
+    """One socket is dead, and each of the other resources has its own. The pod's status is older."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     _, document = findings(capsys, root)
     (found,) = document["findings"]
@@ -60,7 +60,7 @@ def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, caps
 
 
 def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Path, capsys: Capsys) -> None:
-    """In this case, any of the live sockets may be the plugin's."""
+    """Any of the live sockets may be the plugin's."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     listing = (root / "listing.txt").read_text()
     (root / "listing.txt").write_text(listing.replace("no listener", "listener"))

@@ -25,7 +25,7 @@ STATIC = nodes.pod("static", "main")
         (owner("u-1"), owner("u-2"), True),
         (owner("u-1", "a"), owner("u-2", "a"), True),
         (owner("u-1", "a"), owner("u-1", "a"), False),
-        (owner("u-1", "a", STATIC), owner("u-2", "a", STATIC), False),  # a static pod has a mirror with another UID
+        (owner("u-1", "a", STATIC), owner("u-2", "a", STATIC), False),  # a static pod has a mirror with a different UID
         (owner("u-1", "a"), owner("", "b"), True),
         (owner("u-1", "a"), owner("", "a"), False),
         (owner("u-1"), owner("", "b"), False),

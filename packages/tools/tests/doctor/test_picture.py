@@ -32,7 +32,7 @@ def parsed(image: str) -> ET.Element:
 
 
 def drawn(of: NodeReport) -> tuple[str, str]:
-    """Page and picture."""
+    """The page and the picture."""
     shown = picture(of)
     return page(of, shown), svg(of, shown)
 

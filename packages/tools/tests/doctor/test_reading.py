@@ -219,7 +219,7 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
     ("data", "checksum", "problem"),
     [
         (OF_1_37 % "2-3", None, ""),
-        (OF_1_37 % "2-3", 7, "could not load the checkpoint: checkpoint is corrupted: dataChecksum does not fit"),
+        (OF_1_37 % "2-3", 7, "could not load the checkpoint: checkpoint is corrupted: dataChecksum does not match"),
         (OF_1_37 % "1-2", None, 'pod: u, container: c cpuset: "1-2" overlaps with default cpuset'),
         ('{"policyName":"static","entries":{"u":{"c":"1"}}}', None, "default cpuset cannot be empty"),
         ('{"policyName":"static","entries":7}', None, "expected an object in entries, got 7"),
@@ -243,8 +243,8 @@ def test_the_embedded_text_of_a_1_37_state_file_counts(
     ("reserved", "problem"),
     [
         ([{"numaNode": 0, "limits": {"memory": "100Mi"}}], ""),
-        ([{"numaNode": 0, "limits": {"memory": "200Mi"}}], "reservedMemory of the configuration is 209715200"),
-        ([{"numaNode": 1, "limits": {"memory": "100Mi"}}], "reservedMemory of the configuration is 0"),
+        ([{"numaNode": 0, "limits": {"memory": "200Mi"}}], "reservedMemory in the configuration is 209715200"),
+        ([{"numaNode": 1, "limits": {"memory": "100Mi"}}], "reservedMemory in the configuration is 0"),
         ([], ""),
         ([{"numaNode": 0, "limits": {"memory": "much"}}], ""),
     ],
@@ -480,7 +480,7 @@ def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
     ids=["fields", "elements", "text"],
 )
 def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large: bytes) -> None:
-    """When read, the first takes 150 MB, and the third 100 MB."""
+    """When read, the first object takes 150 MB, and the third takes 100 MB."""
     with pytest.raises(DocumentError, match="expected objects of at most 8,388,608 bytes and 400,000 values"):
         parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
 
@@ -788,7 +788,7 @@ def test_a_list_with_a_malformed_object_is_unknown_for_all_nodes(tmp_path: Path)
 
 
 def test_a_name_of_a_pod_changes_nothing_else_of_the_selector(tmp_path: Path) -> None:
-    """As Kubernetes' fields.EscapeValue writes it."""
+    """The name is escaped as by Kubernetes' fields.EscapeValue."""
     with LocalApiServer() as server:
         config = server.kubeconfig(tmp_path / "config")
         assert read_objects("", config, ["Event"], ("a,b", "c=d\\e"), budget=Budget()) == {"Event": []}
@@ -886,7 +886,7 @@ def test_the_total_size_of_cdi_files_is_bounded(tmp_path: Path) -> None:
     assert not reading.value.is_complete
     assert len(reading.value.specs) == number_read
     (note,) = reading.notes
-    assert note.startswith(f"{tmp_path}: 3 files not read, because all CDI files have more than 67,108,864 bytes")
+    assert note.startswith(f"{tmp_path}: 3 files not read, because the CDI files together have more than 67")
 
 
 def test_the_devices_of_all_cdi_files_are_bounded(tmp_path: Path) -> None:
@@ -1096,7 +1096,7 @@ OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.Device
         ({OPTIONS: b""}, "it does not serve ListAndWatch"),
         ({OPTIONS: b"\xff"}, "its answer cannot be read"),
         ({OPTIONS: b"", LIST: b"\xff"}, "its answer cannot be read"),
-        ({OPTIONS: bytes(5_000)}, "its answer to GetDevicePluginOptions has more than 4,000 bytes"),
+        ({OPTIONS: bytes(5_000)}, "its answer to GetDevicePluginOptions is larger than 4,000 bytes"),
         ({OPTIONS: b"", LIST: bytes(5_000)}, f"{look.LIST_HAS} more than 4,000 bytes"),
     ],
 )
@@ -1255,11 +1255,11 @@ def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_ou
         plugin.bind(str(path))
         plugin.listen()
 
-        def delete_when_dialled() -> None:
+        def delete_when_dialed() -> None:
             with plugin.accept()[0]:
                 path.unlink()
 
-        kubelet.submit(delete_when_dialled)
+        kubelet.submit(delete_when_dialed)
         assert read_plugins(str(directory), ["gpu.sock", "none.sock"], "", (), asking(0.3)).value == ()
 
 

@@ -69,7 +69,7 @@ def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
 def fitted(capsys: Capsys, root: str | Path, namespace: str = "default", **spec: object) -> tuple[int, dict[str, Any]]:
     """Try a pod on a node, and return the exit status and the output.
 
-    It has one container with `limits`, or the given containers.
+    The pod has one container with `limits`, or the given containers.
     """
     if "limits" in spec:
         spec = {"containers": [{"name": "main", "resources": {"limits": spec["limits"]}}]}
@@ -103,7 +103,7 @@ def test_what_was_really_the_case_is_found_and_nothing_else(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", NODES)
 def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """A holder that no source names, as after a checkpoint was lost, is unknown; no device gets a wrong holder."""
+    """A holder that no source names, as after the loss of a checkpoint, is unknown; no device gets a wrong holder."""
     _, document = report_of(capsys, written(tmp_path, name))
     real: dict[tuple[str, str], set[str]] = {}
     for one in NODES[name]["truth.json"]["devices"]:
@@ -183,7 +183,7 @@ def test_a_device_reallocated_after_a_loss_names_who_else_may_use_it(tmp_path: P
     (root / LIST_NAME).write_text(json.dumps(listed))
     _, document = report_of(capsys, str(root))
     (row,) = [one for one in document["devices"] if one["device"] == "gpu-1"]
-    assert (row["owner"], row["note"]) == ("team-2/probe", "team-2/infer, team-2/train may use it, too")
+    assert (row["owner"], row["note"]) == ("team-2/probe", "team-2/infer, team-2/train may also use it")
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -236,7 +236,7 @@ def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: Capsys) 
     state = str(root / "dra_manager_state")
     for options in (["--root", str(root)], ["--root", str(tmp_path / "link")], ["--claims", state]):
         assert main(["doctor", *options, "--save", str(root)]) == 2
-        assert "is an input directory, expected another one" in capsys.readouterr().err
+        assert "is an input directory; name a different one" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
 
 
@@ -340,7 +340,7 @@ def with_devices_on_no_numa_node(root: Path) -> None:
 
 
 def with_a_file_of_other_pods(root: Path) -> None:
-    """Checkpoint writes fail, so it contains yesterday's pods with the same devices."""
+    """Checkpoint writes fail, so the checkpoint contains yesterday's pods with the same devices."""
     rewritten(root, FILE, checkpoint_with(partial(with_holders, exchanged=False)))
 
 
@@ -432,7 +432,7 @@ def without_a_checkpoint(root: Path) -> None:
 
 
 def with_a_request_of_something_unknown(root: Path) -> None:
-    """A claim for a DeviceClass serves it, and the pods were listed before the status said so."""
+    """A claim for a DeviceClass serves the resource, and the pods were listed before the status said so."""
     limits = {"limits": {"example.com/dongle": "1"}}
     changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
 
@@ -513,7 +513,7 @@ def with_pods_that_have_ended(root: Path) -> None:
 
 
 def of_kubelet_1_31(root: Path) -> None:
-    """Its claim file has a different format, so it is not known here whether it is sound."""
+    """This kubelet's claim file has a different format, so it is not known here whether it is sound."""
     changed(root, "node.json", lambda node: node["status"]["nodeInfo"].update(kubeletVersion="v1.31.4"))
 
 
@@ -528,7 +528,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         ("03-plugin-ended", [with_a_stopped_kubelet], "Nothing until a kubelet runs again. Then: Pods that", ""),
         ("03-plugin-ended", [], "its plugin is gone; it ended less than five minutes ago", "Nothing until"),
         ("15-kubelet-just-started", [lambda root: (root / LIST_NAME).unlink()], "or has not registered", "gone:"),
-        ("15-kubelet-just-started", [], "it does not list the 2 pods of this node", ""),
+        ("15-kubelet-just-started", [], "it does not list the 2 pods on this node", ""),
         (
             "09-unhealthy-in-use",
             [with_a_stopped_kubelet],
@@ -538,7 +538,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         (
             "13-pending-claim-events-only",
             [with_a_stopped_kubelet],
-            "1 pod of this node continues to run without it",
+            "1 pod on this node continues to run without it",
             "2 pods",
         ),
         (
@@ -553,7 +553,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         (
             "10-unhealthy-free",
             [with_objects_only],
-            "1 device of 'acme.io/gpu' is not healthy, and according to the statuses of all pods, no pod of",
+            "1 device of 'acme.io/gpu' is not healthy, and according to the statuses of all pods, no pod on",
             "held",
         ),
         ("21-dra-unhealthy", [with_objects_only], "holds 1 device of claim 'k1' (gpu.example.com/device=", "claim 'k2"),

@@ -168,7 +168,7 @@ def test_a_node_that_stays_not_ready_is_one_finding_whatever_its_message() -> No
 
 
 def test_a_finding_that_changes_once_is_confirmed_later() -> None:
-    """For example, the finding for a driver that is gone, whose slices a kubelet deletes in the meantime."""
+    """An example is the finding for a driver that is gone, whose slices a kubelet deletes in the meantime."""
     first, second = check(Facts(nodes.sources_disagree(CLEAN))), check(Facts(nodes.two_owners(CLEAN)))
     watched = Watched.first(first, 0.0, 2.0).then(first, 1.0)
     assert (watched.confirmed, watched.rest(first[0])) == ((), 1.0)

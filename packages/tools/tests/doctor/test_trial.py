@@ -132,7 +132,7 @@ def test_a_trial_costs_little_for_each_pod_of_the_node() -> None:
     assert work(lambda: node.admit(pod(2))) < 400 * 800  # 1,600 for each if each pod has its own entry
 
 
-def test_of_a_large_node_fewer_changes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_changes_are_tried_on_a_large_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trials on a node with 100,000 devices would take a minute."""
     wanted = trial.MIN_ATTEMPTS + 1
     node = TrialNode("n", {GPU: simulated_devices("gpu", wanted, unhealthy=range(wanted))})

@@ -34,7 +34,7 @@ class Driver:
 
 
 class ClaimWorld(KubeletWorld):
-    """Besides a driver."""
+    """A kubelet and its plugins, and a driver."""
 
     def __init__(self, directory: Path, driver: str, node: str) -> None:
         super().__init__(directory, node)

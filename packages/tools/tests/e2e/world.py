@@ -177,7 +177,7 @@ class KubeletWorld:
         return self.kubelet.wait_for(lambda state: phases(state) == dict.fromkeys(names, "Running"))
 
     def metrics(self) -> str:
-        """Return the metrics of the kubelet."""
+        """Return the kubelet's metrics."""
         (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
             text: str = answer.read().decode()
@@ -185,7 +185,7 @@ class KubeletWorld:
 
 
 class World(KubeletWorld):
-    """A node with an API server that has the Node, and a check that all sources agree."""
+    """A node with an API server that stores the Node, and a check that all sources agree."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

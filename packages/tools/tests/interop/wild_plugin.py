@@ -42,7 +42,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.add_callback(cuts.release)
         yield api.ListAndWatchResponse()
         if not self.ids:
-            time.sleep(3600)  # it never sends a second list, and does not notice when the stream is cancelled
+            time.sleep(3600)  # it never sends a second list, and does not notice when the stream is canceled
         while HABIT == "several" or ctx.is_active():
             listed = random.sample(self.ids, len(self.ids))
             yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])
@@ -167,7 +167,7 @@ def several() -> None:
 
 
 def keep_trying(server: Server) -> None:
-    """Register, some time."""
+    """Try to register until it succeeds, at most 20 times."""
     for _ in range(20):
         try:
             server.register()

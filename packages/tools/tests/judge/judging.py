@@ -44,7 +44,7 @@ SEES_NODE_ONLY = "right only if slices of other nodes are not looked at"
 
 
 def verdict(case: Json) -> str:
-    """Return how our allocation and the judge differ, for the first pod where they do. Empty if they agree.
+    """Return how our allocation and the judge differ for the first pod where they do, or an empty string if they agree.
 
     The result is `SEES_NODE_ONLY` if all answers are right, but some only for the node's own slices.
     """
@@ -61,7 +61,7 @@ def verdict(case: Json) -> str:
 
 
 def disagreement(case: Json) -> str:
-    """Return how our allocation and the judge differ. Empty if they agree."""
+    """Return how our allocation and the judge differ, or an empty string if they agree."""
     found = verdict(case)
     return "" if found == SEES_NODE_ONLY else found
 

@@ -10,8 +10,8 @@ from devicecore_tools.conformance.faults import PLUGIN, PLUGIN_FAULTS
 from tests.conformance.harness import TRIES_ALL_FAULTS, share_of
 
 QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, alone=3, restarting=0.1, away=2, refusing=4)
-# Faults that are recognized because something does not happen. Only this wait is short. In other checks, a wait that
-# must succeed may take seconds, because the machine may be busy.
+# Settings for faults that are recognized because something does not happen. Only the wait for that is short: other
+# waits must succeed, and may take seconds on a busy machine.
 SHORT = {
     "never-registers": evolve(QUICK, first=0.8),
     "registers-first": evolve(QUICK, timeout=5),

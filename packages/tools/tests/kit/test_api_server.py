@@ -443,7 +443,7 @@ def test_null_in_the_string_data_of_a_secret_is_an_empty_text(server: LocalApiSe
 
 
 def test_kubectl_takes_over_what_it_has_applied_on_the_clients_side(server: LocalApiServer) -> None:
-    """It applies, and then moves the entries of the old manager to the new one by a patch of managedFields."""
+    """After applying, kubectl moves the entries of the old manager to the new one by patching managedFields."""
     path, name = "/api/v1/namespaces/default/configmaps/c", "kubectl.kubernetes.io/last-applied-configuration"
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}}
     annotated = body | {"metadata": {"name": "c", "annotations": {name: json.dumps(body)}}}
@@ -1012,7 +1012,7 @@ def test_a_client_finds_a_kind_by_its_short_and_singular_name(server: LocalApiSe
     assert whole["pods/status"]["singularName"] == ""
 
 
-def test_an_unknown_kind_names_those_that_there_are(server: LocalApiServer) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_ones(server: LocalApiServer) -> None:
     with pytest.raises(ValueError, match="no kind 'Gpu'; it has Namespace, Node"):
         server.create({"kind": "Gpu"})
 

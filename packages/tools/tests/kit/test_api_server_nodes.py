@@ -35,12 +35,12 @@ def pod(name: str = "p", **spec: Any) -> Json:  # noqa: ANN401 - JSON
 
 
 def asking(sizes: Json) -> Json:
-    """Return a spec whose container requests these."""
+    """Return a spec whose container requests these resources."""
     return {"containers": [{"name": "a", "image": "i", "resources": sizes}]}
 
 
 def watched(server: LocalApiServer, since: str, name: str = "p") -> list[tuple[str, Json]]:
-    """Return the events of a pod since a version."""
+    """Return a pod's events since a version."""
     query = f"watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name%3D{name}"
     connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", f"/api/v1/pods?{query}", headers={"Authorization": "Bearer admin"})
@@ -227,7 +227,7 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
                 "conditions": [{"type": "C", "status": "5"}],
             },
             {"conditions": [CONDITIONS[1], CONDITIONS[2], {"type": "C", "status": "5"}, CONDITIONS[0]]},
-            id="the order is that of the patch, and items it does not know keep their place",
+            id="the order is that of the patch, and items that are not in the patch keep their place",
         ),
         pytest.param(
             {"conditions": [{"$patch": "delete", "type": "X"}]},
@@ -248,7 +248,7 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
         pytest.param(
             {"$setElementOrder/tolerations": [{"key": "a"}], "$deleteFromPrimitiveList/k": 5},
             {"conditions": CONDITIONS},
-            id="what is for no list is ignored",
+            id="directives for no list are ignored",
         ),
         pytest.param(
             {"$setElementOrder/l": [{"key": "b"}, 1], "l": [1]}, {"conditions": CONDITIONS, "l": [1]}, id="no merge key"
@@ -256,11 +256,13 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
         pytest.param({"$patch": "replace", "k": 1}, {"k": 1}, id="a map is replaced"),
         pytest.param({"$retainKeys": ["k"], "k": 1}, {"k": 1}, id="other keys are dropped"),
         pytest.param({"b": {"$patch": "delete"}}, {"conditions": CONDITIONS, "b": {}}, id="a map is emptied"),
-        pytest.param({"c": {"$patch": "replace", "k": 1}}, {"conditions": CONDITIONS}, id="nothing is not replaced"),
+        pytest.param(
+            {"c": {"$patch": "replace", "k": 1}}, {"conditions": CONDITIONS}, id="what does not exist is not replaced"
+        ),
         pytest.param(
             {"c": {"d": {"$patch": "delete"}, "e": [{"$patch": "delete", "k": 1}, 2]}},
             {"conditions": CONDITIONS, "c": {"e": [2]}},
-            id="what is new has no directives",
+            id="new values contain no directives",
         ),
         pytest.param({"taints": [{"key": "k"}]}, {"conditions": CONDITIONS, "taints": [{"key": "k"}]}, id="a new list"),
     ],
@@ -375,16 +377,16 @@ def test_a_node_can_access_its_own_objects(server: LocalApiServer) -> None:
     [
         ("GET", "/api/v1/nodes/n1", None, "is not allowed to modify"),
         ("GET", "/api/v1/nodes", None, "only its own Node object"),
-        ("DELETE", "/api/v1/nodes/n2", None, "does not have this verb"),
+        ("DELETE", "/api/v1/nodes/n2", None, "does not allow this verb"),
         ("PATCH", "/api/v1/nodes/n2", {"spec": {"taints": []}}, "is not allowed to modify taints"),
         ("PATCH", "/api/v1/nodes/n2", RESTRICTED, "is not allowed to modify labels: node-restriction.kubernetes.io/a"),
         ("GET", "/api/v1/pods", None, "with spec.nodeName field selector"),
         ("GET", f"{PODS}/p", None, "no relationship found between node 'n2' and this object"),
         ("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, "no relationship found"),
-        ("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, "does not have this verb"),
+        ("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, "does not allow this verb"),
         ("POST", PODS, {"metadata": {"name": "static"}}, "config.mirror"),
         ("POST", LEASES, LEASE, "only access node lease with the same name as the requesting node"),
-        ("GET", "/api/v1/namespaces/default/configmaps/a", None, "does not have this verb"),
+        ("GET", "/api/v1/namespaces/default/configmaps/a", None, "does not allow this verb"),
     ],
 )
 def test_a_node_cannot_access_other_objects(

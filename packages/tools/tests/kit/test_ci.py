@@ -62,14 +62,14 @@ exec chroot image sh -c 'cd /workspace && exec "$@"' sh {devicecore} conformance
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Return the instructions of the Dockerfile, with continued lines joined."""
+    """Return the Dockerfile's instructions, with continued lines joined."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     lines = re.sub(r"\\\n", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     return [(line.split(maxsplit=1)[0], " ".join(line.split()[1:])) for line in lines if line.strip()]
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    """Return the instructions of each stage, by its name."""
+    """Return each stage's instructions, by the stage's name."""
     found: dict[str, list[tuple[str, str]]] = {}
     for instruction, text in instructions():
         if instruction == "FROM":
@@ -115,7 +115,7 @@ def action(tmp_path: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[s
 
 
 def stand_in_for_docker(temporary: Path) -> None:
-    """Put `docker` on the path of a step."""
+    """Put a stand-in for `docker` on the PATH of a step."""
     prepare = " && ".join(text for instruction, text in stages()["image"] if instruction == "RUN")
     devicecore = Path(sys.prefix) / "bin" / "devicecore"
     words = {
@@ -211,7 +211,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
     assert list(known)[-1] == "binary"  # what `docker build` builds if no target is named
 
 
-def test_the_manifests_for_kind_use_images_and_options_that_there_are() -> None:
+def test_the_manifests_for_kind_use_images_and_options_that_exist() -> None:
     """Each image is a stage of the Dockerfile, and its entry point has each option of the manifest."""
     files = sorted((ROOT / "deploy" / "kind").glob("*.yaml"))
     documents = [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]

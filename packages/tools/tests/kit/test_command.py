@@ -50,7 +50,7 @@ def test_a_failure_is_explained(tmp_path: Path) -> None:
     assert explained.startswith("  done:      Nodes and CDI devices in the answers for several devices")
     for line in (
         "  expected:  every node in this answer is also in an answer for a single device",
-        "  actual:    the answer for all devices has /dev/chip1, /dev/chip2, which is in no answer for a single device",
+        "  actual:    the answer for all devices contains /dev/chip1, /dev/chip2, which is in no answer",
         "  because:   Allocate is called during container creation",
         "The last output of the device plugin:\n  chips on ",
         "1 failed (1 of severity must)",
@@ -105,7 +105,7 @@ def test_checks_can_be_listed_and_chosen() -> None:
     listed = json.loads(conformance("--list", "--json").stdout)
     assert [(check["name"], check["severity"]) for check in listed] == [(it.name, it.severity.value) for it in CHECKS]
     some = conformance("--list", *CALM).stdout
-    assert "must    lists-unique-ids                          The ids of the list are compared.\n" in some
+    assert "must    lists-unique-ids                          The ids in the list are compared.\n" in some
     assert "returns-" not in some
     only = conformance("--list", "--only", "lists-short-ids", "--only", "lists-unique-ids").stdout.splitlines()
     assert [line.split()[1] for line in only] == ["lists-unique-ids", "lists-short-ids"]
@@ -125,7 +125,7 @@ def test_a_directory_of_the_user_is_left_as_it_was(directory: Path) -> None:
 
 
 def test_sigterm_ends_the_plugin_and_leaves_nothing(directory: Path, tmp_path: Path) -> None:
-    """As if a job of a CI system were cancelled."""
+    """SIGTERM arrives as if a CI job were canceled."""
     started = tmp_path / "started"
     os.mkfifo(started)
     # More than a pipe holds is printed, so the command has begun to read it when the process names itself.
@@ -155,7 +155,7 @@ def test_a_plugin_can_be_started_by_hand(directory: Path) -> None:
             stdout, _ = running.communicate(timeout=60)
             plugin.terminate()
     assert running.returncode == 0
-    assert "not run because of the reasons above: " in stdout
+    assert "not run for the reasons above: " in stdout
     assert "ends-on-sigterm" in stdout
 
 

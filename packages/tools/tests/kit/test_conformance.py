@@ -74,7 +74,7 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
 def test_a_plugin_that_does_not_register_within_the_budget_is_not_waited_for_longer() -> None:
     report = run(["sleep", "600"], settings=evolve(faults.QUICK, budget=0.5), checks=CHECKS)
     first, *others = report.results
-    assert first.actual.endswith("--budget ended the wait before --starting")
+    assert first.actual.endswith("--budget ended the wait before --starting did")
     assert not report.made_any
     assert not report.passed
     assert {result.verdict for result in others} == {Verdict.UNDECIDED, Verdict.SKIPPED}

@@ -216,12 +216,12 @@ def test_a_missing_directory_skips_a_check() -> None:
 
 
 def frame(kind: int, body: bytes = b"") -> bytes:
-    """Return a frame of HTTP/2 that belongs to no stream."""
+    """Return an HTTP/2 frame that belongs to no stream."""
     return struct.pack(">I", len(body))[1:] + bytes([kind, 0]) + bytes(4) + body
 
 
 def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(directory: Path) -> None:
-    """GRPC itself would repeat it, and use hundreds of megabytes each second."""
+    """By itself, gRPC would repeat the call, and use hundreds of megabytes each second."""
     connections: list[socket.socket] = []
 
     def say_goaway(connection: socket.socket) -> None:
@@ -257,14 +257,16 @@ def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(directory: Path)
     with listing(directory / "s", answer=b"x" * 5_000_000):
         connection = SocketConnection(str(directory / "s"))
         try:
-            with pytest.raises(CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts 4194304"):
+            with pytest.raises(
+                CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts at most 4194304"
+            ):
                 connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
         finally:
             connection.close()
 
 
 @pytest.mark.parametrize("path", ["/" + "e" * 1_000_000, "../x" * 100, "/a\0b"], ids=["long", "relative", "nul"])
-def test_a_path_that_no_socket_can_have_is_not_dialled(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_path_that_no_socket_can_have_is_not_dialed(path: str, capfd: pytest.CaptureFixture[str]) -> None:
     connection = SocketConnection(path)
     try:
         assert not connection.dial(LIMIT)
@@ -326,7 +328,7 @@ def test_registrations_without_end_keep_few_connections_and_no_long_texts(direct
 
 
 def test_sockets_that_do_not_answer_hold_up_no_other_plugin(directory: Path) -> None:
-    """There are more of them than threads that call, and some of each kind."""
+    """There are more such sockets than threads that call, and some of each kind."""
     kubelet = WatchingKubelet(directory, LIMIT)
     mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for number, one in enumerate(mute):

@@ -40,7 +40,7 @@ def test_a_kubelet_that_refuses_needs_a_call_to_refuse(directory: Path) -> None:
     report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], settings, directory)
     result = report.results[-1]
     assert result.verdict is Verdict.UNDECIDED
-    assert result.actual == "0 calls of Register in 0.5 seconds, so there was nothing to refuse"
+    assert result.actual == "0 calls to Register in 0.5 seconds, so there was nothing to refuse"
 
 
 def test_a_plugin_that_ends_when_it_is_refused_need_not_be_started_again(directory: Path) -> None:

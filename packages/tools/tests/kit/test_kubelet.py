@@ -1,4 +1,4 @@
-"""The kubelet for tests, in memory and over sockets, as the author of a plugin uses it."""
+"""The kubelet for tests, in memory and over sockets, as a plugin author uses it."""
 
 import signal
 import sys
@@ -124,7 +124,9 @@ class TestBothKubelets:
     def test_the_error_of_a_wait_says_what_the_kubelet_saw(self, any_kubelet: BaseKubelet) -> None:
         with pytest.raises(WaitTimeoutError) as nothing:
             any_kubelet.wait_for_resource(GPU, timeout=0)
-        assert str(nothing.value).startswith("expected a plugin of example.com/gpu with a list of devices within 0 s; ")
+        assert str(nothing.value).startswith(
+            "expected a plugin for example.com/gpu with a list of devices within 0 s; "
+        )
         assert "no registered resource, no plugin has called Register" in str(nothing.value)
         served = any_kubelet.serve(gpus(20))
         any_kubelet.wait_for_counts(GPU, 20)
@@ -273,7 +275,7 @@ class TestOverSockets:
         register(kubelet.directory, "missing.sock", GPU)
         with pytest.raises(WaitTimeoutError) as waited:
             kubelet.wait_for_resource(GPU, timeout=0.1)
-        assert "no registered resource, 1 call of Register without success" in str(waited.value)
+        assert "no registered resource, 1 call to Register without success" in str(waited.value)
         assert "last warnings: registration of example.com/gpu at missing.sock refused: " in str(waited.value)
 
     def test_the_output_of_a_plugin_is_in_the_error(self, kubelet: Kubelet) -> None:

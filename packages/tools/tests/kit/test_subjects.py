@@ -1,4 +1,4 @@
-"""The programs of `peers/subjects/`: each fault has a check for it, and the programs that were built are checked."""
+"""The programs in `peers/subjects/`: each fault has a check for it, and the programs that were built are checked."""
 
 import json
 import re

@@ -43,7 +43,7 @@ class CleanSteps(Steps):
         return named
 
     def come_to_rest(self) -> None:
-        """All plugins are back with all held devices, all pods are known, and ended pods are released."""
+        """Bring all plugins back with all held devices, make all pods known, and release ended pods."""
         world = self.world
         world.script.clear()
         world.listing.clear()
@@ -92,7 +92,7 @@ class CleanSteps(Steps):
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
-        """Return whether the pod was not admitted without its devices before a plugin had registered."""
+        """Return whether the pod has its devices. If admitted before a plugin had registered, it may have none."""
         held = {(one.key, one.resource): len(one.numa_nodes) for one in self.world.node.ledger}
         return all(
             held.get((pod.key(container), ResourceName(resource)), 0) >= size

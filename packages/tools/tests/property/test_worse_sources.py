@@ -1,4 +1,4 @@
-"""Other commands than `doctor` with sources of a real node that are missing, damaged, older or of another node."""
+"""Commands other than `doctor` on a real node whose sources are missing, damaged, outdated or from a different node."""
 
 import json
 from contextlib import redirect_stderr, redirect_stdout

@@ -84,7 +84,7 @@ class BusyNode(KubeletWorld):
         return {entry.pod_uid for entry in data.entries or ()}
 
 
-def test_beside_a_busy_kubelet_that_is_killed_nothing_false_is_reported(directory: Path) -> None:
+def test_nothing_false_is_reported_alongside_a_busy_kubelet_that_is_killed(directory: Path) -> None:
     ended = threading.Event()
     problems: list[str] = []
     reports = 0

@@ -115,7 +115,7 @@ for name, text in HOSTILE.items():
 
 
 def test_a_hostile_manifest_takes_little_time_and_memory() -> None:
-    """Each runs in a separate process, because the peak memory of a process never decreases."""
+    """Each manifest is read in a separate process, because the peak memory of a process never decreases."""
     command = [sys.executable, "-c", READ_EACH]
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE, env=environment())
     results = {name: rest for name, *rest in map(json.loads, ran.stdout.splitlines())}

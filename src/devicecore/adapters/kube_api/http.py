@@ -289,7 +289,7 @@ class Transport:
         proxy: str | None = None,
         limit: int = MAX_ANSWER,
     ) -> None:
-        self.address = f"{server.scheme}://{server.netloc.decode()}"
+        self.address: str = f"{server.scheme}://{server.netloc.decode()}"
         self._server = server
         self._budget = Budget()
         self._backend = _Backend(self._budget)

@@ -113,7 +113,6 @@ class _FleetFile(click.Path):
     help="Repel ordinary pods, which would only appear to run.",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port.")
-@click.option("--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve them.")
 @click.option(
     "--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve metrics."
 )

@@ -8,8 +8,8 @@ import (
 	cadvisorapi "github.com/google/cadvisor/lib/model"
 )
 
-// described returns the machine of the file that DESCRIBED_MACHINE names, as cAdvisor writes one. What the file does not say is that
-// of this machine.
+// described returns the machine in the file named by DESCRIBED_MACHINE, in cAdvisor's format. Anything that the file
+// leaves out is taken from this machine.
 func described(found *cadvisorapi.MachineInfo, err error) (*cadvisorapi.MachineInfo, error) {
 	file := os.Getenv("DESCRIBED_MACHINE")
 	if err != nil || file == "" {
@@ -20,7 +20,7 @@ func described(found *cadvisorapi.MachineInfo, err error) (*cadvisorapi.MachineI
 		return nil, err
 	}
 	machine := found.Clone()
-	machine.Topology = nil // else nodes of this machine show through
+	machine.Topology = nil // otherwise nodes of this machine show through
 	if err := json.Unmarshal(text, machine); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Of returns the entries of a map by the names of its keys, which is one of the orders that Go may choose, without those
-// that are removed meanwhile.
+// Of returns the entries of a map in key order, which is one of the orders that Go may choose. It leaves out entries
+// that are removed during the iteration.
 func Of[M ~map[K]V, K comparable, V any](m M) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		keys := slices.SortedFunc(maps.Keys(m), func(a, b K) int { return slices.Compare(name(a), name(b)) })

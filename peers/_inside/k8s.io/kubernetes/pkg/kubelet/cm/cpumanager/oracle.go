@@ -23,5 +23,5 @@ func StartAlone(logger klog.Logger, given Manager, active ActivePodsFunc) error 
 	return nil
 }
 
-// Sweep removes what pods hold that are no longer active.
+// Sweep releases everything held by pods that are no longer active.
 func Sweep(logger klog.Logger, given Manager) { given.(*manager).removeStaleState(logger) }

@@ -19,11 +19,11 @@ func NewInDirectory(logger klog.Logger, directory string, numaNodes []int, store
 	}
 	m.numaNodes = numaNodes
 	m.activePods = active
-	_ = m.readCheckpoint(logger) // a manager goes on without a file that it cannot read
+	_ = m.readCheckpoint(logger) // a manager continues without a file that it cannot read
 	return m, nil
 }
 
-// Age makes every plugin that is gone have been gone for that much longer.
+// Age makes every plugin that is gone appear to have been gone for that much longer.
 func (m *ManagerImpl) Age(passed time.Duration) {
 	for _, info := range m.endpoints {
 		if e, ok := info.e.(*endpointImpl); ok && !e.stopTime.IsZero() {
@@ -45,7 +45,8 @@ func (m *ManagerImpl) SweepAndSave(logger klog.Logger, sweep func()) error {
 	return m.writeCheckpoint(logger)
 }
 
-// Found tells the manager whether all pods are known, and which containers ran when it started: pod and name of each.
+// Found tells the manager whether all pods are known, and which containers (pod and name) were running when it
+// started.
 func (m *ManagerImpl) Found(ready config.SourcesReady, running [][]string) {
 	m.sourcesReady, m.containerMap, m.containerRunningSet = ready, containermap.NewContainerMap(), sets.New[string]()
 	for number, one := range running {
@@ -55,5 +56,5 @@ func (m *ManagerImpl) Found(ready config.SourcesReady, running [][]string) {
 	}
 }
 
-// AffinityFrom makes the manager ask this store for the affinity of each container.
+// AffinityFrom makes the manager get the affinity of each container from this store.
 func (m *ManagerImpl) AffinityFrom(store topologymanager.Store) { m.topologyAffinityStore = store }

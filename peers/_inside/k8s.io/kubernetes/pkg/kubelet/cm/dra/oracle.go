@@ -18,7 +18,7 @@ func (m *Manager) StartWithoutLoop(ctx context.Context, active ActivePodsFunc, r
 	m.activePods, m.sourcesReady = active, ready
 }
 
-// Plugins returns what knows the connections to drivers.
+// Plugins returns the object that manages the connections to drivers.
 func (m *Manager) Plugins() *draplugin.DRAPluginManager { return m.draPlugins }
 
 // Reconcile releases the claims of pods that are gone.

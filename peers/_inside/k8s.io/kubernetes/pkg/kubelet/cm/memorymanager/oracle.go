@@ -2,5 +2,5 @@ package memorymanager
 
 import "k8s.io/klog/v2"
 
-// Sweep removes what pods hold that are no longer active.
+// Sweep releases everything held by pods that are no longer active.
 func Sweep(logger klog.Logger, given Manager) { given.(*manager).removeStaleState(logger) }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Kubernetes' own functions are called through these, which write down each question and its answer.
+// Kubernetes' own functions are called through these functions, which record each question and its answer.
 
 type asked = map[string]any
 
@@ -84,7 +84,7 @@ func NewStaticPolicyOptions(given map[string]string) (StaticPolicyOptions, error
 func ValidateStaticPolicyOptions(options StaticPolicyOptions, topo *topology.CPUTopology, store tm.Store) error {
 	err := validateStaticPolicyOptionsOfKubernetes(options, topo, store)
 	policy := "none"
-	if options.AlignBySocket { // only then Kubernetes asks for it
+	if options.AlignBySocket { // Kubernetes asks for it only in this case
 		policy = store.GetPolicy().Name()
 	}
 	details := map[string]int{"sockets": topo.NumSockets, "nodes": topo.NumNUMANodes}

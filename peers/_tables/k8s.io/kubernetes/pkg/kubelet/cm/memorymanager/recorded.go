@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
-// Kubernetes' own functions are called through these, which write down each question and its answer.
+// Kubernetes' own functions are called through these functions, which record each question and its answer.
 
 type asked = map[string]any
 

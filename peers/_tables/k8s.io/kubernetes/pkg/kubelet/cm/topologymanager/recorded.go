@@ -13,7 +13,7 @@ type Named interface{ Name() string }
 
 var lastTest, lastCase string
 
-// CaseIs notes that a test has come to a case of its table.
+// CaseIs records that a test has reached a case in its table.
 func CaseIs(test Named, row any) {
 	value := reflect.ValueOf(row)
 	if value.Kind() != reflect.Struct {
@@ -28,7 +28,7 @@ func CaseIs(test Named, row any) {
 	}
 }
 
-// Recorded writes down a question and its answer, with the case of the test that has asked it.
+// Recorded records a question and its answer, with the test case that asked it.
 func Recorded(kind string, question, answer map[string]any) {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -68,7 +68,7 @@ func write(record map[string]any) {
 	}
 }
 
-// ErrorJSON returns the text of an error, or nothing.
+// ErrorJSON returns the text of an error, or nil.
 func ErrorJSON(err error) any {
 	if err == nil {
 		return nil

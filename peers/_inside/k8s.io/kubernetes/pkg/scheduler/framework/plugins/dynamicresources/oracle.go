@@ -8,8 +8,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 )
 
-// ExtendedClaim returns the claim that the plugin makes for the extended resources of a pod on a node, with the
-// requests that its containers get, or why it refuses the node. The claim is nil if the plugin makes none.
+// ExtendedClaim returns the claim that the plugin creates for the extended resources of a pod on a node, with the
+// requests that its containers get, or the reason why it refuses the node. The claim is nil if the plugin creates
+// none.
 func ExtendedClaim(pod *v1.Pod, node fwk.NodeInfo, manager fwk.SharedDRAManager) (*resourceapi.ResourceClaim, []v1.ContainerExtendedResourceRequest, string) {
 	plugin := &DynamicResources{enabled: true, draManager: manager, fts: feature.Features{EnableDRAExtendedResource: true}}
 	logger, state := klog.New(nil), &stateData{}
