@@ -251,7 +251,10 @@ class GivesUpAfterAConflict(GoodDriver):
     has_failed = False
 
     def written(self, answer: tuple[int, Json]) -> None:
-        self.has_failed = self.has_failed or answer[0] == http.client.CONFLICT
+        if answer[0] == http.client.CONFLICT:
+            self.has_failed = True
+        else:
+            super().written(answer)
 
     def reconcile(self, items: list[Json]) -> None:
         if not self.has_failed:
