@@ -197,6 +197,26 @@ class HasOneDevice(GoodDriver):
         return [self.devices()[:1]]
 
 
+class GivesNothingForAChip(GoodDriver):
+    """Containers need nothing for every other chip, so the answer has no CDI device for it."""
+
+    is_good = True
+
+    @staticmethod
+    def needs(result: Json) -> bool:
+        """Return whether containers need something for a device."""
+        return int(result["device"][-1]) % 2 == 0
+
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        if not self.needs(result):
+            del device.cdi_device_ids[:]
+        return device
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        super().write_cdi(uid, [result for result in results if self.needs(result)])
+
+
 class HasTwoPools(GoodDriver):
     """The devices of its two pools have the same names. Their edits distinguish them by PCI address."""
 
