@@ -128,7 +128,7 @@ def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue
     tests = _tests(units, queue)
     test = next(tests, None)
     while test is not None and not session.shouldfail:
-        following = next(tests, None)  # pytest tears down fixtures that this test does not need
+        following = next(tests, None)  # pytest needs the next test to decide which fixtures to tear down
         test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
         test = following
     coverage = plugins.getplugin("_cov")

@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "cards.md"
 HOMES = ROOT / ".cards"
 BUDGET = "280"  # seconds for each subject
 AT_ONCE = 3  # subjects; most of a run is waiting
-VERSIONS = ("1.37.2", "1.36.3")  # of Kubernetes
+VERSIONS = ("1.37.2", "1.36.3")  # versions of Kubernetes
 PYDRA = "kubernetes-pydra==0.1.0"
 
 # Run as root in a separate mount namespace, with empty versions of the directories that some programs hard-code.

@@ -30,7 +30,7 @@ LOOP = "[1, 2].exists(x, x == 2)"
 
 
 def pid_of(cel: CelSelectors) -> int:
-    """Return the id of the process that evaluates, or 0 if there is no such process."""
+    """Return the id of the process that evaluates expressions, or 0 if there is no such process."""
     process = getattr(getattr(cel._ask, "__self__", None), "_process", None)  # noqa: SLF001 - to inspect the process
     return process.pid if process is not None else 0
 

@@ -574,7 +574,7 @@ class TestStartAndStop:
             assert lines == [], way
 
 
-# --- how much it takes ------------------------------------------------------------------------------------------------
+# --- resource use -----------------------------------------------------------------------------------------------------
 
 
 def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder) -> None:
@@ -588,7 +588,7 @@ def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder)
             receipts = list(callers.map(lambda plugin: transport.allocate(plugin, [D0]), plugins))
         assert [transport.read(receipt).envs for receipt in receipts] == [{"GPUS": "d0"}] * 100
         assert threading.active_count() - before <= 32
-        assert len(list(tasks.iterdir())) - tasks_before <= 64  # with grpc's own
+        assert len(list(tasks.iterdir())) - tasks_before <= 64  # including grpc's own threads
         for each in served:
             each.stop()
         recorder.wait(PluginLost, 100)

@@ -90,7 +90,7 @@ class Server(NodeServer):
         return self.sinks[-1]
 
     def set_cluster(self, change: Callable[[dict[str, Any]], object], user: Mapping[str, str] = {}) -> None:
-        """Write a kubeconfig whose cluster is changed in place."""
+        """Write a kubeconfig after `change` has modified its cluster entry in place."""
         path = self.config(self.directory, user)
         config = json.loads(path.read_text())
         change(config["clusters"][0]["cluster"])

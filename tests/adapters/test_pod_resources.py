@@ -112,7 +112,7 @@ def test_every_device_is_listed_once_for_each_numa_node(stage: Stage, client: Po
             (GPU, "gpu-0", 0),
             (GPU, "gpu-1", 0),
             (GPU, "gpu-1", 1),
-            (GPU, "gpu-2", None),  # and gpu-3, whose topology has no nodes, is left out
+            (GPU, "gpu-2", None),  # gpu-3, whose topology has no nodes, is left out
             (NIC, "nic-0", 7),
         ]
 
@@ -177,7 +177,7 @@ def test_a_missing_pod_is_an_error_with_the_kubelets_message(stage: Stage, clien
 
 def test_the_older_api_is_served_too(stage: Stage) -> None:
     stage.transport.connect(SimulatedPlugin(GPU, [device("gpu-0"), device("gpu-1", 0, 1)]))
-    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # which is unknown
+    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # v1alpha1 does not list it
     stage.admit(pod("train", Container("main", {GPU: 1}), init=(sidecar,)))
     with stage.server, grpc.insecure_channel(f"unix:{stage.server.socket}") as channel:
         call = channel.unary_unary(

@@ -181,9 +181,9 @@ class TestDevices:
         assert conversion.to_devices(conversion.from_devices(listed)) == listed
 
     @given(listings())
-    @example(b"\n\x0e\n\x01b\x12\x07Healthy\n\x00")  # replaces its id
-    @example(b"\n\x0f\n\x01b\x12\x07Healthy\n\x01c")  # and says another
-    @example(b"\n\x0f\n\x01b\n\x01c\x12\x07Healthy")  # at once
+    @example(b"\n\x0e\n\x01b\x12\x07Healthy\n\x00")  # the id is sent again, empty
+    @example(b"\n\x0f\n\x01b\x12\x07Healthy\n\x01c")  # the id is sent again, with a different value
+    @example(b"\n\x0f\n\x01b\n\x01c\x12\x07Healthy")  # the same, before the health
     @example(b"\n\x0e\n\x01b\x12\x07Healthy")  # ends too early
     @example(b"\n\x02\n\x02")  # an id that ends after its device
     @example(b"\n\x8a\n\n" + b"a" * 10 + b"\x12\x7c" + b"h" * 124)  # a length of two bytes

@@ -342,7 +342,10 @@ def _without_empty(value: Json) -> Json:
 
 
 def differ_in_empty_fields(before: Json, sent: Json, mine: Json, owners: fields.Owners, theirs: Json) -> bool:
-    """Return whether the objects are equal, and owners differ only for fields that are, were or became empty."""
+    """Return whether the objects are equal apart from empty values, and owners differ only for certain fields.
+
+    These fields are empty now, were empty before, or changed only in empty values.
+    """
     found = fields.owners_of(theirs["managedFields"])
     moved = {path for owner in {*owners, *found} for path in owners.get(owner, set()) ^ found.get(owner, set())}
     old, new, other, raw = (fields.keyed(_owned(one)) for one in (before, mine, theirs["object"], sent))

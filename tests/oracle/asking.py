@@ -40,7 +40,7 @@ class Oracle:
     """A running oracle. It answers one question at a time, using this many CPUs; None means all."""
 
     def __init__(self, program: Path, *, processors: int | None = 1) -> None:
-        self.version: str = program.parents[1].name  # of Kubernetes
+        self.version: str = program.parents[1].name  # the version of Kubernetes
         environment = {} if processors is None else {"GOMAXPROCS": str(processors)}
         self._process = subprocess.Popen(
             [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **environment}

@@ -20,7 +20,7 @@ from tests.recorded_allocations import held_of, results_of, situation_of
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 NAMED, OF_PLUGINS = ("ex.com/gpu", "ex.com/nic"), "ex.com/card"
-_OUT_OF_ORDER = 0.04  # of the cases have classes created within one second
+_OUT_OF_ORDER = 0.04  # the share of cases with two classes created in the same second
 BROKEN = {"metadata": {"name": "broken"}, "spec": {"selectors": [{"cel": {"expression": tuple(EXPRESSIONS)[-1]}}]}}
 """A class whose expression fails for devices without the attribute."""
 

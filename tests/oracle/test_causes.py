@@ -487,7 +487,9 @@ _CACHED = "endpoint not found in cache for a registered resource:"
         ([["main", GPU]], f"{_CACHED} other", "1.37.2", None),
     ],
 )
-@pytest.mark.parametrize("also", [{}, {"b.example.com/nic": 1}])  # which makes us refuse the start for another reason
+@pytest.mark.parametrize(
+    "also", [{}, {"b.example.com/nic": 1}]
+)  # the second makes us refuse the start for another reason
 def test_only_a_start_without_a_claimed_device_is_excused(
     claimed: Json, error: str, release: str, cause: str | None, also: Json
 ) -> None:

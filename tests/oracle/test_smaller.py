@@ -1,4 +1,4 @@
-"""A case with a difference is reduced."""
+"""A case that shows a difference is reduced to the steps that cause it."""
 
 from tests.oracle.asking import Json
 from tests.oracle.smaller import smaller

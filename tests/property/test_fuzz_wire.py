@@ -197,7 +197,7 @@ class TestTransport:
             call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
             with suppress(grpc.RpcError):
                 call(data, timeout=PATIENCE)
-        _, words = register(line.directory, "p.sock", version="x")  # and so does the next one
+        _, words = register(line.directory, "p.sock", version="x")  # the next one is answered, too
         assert words.startswith('requested API version "x" is not supported')
 
     @sockets

@@ -29,7 +29,7 @@ Json = Any
 
 _GPUS = 4
 _NUMA_NODES = 4
-_SETTLED = 3.0  # seconds until a node has written the effects of a container's start
+_SETTLED = 3.0  # seconds for which the nodes' state files may differ after a container has started
 _REFUSED = 1
 _OF_UIDS = ("checksum", "data", "dataChecksum")
 """Fields of a state file that differ between nodes because pod UIDs differ."""

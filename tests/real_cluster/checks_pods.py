@@ -264,7 +264,7 @@ def differences(document: Json, node: str, devices: set[str], *, is_close: bool)
             yield f"devices {sorted(given)}, the scheduler gave {sorted(devices)}"
 
 
-_MAX_PROPOSALS = 4  # of one situation
+_MAX_PROPOSALS = 4  # proposals for one situation
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

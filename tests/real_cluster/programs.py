@@ -94,7 +94,7 @@ def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
+_SET_PARENT_DEATH_SIGNAL = 1  # an option of prctl(2)
 
 
 def _end_with_parent() -> None:

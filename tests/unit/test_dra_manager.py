@@ -47,7 +47,7 @@ from devicecore.runtime.lanes import THREADS
 from devicecore.runtime.run import Run
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
-Running: TypeAlias = "Future[Any]"  # of the manager's results
+Running: TypeAlias = "Future[Any]"  # futures of the manager's results
 SECONDS = 60.0  # until a test stops waiting for something that should come at once
 
 

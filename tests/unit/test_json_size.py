@@ -29,7 +29,7 @@ def rubbish(unit: bytes) -> bytes:
 
 
 def as_data(blob: bytes) -> bytes:
-    """Return a file of claims whose data is `blob`, with brackets and commas written as escapes."""
+    """Return a claims file whose data is `blob`, with brackets and commas written as escapes."""
     hidden = blob.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b",", b"\\u002c").replace(b"{", b"\\u007b")
     return b'{"Data":"%b","Checksum":%d}' % (hidden, crc32(blob))
 

@@ -21,7 +21,7 @@ def test_each_part_has_an_injected_fault() -> None:
 def test_each_fault_can_be_injected() -> None:
     """An injected fault names functions of ours, which may be moved.
 
-    Plants are permanent, so this runs in a separate process.
+    An injected fault cannot be removed again, so this runs in a separate process.
     """
     program = "from tests.real_cluster.plants import PLANTS\nfor one in PLANTS.values():\n    one.grow()\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

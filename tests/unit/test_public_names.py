@@ -109,7 +109,7 @@ def _lines(name: str, value: object) -> Iterator[str]:
     yield f"{name}{'' if made_by_others else _signature(value)}" + (f" is {bases}" if bases else "")
     for attribute, member in sorted(_members(value).items()):
         if not attribute.startswith("_"):
-            function = getattr(member, "__func__", member)  # of a class method
+            function = getattr(member, "__func__", member)  # the function of a class method
             yield f"    .{attribute}{_signature(function) if inspect.isfunction(function) else ''}"
 
 

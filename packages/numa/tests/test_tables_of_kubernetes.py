@@ -408,4 +408,4 @@ def test_each_case_of_kubernetes_tables_is_compared_or_listed() -> None:
     left = {one for one in cases if one not in compared | excused}
     assert sorted(one for one in left if one[0] not in NOT_COMPARED) == []
     assert sorted(NOT_COMPARED.keys() - {test for test, _ in left}) == []
-    assert len(compared) > 300  # of 484 cases
+    assert len(compared) > 300  # there are 484 cases

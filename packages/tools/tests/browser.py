@@ -115,7 +115,7 @@ class Browser:
 
     def stop(self) -> None:
         """Stop the browser and delete its profile."""
-        os.close(self._write)  # which ends the browser
+        os.close(self._write)  # this ends the browser
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:

@@ -20,7 +20,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
 Strings = Sequence[str]
 JsonObject = Mapping[str, "str | Strings | Mapping[str, Strings | None] | None"]
 
-_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1  # of int64
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1  # the limits of int64
 _NIL = "<nil>"
 _SPACE_FOR_COMMA = bytes.maketrans(b",", b" ")
 _DECIMALS = tuple(map(str, range(256)))

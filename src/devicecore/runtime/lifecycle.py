@@ -94,8 +94,8 @@ class Lifecycle:
     ) -> bool:
         """Call `begin` and then `after`, unless it is already running. A start in another thread is awaited first.
 
-        If one of them fails or is interrupted, `end` is called. Return whether they were called. A stop waits for
-        `begin`, but not for `after`.
+        If one of them fails or is interrupted, `end` is called. Return whether `begin` and `after` were called. A
+        stop waits for `begin`, but not for `after`.
 
         Raises:
             DeviceCoreError: a stop was called in the meantime. Nothing is running.

@@ -68,7 +68,8 @@ def read_documents(
         raise error(file, refused.line, "", refused.problem) from refused
     except yaml.MarkedYAMLError as refused:
         line = refused.problem_mark.line + 1 if refused.problem_mark else None
-        # From PyYAML 6.0.4 on, libyaml refuses 1,000 levels itself, perhaps even before it reports the first of them.
+        # Since PyYAML 6.0.4, libyaml itself rejects nesting of 1,000 levels, possibly before it reports even the first
+        # level.
         problem = _TOO_DEEP if refused.problem == "exceeded maximum nesting depth" else refused.problem
         before = text.split("\n", line)[line - 1] if line and line <= text.count("\n") + 1 else ""
         raise error(file, line, "", _explained(problem or "it is not YAML", before)) from refused

@@ -344,7 +344,7 @@ class Gate:
 
 @frozen
 class AnswersNothing:
-    """A plugin answers for no container, or lists no device."""
+    """A plugin's answer has no container response, or its list has no devices."""
 
     def __call__(self, call: Call) -> Answer:
         """Proceed, and return an empty answer."""

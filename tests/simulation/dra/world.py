@@ -245,7 +245,7 @@ class World:
         self.drivers = {name: Driver(name, self) for name in (A, B)}
         self.pods = MemoryPods()
         self.allocations: dict[ClaimUid, tuple[AllocatedDevice, ...]] = {}
-        self.using: dict[str, frozenset[ClaimUid]] = {}  # by pod whose preparation has succeeded
+        self.using: dict[str, frozenset[ClaimUid]] = {}  # by name of a pod whose preparation has succeeded
         self.ending: set[str] = set()  # pods that are being released, or that a failed release has left
         self._generation = 0
         self._known: dict[ClaimKey, ClaimInfo] = {}

@@ -158,7 +158,9 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         assert server.get("Node", NODE)["status"]["allocatable"][GPU] == "3"
         node.publish(NodeStatus({}, {}, (resource,)))
         server.wait_for(lambda: server.get("Node", NODE)["status"]["capacity"][GPU] == "0")
-        server.change("Node", NODE, lambda node: node["status"]["capacity"].update(cpu="1"))  # and no watch shows it
+        server.change(
+            "Node", NODE, lambda node: node["status"]["capacity"].update(cpu="1")
+        )  # no watch shows this change
         asked = [request for _ in range(30) for request in tick(10)]
         assert sorted(asked) == ["get nodes", "patch nodes/status", *["update leases"] * 30]
         assert server.get("Node", NODE)["status"]["capacity"]["cpu"] == "2"

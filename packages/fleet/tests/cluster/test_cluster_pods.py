@@ -388,9 +388,8 @@ def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: Loca
         node.run_until(lambda: all(node.events(name) == [said] for name, said in expected.items()))
 
         node.server.change("Node", NODE, lambda found: found["metadata"]["labels"].update(disk="ssd"))
-        node.bind(
-            asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}, port=80, ip="10.0.0.2")
-        )  # so the Node is read again
+        # Only if the Node is read again can this pod be admitted.
+        node.bind(asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}, port=80, ip="10.0.0.2"))
         node.run_until(is_shown(node, a="Running", later="Running", **failed))
         taint = {"key": "k", "effect": "NoExecute"}
         node.server.change("Node", NODE, lambda found: found["spec"]["taints"].append(taint))
@@ -401,7 +400,7 @@ def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: Loca
             node.run_until(lambda: node.phases()[name] != "Pending")
             return str(node.status(name).get("reason"))
 
-        assert reason_of(asking("seen", nodeSelector={"x": "y"})) == "NodeAffinity"  # so the Node is read again
+        assert reason_of(asking("seen", nodeSelector={"x": "y"})) == "NodeAffinity"  # the Node is read again for it
         assert reason_of(asking("intolerant")) == "TaintToleration"
         assert reason_of(asking("third", tolerations=[{"operator": "Exists"}])) == "None"
         assert reason_of(asking("fourth")) == "OutOfpods"

@@ -173,7 +173,7 @@ def test_a_pods_status_is_patched_as_a_kubelet_patches_it(name: str, bodies: lis
         now = time(times[0]) if times else now  # in the same second as the previous patch, if no time has changed
         is_sandbox_new = sent.get("phase") == "Running" and not facts_of(merged(real, body)["status"]).has_sandbox
         is_deleted = sent.get("phase") == "Failed" and "conditions" in sent
-        if is_sandbox_new:  # the recording lacks the patch in between
+        if is_sandbox_new:  # the recording lacks the patch for the new sandbox
             real = merged(real, {"status": {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}})
             pod = changed(pod, facts_of(real["status"]), now)
         if is_deleted or sent.get("observedGeneration") == 2:

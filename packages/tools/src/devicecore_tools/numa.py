@@ -288,7 +288,8 @@ class PinnedNode:
             machine: described as by cAdvisor, or None for this machine.
             files: the state files.
             pod: an API object.
-            runs: whether the kubelet is running, so that it does not have to start with these files.
+            runs: whether the kubelet is already running. If it is, a memory state that it can be in, but might not
+                start with, is accepted.
 
         Raises NumaError.
         """

@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
 
 
 def test_a_name_that_is_impossible_for_a_file_hides_no_verdict(devicecore: Run) -> None:
-    """If the system refuses to look up a file, only that file has an error."""
+    """If the system refuses to look up a file, an error is reported for that file only."""
     ran = devicecore("checkpoint", "verify", "x" * 300, EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
     assert ran.stderr.endswith(": File name too long\n")

@@ -1,4 +1,4 @@
-"""`devicecore checkpoint` with files of ResourceClaims."""
+"""`devicecore checkpoint` with claims files."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Differences between two files of claims, and entries of one file that cannot be right."""
+"""Differences between two claims files, and entries of one file that cannot be right."""
 
 from devicecore_tools.checkpoint.claims import ChangedClaim, claim_warnings, state_difference
 

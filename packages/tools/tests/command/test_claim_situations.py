@@ -178,13 +178,18 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         ),
         [WHOLE, NICS, a_slice("n1", GPU, GPUS), a_slice("n1", NIC, [a_device("eth0", _root="pci7")])],
         1,
-        [f"because       matchAttribute: no {ROOT} is common to all requests: pci0, pci1 for gpu, pci7 for nic"],
+        [
+            (
+                f"because       matchAttribute: no value of {ROOT} is common to all requests: "
+                "pci0, pci1 for gpu, pci7 for nic"
+            )
+        ],
     ),
     "DRANET: two NICs on one PCIe root": (
         a_claim(a_request("nics", "nic", 2), constraints=[{"matchAttribute": ROOT}]),
         [NICS, a_slice("n1", NIC, [a_device(f"eth{number}", _root=f"pci{number}") for number in range(4)])],
         1,
-        [f"no {ROOT} has 2 devices for nics: 1 on 4 values", f"has no matchAttribute {ROOT}"],
+        [f"no value of {ROOT} has 2 devices for nics: 4 values have 1", f"has no matchAttribute {ROOT}"],
     ),
     "DRANET: the attribute is in a different domain": (
         a_claim(a_request("r", "nic", expression=f"device.attributes['{NIC}'].rdma == 'true'")),

@@ -419,7 +419,7 @@ def test_pods_that_are_not_released_together_are_released_later(tmp_path: Path, 
 
 def test_claims_that_were_lost_are_prepared_again_before_their_pod_counts_as_running(tmp_path: Path) -> None:
     store, driver = MemoryStore(), CountingDriver()
-    for _ in range(2):  # the second time without the file of claims
+    for _ in range(2):  # the second time without the claims file
         with Node(tmp_path, store) as node:
             node.register(driver)
             node.put("all", claim(), pod("a"))

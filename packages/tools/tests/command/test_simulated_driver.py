@@ -239,7 +239,7 @@ def test_a_release_waits_for_the_preparation_that_it_follows(place: Place) -> No
     with ThreadPoolExecutor(2) as workers:
         prepared = workers.submit(driver.prepare, [REF])
         assert reading.wait(PATIENCE)
-        released = workers.submit(place.driver().unprepare, [REF])  # by another instance
+        released = workers.submit(place.driver().unprepare, [REF])  # another instance releases it
         assert not released.done()
         answer.set()
         assert prepared.result(PATIENCE)[UID].error == ""

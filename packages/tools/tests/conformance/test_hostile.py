@@ -211,7 +211,7 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
     checks = [BY_NAME["replaces-stale-sockets"], BY_NAME["leaves-slices-of-others-alone"]]
-    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # which must not occur in a slice
+    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # its name is not allowed in a slice
     report = run(words, settings=evolve(QUICK, starting=5.0), checks=checks)
     assert report.result("leaves-slices-of-others-alone").verdict is Verdict.UNDECIDED
 

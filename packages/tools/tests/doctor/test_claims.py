@@ -121,7 +121,7 @@ def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:
     assert states(CLEAN) == {live}
     damaged = evolve(CLEAN, claims=Reading.of("dra_manager_state", ClaimsSeen(problem="checkpoint is corrupted")))
     for look, why in (
-        (nodes.without(CLEAN, "claims"), "the file of ResourceClaims was not read"),
+        (nodes.without(CLEAN, "claims"), "the kubelet's claims file (dra_manager_state) was not read"),
         (damaged, "is damaged: checkpoint is corrupted"),
     ):
         assert states(look) == {unknown}

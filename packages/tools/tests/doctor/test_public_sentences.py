@@ -39,7 +39,11 @@ GPU = "nvidia.com/gpu"
         ({"a": {GPU: (4, 0)}}, ["Node a has 0 of", "its plugin is gone, or reports all"], "leave fewer"),
         ({"a": {GPU: (0, 0)}}, ["its plugin is gone, or lists no devices"], "leave fewer"),
         ({"a": {GPU: (4, 4)}}, [f"a has 4 of {GPU}, and other pods there leave fewer"], "plugin"),
-        ({"a": {GPU: (4, 4)}, "b": {}, "c": {}}, ["Nodes b, c never had", "a has 4 of"], "misspelled, "),
+        (
+            {"a": {GPU: (4, 4)}, "b": {}, "c": {}},
+            ["none of the Nodes b and c ever had any", "a has 4 of"],
+            "misspelled, ",
+        ),
     ],
 )
 def test_insufficient_begins_with_the_nodes_that_have_none(nodes: NodesSeen, says: list[str], never: str) -> None:

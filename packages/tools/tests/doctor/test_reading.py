@@ -1035,7 +1035,7 @@ def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(directory / "dead.sock"))
     with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
-        (directory / "kubelet_internal_checkpoint").touch()  # which shows that it is a kubelet's directory
+        (directory / "kubelet_internal_checkpoint").touch()  # shows that it is a kubelet's directory
         sources = NodeSources(str(directory), plugins=True, cdi_directories=(str(cdi_files),))
         look = sources.look()
         sources.save(str(tmp_path / "saved"), look)

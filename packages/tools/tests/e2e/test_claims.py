@@ -51,7 +51,7 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
     assert world.calls() == ["prepared"]  # no driver was called twice
     world.put("b", pod("b"))
     world.wait_until_running("a", "b")
-    assert world.calls() == ["prepared", "prepared"]  # by the second kubelet, for its first new pod
+    assert world.calls() == ["prepared", "prepared"]  # the second kubelet called it for its first new pod
     world.put("c", pod("c"))
     world.wait_until_running("a", "b", "c")
     world.kill_driver()

@@ -77,7 +77,7 @@ def pods_come_and_change(world: World, kubelet: Kubelet) -> None:
 def a_device_becomes_unhealthy(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
     took: list[float] = []
     for health, healthy in {"unhealthy": 3, "healthy": 4}.items():
-        gpus.send(f"{health} 0")  # which a holds
+        gpus.send(f"{health} 0")  # pod a holds this device
         began = time.monotonic()
         world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy, PATIENCE)  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)

@@ -45,7 +45,7 @@ SHORT = {
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
     "slow-to-start": evolve(QUICK, returning=2.5),
-    "slow-to-return": evolve(QUICK, refusing=0.5),  # and it returns after 5 s
+    "slow-to-return": evolve(QUICK, refusing=0.5),  # the plugin returns after 5 s
     "floods-for-one-of-two": evolve(QUICK, refusing=5),
     "floods": evolve(QUICK, refusing=5),  # so that a busy machine makes enough calls
 }
@@ -230,6 +230,6 @@ def assert_found(fault: str, names: list[str], directory: Path) -> None:
     assert fault not in OPTIONS or f"({OPTIONS[fault]} gives more)" in said
     assert ("only for example.com/board" in said) is (fault == "returns-under-another-name")
     assert fault != "panics" or all("exited early with status 2: panic: " in text for text in failed.values())
-    assert not fault.startswith("answers-") or said.endswith(": the answer is for no container")
+    assert not fault.startswith("answers-") or said.endswith(": the answer has no container response")
     severities = [BY_NAME[name].severity for name in own]
     assert report.passed == (Severity.MUST not in severities)

@@ -312,7 +312,7 @@ def test_a_rolling_update_hands_claims_and_slices_over(processes: DraKubelet) ->
     start(processes, pod_uid="pod-new")
     processes.wait_for_driver(GPU, 2)
     second = processes.prepare(processes.claim(GPU))
-    first.delete()  # by the new instance, which has not prepared it
+    first.delete()  # the new instance, which has not prepared the claim, unprepares it
     assert [call.instance.endpoint.rpartition("/")[2] for call in processes.calls] == [
         "dra-pod-old.sock",
         "dra-pod-new.sock",

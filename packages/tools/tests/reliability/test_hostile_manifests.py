@@ -121,6 +121,6 @@ def test_a_hostile_manifest_takes_little_time_and_memory() -> None:
     results = {name: rest for name, *rest in map(json.loads, ran.stdout.splitlines())}
     assert results.keys() == HOSTILE.keys()
     for name, (seconds, used, message) in results.items():
-        assert seconds < scale(4, 1), name  # of processor time, which can double because of other processes
+        assert seconds < scale(4, 1), name  # seconds of processor time, which can double because of other processes
         assert used < 50_000_000, name
         assert message.startswith("x.yaml:")

@@ -118,7 +118,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     ) -> tuple[DeviceId, ...]:
         """Ask `plugin` which `size` of the `available` devices it prefers.
 
-        The result is empty if the plugin answers for no container. See the port.
+        The result is empty if the plugin's answer has no container response. See the port.
         """
         container = deviceplugin.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size

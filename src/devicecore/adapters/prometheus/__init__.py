@@ -249,7 +249,7 @@ def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]
 
 
 _Buckets = list[tuple[str, int]]  # the upper bounds as Go writes them, and the number of samples up to each bound
-_Read = tuple[_Buckets, float]  # and the sum of all durations
+_Read = tuple[_Buckets, float]  # the buckets, and the sum of all durations
 
 
 @define

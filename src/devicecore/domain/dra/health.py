@@ -151,7 +151,8 @@ class HealthCache:
 class HealthUpdate:
     """The cache after a report, and the devices (driver, pool, device) whose health the report changed.
 
-    `forgotten` is how many devices of the driver were dropped because they would be too large together.
+    `forgotten` is how many of the driver's devices were dropped because all of them together would have taken too much
+    space.
     """
 
     cache: HealthCache

@@ -72,7 +72,7 @@ class Stage(Enum):
     LEAVING = 2
     """The engine was told to release it."""
     RELEASED = 3
-    """It holds nothing anymore."""
+    """It no longer holds anything."""
     REMOVED = 4
     """The server shows this."""
 

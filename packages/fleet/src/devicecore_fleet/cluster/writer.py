@@ -237,7 +237,7 @@ class ApiWriter(HasLifecycle, Writer):
                     self._wait(mine, seconds)
                     continue
                 if self._timed is None and self._idle:
-                    self._idle.pop().notify()  # to wait for that time in place of this thread
+                    self._idle.pop().notify()  # another thread then waits for that time
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
             again, error = _run(job, self._requests)

@@ -320,7 +320,7 @@ def _plugin(value: Value, numa_nodes: tuple[int, ...]) -> PluginDescription:
     return plugin
 
 
-_DEVICE_FIELDS = (  # of a device in a ResourceSlice, resource.k8s.io/v1
+_DEVICE_FIELDS = (  # the fields of a device in a ResourceSlice, resource.k8s.io/v1
     *("attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"),
     *("bindsToNode", "bindingConditions", "bindingFailureConditions"),
 )

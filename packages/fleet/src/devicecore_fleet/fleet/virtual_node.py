@@ -129,7 +129,7 @@ class VirtualNode(HasLifecycle):
         self._lifecycle = Lifecycle(f"node {name}")
         self._manager: DeviceManager | None = None
         self._observe: Callable[[NodeState, Zones], None] = lambda _, __: None
-        self._looked_at: NodeState | None = None  # by `advance`
+        self._looked_at: NodeState | None = None  # the last state that `advance` looked at
         self._claims: NodeClaims | None = None
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, providers=()), object()
         self.engine: NodeEngine | None = None

@@ -32,7 +32,11 @@ class DescribedMachine:
     distances: tuple[tuple[int, ...], ...] = ()
 
     def machine(self) -> Machine:
-        """Return the machine. Raises NumaConfigError if a number is below 1, or there would be too many CPUs."""
+        """Return the machine.
+
+        Raises NumaConfigError if a number is below 1, if there would be too many CPUs, or if `distances` does not have
+        one row and one column for each NUMA node.
+        """
         counts = (self.sockets, self.numa_nodes_per_socket, self.cores_per_numa_node, self.threads_per_core)
         per_cache = self.cores_per_cache
         nodes = self.sockets * self.numa_nodes_per_socket

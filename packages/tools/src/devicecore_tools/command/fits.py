@@ -245,7 +245,10 @@ def _tried(
     *,
     is_named: bool,
 ) -> _Tried:
-    """Try a pod on a node with the files of slices, claims and pods. Raises ValueError if one cannot be read."""
+    """Try a pod on a node, with slices, claims and pods from these files.
+
+    Raises ValueError if a file cannot be read.
+    """
     from devicecore_tools.command.claims import UnknownNodeError, answer_of_node
     from devicecore_tools.doctor.pod.admission import why_refused
     from devicecore_tools.doctor.pod.doubts import doubts, still_prepared

@@ -242,7 +242,10 @@ class _Commands:
         return f"unhealthy: {', '.join(sorted(wanted)) or 'none'}{rest}"
 
     def _meant(self, device: str) -> list[str]:
-        """Return the ids that a word may mean: itself, without the resource's domain, or by number."""
+        """Return the ids that a word may mean.
+
+        These are the word itself, the part after its last `/`, and, for a number, the device with that number.
+        """
         return [device, device.rpartition("/")[2], *([f"{self.prefix}-{device}"] if device.isdigit() else [])]
 
 

@@ -313,7 +313,7 @@ def skipping(error: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def in_context(context: str) -> Iterator[None]:
-    """Prefix a failure in this block with a few words about what happened before it.
+    """Prefix a failure in this block with a few words about its circumstances.
 
     Raises Failure if the block failed.
     """

@@ -32,7 +32,7 @@ MAX_LINE = 20_000
 MAX_SENTENCE = 250
 """The maximum length of the sentence about an exit."""
 
-_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
+_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # options of prctl(2)
 _SHORTEST = 0.01  # seconds
 _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compile(r"^Threads:\s+([0-9]+)", re.MULTILINE)
 _MIB = 1024 * 1024

@@ -52,7 +52,7 @@ class ClaimReleases:
     _left: "queue.SimpleQueue[tuple[PodUid, str]]" = field(factory=queue.SimpleQueue, init=False)
     _served: object = None  # the drivers at the last check
     _together: dict[PodUid, None] = field(factory=dict, init=False)  # pods released by one call
-    _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # of the finished call
+    _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # problems of the finished call
     _look_at: float = field(default=math.inf, init=False)
     version: object = field(factory=object)
     """Replaced when `problems` may have changed."""

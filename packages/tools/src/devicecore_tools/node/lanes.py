@@ -39,7 +39,7 @@ class _Queue:
 class Workers:
     """Threads that exist only while there is work; several `Lanes` may share them.
 
-    As daemons, they never delay the exit.
+    They are daemon threads, so they never delay the exit of the process.
 
     There are at most `limit` of them. If it is 0, the caller of `submit` does the work.
     """

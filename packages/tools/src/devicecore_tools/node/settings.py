@@ -1,4 +1,4 @@
-"""The choices that a node's user has made.
+"""The settings that a user has chosen for a node.
 
 Law: a program can create the settings just as the command does; they do not refer to options.
 """
@@ -115,7 +115,7 @@ class ManagerSettings:
 
 @frozen(kw_only=True)
 class NodeSettings:
-    """The choices that a node's user has made.
+    """The settings that a user has chosen for a node.
 
     Attributes:
         name: the name of the Node object.

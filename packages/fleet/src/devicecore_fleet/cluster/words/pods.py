@@ -330,7 +330,7 @@ def _lost(pod: Json) -> Json:
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
-_OF_POD = ("cpu", "memory")  # and huge pages can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
+_OF_POD = ("cpu", "memory")  # these and huge pages can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
 
 
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:

@@ -47,7 +47,7 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The largest message, in bytes, that a kubelet's gRPC connection accepts."""
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
-MAX_CPU = 0.1  # of one CPU, while the kubelet is down
+MAX_CPU = 0.1  # the share of one CPU that is allowed while the kubelet is down
 MAX_PRINTED = 10_000
 """How many bytes an idle plugin may print per second."""
 _IDLE = 1.5  # seconds
@@ -305,7 +305,7 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
     for device in plugin.lists.healthy:
         try:
             if plugin.lists.first_answer(device) is None:
-                refused[device] = Failure("the answer is for no container")
+                refused[device] = Failure("the answer has no container response")
         except CallFailedError as error:
             refused[device] = error
             if error.is_late:
@@ -339,7 +339,7 @@ def allocates_all_devices(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container with all healthy devices, or with 64 of them."""
     ids = plugin.lists.healthy
     with in_context(f"for {counted(len(ids), 'device')}"), _unless_taken(plugin, *ids):
-        require(plugin.lists.allocate(ids), "the answer is for no container")
+        require(plugin.lists.allocate(ids), "the answer has no container response")
     return f"{counted(len(ids), 'device')} allocated together"
 
 
@@ -434,7 +434,7 @@ def _refusal(
         require(refuses, f"Allocate of {device!r} was not refused: {error}", late=error.is_late)
         return f"{device!r}: {error}"
     if not answers:
-        return f"{device!r}: the answer is for no container, which a kubelet treats as an error"
+        return f"{device!r}: the answer has no container response, which a kubelet treats as an error"
     # Shares of one device have numbered ids, too, and no share can be removed while the device exists.
     ids = (device, *plugin.lists.healthy)
     if share_of is not None and _key(_nameless(share_of, ids)) == _key(_nameless(answers[0], ids)):
@@ -665,7 +665,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     before = plugin.lists.alone(device)
     with in_context("the second time"):
         again = plugin.lists.allocate([device])
-        require(again, "the answer is for no container")
+        require(again, "the answer has no container response")
     _require_same(device, before, again[0], "devices", "cdi_devices")
     given = [*before.devices, *before.cdi_devices]
     does_not_apply_if(not given, "the plugin gives no device nodes and no CDI devices")
@@ -839,7 +839,7 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
             for device, call in made.items():
                 with in_context(f"{device}, with {counted(len(ids) - 1, 'other call')} at the same time"):
                     answers = call.result()
-                    require(answers, "the answer is for no container")
+                    require(answers, "the answer has no container response")
                     require(hardware(answers[0]) == hardware(alone[device]), "its nodes differ from a single call's")
                     others = [one for other, one in alone.items() if other != device]
                     more = strange(answers[0], own=alone[device], others=others)
@@ -885,7 +885,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
     while number < _CALLS and time.monotonic() - began < _CALLING:
         device = ids[number % len(ids)]
         with in_context(f"call {number + 1} of many"), _unless_taken_at_first(plugin, device, number):
-            require(plugin.lists.allocate([device]), "the answer is for no container")
+            require(plugin.lists.allocate([device]), "the answer has no container response")
         if options.pre_start_required:
             with skipping(Failure):
                 plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
@@ -1460,7 +1460,7 @@ def _allocated_while_sick(
         for device in left:
             with in_context(f"for {device}, which is healthy"):
                 answers = plugin.lists.allocate([device])
-                require(answers, "the answer is for no container")
+                require(answers, "the answer has no container response")
                 others = [f"{one}, which is that of {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
                 wrong = [text for text in others if not text.endswith(f" {device}")]
                 require(not wrong, f"the answer gives {some(wrong)}")
@@ -1861,7 +1861,7 @@ def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[de
     except CallFailedError as error:
         is_refused = len(devices) > 1 and error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
         raise (DoesNotApply if is_refused else Skip)(f"{some(devices)} together: {error}") from None
-    skip_if(not answers, f"Allocate of {some(devices)} was answered for no container")
+    skip_if(not answers, f"the answer to Allocate for {some(devices)} has no container response")
     return answers
 
 

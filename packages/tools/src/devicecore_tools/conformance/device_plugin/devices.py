@@ -135,13 +135,13 @@ class ListedDevices:
         with skipping(CallFailedError):
             answer = self.first_answer(device)
         if answer is None:
-            raise Skip(f"Allocate of {device} was answered for no container")
+            raise Skip(f"the answer to Allocate for {device} has no container response")
         too_large = f"the answers to Allocate for single devices exceed {_MAX_ANSWERS} bytes in total"
         skip_if(device not in self._singles, too_large)
         return answer
 
     def first_answer(self, device: str) -> deviceplugin.ContainerAllocateResponse | None:
-        """Return the first answer for a container with only this device, or None if it was for no container.
+        """Return the first answer for a container with only this device, or None if it has no container response.
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """

@@ -36,7 +36,7 @@ class PluginRegistration:
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
     _slowest_return: float = 0.0
-    _first_return: float = 0.0  # from the start of the process
+    _first_return: float = 0.0  # seconds from the start of the process
     _returns: bool = True
 
     @property

@@ -189,7 +189,7 @@ def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
     for form, (devices, answers) in reversed(before.calls.items()):  # a new process may keep its first answer for all
         with in_context(f"for {form}"):
             again = plugin.lists.allocate(devices)
-            require(again, "the answer is for no container")
+            require(again, "the answer has no container response")
             given = sorted(all_hardware(again[0]))
             moved = [
                 f"{one}, which belonged to {owner[one]}" for one in given if owner.get(one, devices[0]) not in devices

@@ -20,7 +20,7 @@ from devicecore_tools.conformance.connection import CallFailedError, is_reachabl
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration, path_problem
 
 _POLL_INTERVAL = 0.05  # seconds
-_MAX_CALLS = 8  # at once
+_MAX_CALLS = 8  # concurrent calls
 _DIAL = 0.5  # seconds
 _MAX_PROBLEMS = 20  # kept
 

@@ -80,7 +80,7 @@ class Claims:
     settings: DriverTestSettings
     held: set[tuple[str, str]] = field(factory=set)
     broken: set[tuple[str, str]] = field(factory=set)
-    _own: list[Claim] = field(factory=list)  # of the current check
+    _own: list[Claim] = field(factory=list)  # the claims of the current check
     _all: list[Claim] = field(factory=list)
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
     _allocator: Allocator | None = None

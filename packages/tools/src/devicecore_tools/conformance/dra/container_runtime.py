@@ -21,7 +21,7 @@ VARIABLE = "NRI_PLUGIN_SOCKET"
 """The environment variable with the number of the file descriptor."""
 
 _MUX = struct.Struct(">II")  # the number of the connection, and the length of what follows
-_HEADER = struct.Struct(">IIBB")  # of a ttRPC message: length of the data, call, type, flags
+_HEADER = struct.Struct(">IIBB")  # the header of a ttRPC message: length of the data, call, type, flags
 _REQUEST, _RESPONSE = 1, 2
 _CONNECTIONS = (1, 2)  # the plugin serves the first, and the runtime the second
 _CONFIGURE, _SYNCHRONIZE = 1, 3  # the runtime's calls have odd numbers

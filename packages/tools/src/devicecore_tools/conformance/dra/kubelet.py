@@ -36,7 +36,7 @@ _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
-_MAX_CALLS = 8  # at once
+_MAX_CALLS = 8  # concurrent calls
 _DIAL = 0.5  # seconds
 _PAUSES = (0.5, 1.0)  # seconds before a kubelet retries
 _MAX_INSTANCES = 500  # how many are kept

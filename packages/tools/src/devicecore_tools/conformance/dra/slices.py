@@ -52,7 +52,7 @@ class PublishedSlices:
     expects_changes: bool = False
     by_key: Mapping[tuple[str, str], SliceDevice] = field(factory=dict)
     _catalogue: tuple[PublishedPool, ...] = ()
-    _devices: tuple[SliceDevice, ...] = ()  # of the catalog
+    _devices: tuple[SliceDevice, ...] = ()  # the devices in the catalog
     _first_pools: float | None = None
     _waited: bool = False
     _waited_after: float = 0.0  # the start of the process for which devices were last awaited

@@ -74,7 +74,7 @@ class Planted:
         return [sys.executable, str(PLUGIN), "{dir}", self.place]
 
     def run(self) -> None:
-        """Replace this process with the program, which finds its directories in the environment.
+        """Run the program in this process. It takes its directories from environment variables.
 
         Raises KeyError with the name of a missing environment variable.
         """

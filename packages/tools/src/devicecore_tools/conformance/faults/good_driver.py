@@ -398,7 +398,7 @@ class GoodDriver:
                 time.sleep(RETRY)
 
     def publish_and_watch(self) -> None:
-        """Write the differences, and return when someone changes a slice."""
+        """Bring the published slices up to date, and return when someone changes one."""
         own = f"spec.driver={self.published_name},spec.nodeName={self.node}"
         query = urllib.parse.urlencode({"fieldSelector": own})
         if not self.node_uid:

@@ -175,8 +175,8 @@ def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ..
 def _missing(look: Look) -> str:
     claims = look.claims.value
     if claims is None:
-        return f"the file of ResourceClaims was not read: {look.claims.problem}"
-    return f"the file of ResourceClaims is damaged: {claims.problem}" if claims.problem else ""
+        return f"the kubelet's claims file (dra_manager_state) was not read: {look.claims.problem}"
+    return f"the kubelet's claims file (dra_manager_state) is damaged: {claims.problem}" if claims.problem else ""
 
 
 def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[str, ...]]:

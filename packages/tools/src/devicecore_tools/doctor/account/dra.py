@@ -192,7 +192,7 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
     if kubelet is not KubeletNow.ANSWERS:
         return "the kubelet has just started, and lists no pods yet"
     if look.claims.value is None or look.claims.value.problem:
-        return "the file of ResourceClaims was not read, or is damaged"
+        return "the kubelet's claims file (dra_manager_state) was not read, or is damaged"
     for what, reading in (("ResourceSlices", look.slices), ("ResourceClaims from the API server", look.allocations)):
         if reading.value is None:
             return f"the {what} were not read: {reading.problem}"
@@ -304,9 +304,10 @@ def _driver_states(
 ) -> tuple[Mapping[str, DriverPresence], frozenset[str], Mapping[str, str]]:
     """Return each driver's state, the drivers that exited and left a socket, and why other drivers cannot be called.
 
-    A socket belongs to the driver that its process names. If the process was not queried, the socket belongs to the
-    driver whose name is its prefix, or possibly to any driver, because a kubelet accepts sockets with any name. A
-    kubelet forgets the health of a driver's devices when the driver exits.
+    A socket belongs to the driver that its process names. If the process was not queried, the socket is
+    attributed to the driver whose name is a prefix of the socket's name. If there is no such driver, the socket may
+    belong to any driver, because a kubelet accepts sockets with any name. A kubelet forgets the health of a driver's
+    devices when the driver exits.
     """
     known = sorted(drivers)
     sockets = look.sockets.value

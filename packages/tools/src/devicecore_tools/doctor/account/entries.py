@@ -128,7 +128,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         reading = look.readings[source]
         problem = reading.problem or ("" if reading.value is not None else NOT_GIVEN)
         if source is Source.POD_RESOURCES and facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
-            problem = ""  # that is a finding
+            problem = ""  # a finding reports this
         why = f": {problem}" if look.is_of_server else ""  # a report on one node lists its sources with the reasons
         yield Entry(Kind.SOURCE, source.value, f"{what}, because {source.value} was not read{why}" if problem else "")
     api = look.pod_resources.value

@@ -29,7 +29,10 @@ FREE = "free"
 """The owner shown for a device that, according to every relevant source, is not held and can be given to a pod."""
 
 NOBODY = "none"
-"""The owner of a device that no container holds and no pod can get: it is unhealthy, or its plugin hangs."""
+"""The owner shown for a device that no container holds and no pod can get.
+
+For example, the device is unhealthy or tainted, or its plugin hangs.
+"""
 
 UNKNOWN = "unknown"
 """The text for a value that no source provides."""

@@ -233,7 +233,7 @@ class PreparedDeviceSeen(_DeviceSeen):
 
 @frozen
 class ClaimsSeen:
-    """The kubelet's file of claims.
+    """The kubelet's claims file.
 
     Attributes:
         devices: the prepared devices.

@@ -233,15 +233,17 @@ def _lacking(shortage: Shortage) -> str:
     if len(shortage.roles) > 1:
         if not set.intersection(*(set(have) for _, have in shortage.roles)):
             parts = [f"{_shown(have)} for {request.result_name}" for request, have in shortage.roles]
-            return f"no {name} is common to all requests: {', '.join(parts)}"
+            return f"no value of {name} is common to all requests: {', '.join(parts)}"
         parts = [
             f"{have.get(nearest, 0)} of {request.count} for {request.result_name}" for request, have in shortage.roles
         ]
-        return f"no {name} has devices for all requests; none has more than {nearest}: {', '.join(parts)}"
+        return f"no value of {name} has devices for all requests; none has more than {nearest}: {', '.join(parts)}"
     request, have = shortage.roles[0]
     numbers = sorted(Counter(have.values()).items(), reverse=True)
-    spread = ", ".join(f"{number} on {counted(times, 'value')}" for number, times in numbers)
-    return f"no {name} has {request.count} devices for {request.result_name}: {spread} ({_shown(values)})"
+    spread = ", ".join(
+        f"{counted(times, 'value')} {'has' if times == 1 else 'have'} {number}" for number, times in numbers
+    )
+    return f"no value of {name} has {request.count} devices for {request.result_name}: {spread} ({_shown(values)})"
 
 
 def _shown(values: Iterable[str]) -> str:

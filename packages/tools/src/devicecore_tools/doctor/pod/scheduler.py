@@ -339,7 +339,7 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
     parts, changes = [], []
     if never:
         parts.append(
-            f"{_nodes(never)} never had any {name}: no plugin has registered it there, or the name is misspelled"
+            f"{_nodes(never, never=True)} had any {name}: no plugin has registered it there, or the name is misspelled"
         )
         known = sorted({other for of in nodes.values() for other in of})
         has = f" The Nodes have {', '.join(foreign_text(one, 100) for one in known[:5])}." if known and not some else ""
@@ -358,7 +358,10 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
     return "; ".join(parts), " ".join(changes)
 
 
-def _nodes(names: list[str]) -> str:
-    named = ", ".join(foreign_text(one, 100) for one in names[:_MAX_NODES])
-    more = f" and {len(names) - _MAX_NODES:,} more" if len(names) > _MAX_NODES else ""
-    return f"Node {named}{more}" if len(names) == 1 else f"each of the Nodes {named}{more}"
+def _nodes(names: list[str], *, never: bool = False) -> str:
+    shown = [foreign_text(one, 100) for one in names[:_MAX_NODES]]
+    if len(names) == 1:
+        return f"Node {shown[0]}{' never' if never else ''}"
+    last = f"{len(names) - _MAX_NODES:,} more" if len(names) > _MAX_NODES else shown.pop()
+    named = f"{', '.join(shown)} and {last}"
+    return f"none of the Nodes {named} ever" if never else f"each of the Nodes {named}"

@@ -520,9 +520,9 @@ class NodeSources:
         return {**found, "elsewhere": others if slices.value is not None else {}}
 
     def _refused(self, name: str, reading: Reading[Seen], why: str) -> Reading[Seen]:
-        """Return a reading without the objects if they belong to a different node.
+        """Return a reading without its objects, because they belong to a different node.
 
-        They are not saved in a record either.
+        The objects are not saved in a record either.
         """
         self.documents.pop(name, None)
         return Reading(reading.place, problem=why)

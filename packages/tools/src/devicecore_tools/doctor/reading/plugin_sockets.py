@@ -104,7 +104,7 @@ class Listeners(Generic[Answer]):
     Args:
         answer: seconds for an answer to one call.
         left: how many seconds all answers together may take from now on.
-        question: the question: `who_listens` or `lists_of`.
+        question: the function that queries one socket, `who_listens` or `lists_of`.
         now: seconds of a clock that never goes back.
     """
 

@@ -1,4 +1,4 @@
-"""What connections and watches need from the API server that they serve.
+"""What connections and watches need from the API server that they belong to.
 
 Law: they change nothing in it except `bugs`, which they append to.
 """

@@ -37,7 +37,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 """How much of `generateName` is used in a name, so that the name is at most 63 characters long."""
 _EXPONENT = re.compile(r"[eE][+-]?\d")  # the type of a quantity in its object
-_SECTIONS = ("capacity", "allocatable")  # of a Node's status, with quantities
+_SECTIONS = ("capacity", "allocatable")  # sections of a Node's status that contain quantities
 _TYPE = ("apiVersion", "kind")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
 _NOT_OWNED = (*_SERVER_FIELDS, "name", "namespace", "resourceVersion", "deletionGracePeriodSeconds")
@@ -141,7 +141,7 @@ class ObjectStore:
         self.similar_uids = False
         self._kinds = kinds
         self._objects: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
-        self._weight = 0  # of all objects
+        self._weight = 0  # the weight of all objects together
         self._events: deque[Event] = deque()
         self._history = 0  # the weight of all events
         self._version = 1000

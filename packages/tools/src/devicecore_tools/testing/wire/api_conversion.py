@@ -76,7 +76,7 @@ def _types(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a descriptor, whos
 
 
 class UnreadableKindError(ValueError):
-    """The protobuf form of a kind is unknown here."""
+    """This module does not know the protobuf form of the object's kind."""
 
 
 def object_from_protobuf(body: bytes) -> dict[str, Any]:

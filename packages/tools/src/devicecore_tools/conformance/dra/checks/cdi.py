@@ -783,7 +783,7 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
     "one that succeeded. (kubelet, DRA manager)",
 )
 def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
-    """A claim is prepared while a file replaces the CDI directory, and again once the directory is back."""
+    """The driver is asked to prepare a claim while a file replaces the CDI directory, and again afterwards."""
     does_not_apply_if(not driver.environment.owns_cdi, "--cdi-dir names a directory that is not the run's own")
     before = prepare(driver)
     edits(driver, before.names)

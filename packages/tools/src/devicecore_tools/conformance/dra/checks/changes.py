@@ -105,7 +105,7 @@ def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
     yield
     change = _change(driver)
     limit = counted(driver.settings.republishing, "second")
-    require(change.was_published, f"there were no complete pools with changed devices within {limit}", late=True)
+    require(change.was_published, f"no complete pools with changed devices appeared within {limit}", late=True)
     now = bodies_in(_pools(driver))
     gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
     changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]
@@ -192,7 +192,7 @@ def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
     ),
 )
 def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
-    """Claims are allocated, the --provoke-devices command is run, and the claim of a removed device is prepared."""
+    """Claims are allocated, --provoke-devices is run, and the driver is asked to prepare one whose device is gone."""
     _require_command(driver)
     claims: list[Claim] = [driver.claims.on(device) for device in driver.claims.allocatable[:_SEVERAL]]
     yield
@@ -207,7 +207,7 @@ def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
 
 
 def _error_for(driver: DriverUnderTest, claim: Claim) -> str:
-    """Prepare a claim for a removed device, and return the error."""
+    """Ask the driver to prepare a claim for a removed device, and return the error."""
     try:
         answer = driver.calls.prepare(claim, must_be_published=False)
     except CallFailedError as error:

@@ -214,7 +214,7 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
     found=("FluxBind",),
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
-    """Up to eight claims are prepared with one request, then one before and after a claim for an unknown device."""
+    """Up to eight claims are prepared with one request, then one claim with a claim for an unknown device."""
     sentence = answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
     for is_bad_first in (False, True):
         good = driver.claims.new(1)
@@ -604,7 +604,7 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
     "DRAPlugin.PrepareResourceClaims) Claims stay prepared across a restart of the driver.",
 )
 def refuses_a_device_in_use_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """A device is prepared for a claim, the driver is killed and restarted, and another claim asks for the device."""
+    """A device is prepared for a claim, the driver is killed and restarted, and is asked to prepare it for another."""
     device = driver.claims.free_device(shared=False)
     driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
@@ -654,7 +654,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
 
 @check(MUST, expected="an error for the claim", clause=CLAIM_IS_READ)
 def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
-    """A claim is deleted and recreated under the same name, and the deleted claim is prepared."""
+    """A claim is deleted and recreated under the same name, and the driver is asked to prepare the deleted one."""
     driver.calls.require_preparing()
     former = driver.claims.new(1)
     driver.claims.delete_object(former)
@@ -664,7 +664,7 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
 
 @check(MUST, expected="an error in time, and the driver keeps working", clause=CLAIM_IS_READ)
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
-    """A claim is deleted from the API server, then prepared."""
+    """A claim is deleted from the API server, and the driver is asked to prepare it."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     driver.claims.delete_object(claim)
@@ -673,7 +673,7 @@ def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
 
 @check(MUST, expected="an error for the claim, and the driver keeps working", clause=CLAIM_IS_READ)
 def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
-    """A claim without an allocation is prepared."""
+    """The driver is asked to prepare a claim without an allocation."""
     driver.calls.require_preparing()
     return require_refusal_alive(driver, driver.claims.create(driver.claims.request(1), None))
 
@@ -688,7 +688,7 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     ),
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
-    """A claim for an unpublished device, and one for a device in an unpublished pool, are prepared."""
+    """The driver is asked to prepare claims for a device in an unpublished pool and for an unpublished device."""
     driver.calls.require_preparing()
     free = driver.claims.free_device()
     with in_context("for a device in a pool that was never published"):
@@ -705,7 +705,7 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     ),
 )
 def reports_what_it_cannot_prepare(driver: DriverUnderTest) -> str:
-    """If answers normally have devices, a claim for a device that was never published is prepared."""
+    """If answers normally have devices, the driver is asked to prepare a device that was never published."""
     pool = answered_devices(driver, driver.claims.new(1))[0].pool_name
     try:
         answer = driver.calls.prepare(driver.claims.on(SliceDevice(pool, "no-such-device", {})))
@@ -733,7 +733,7 @@ def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> C
     "handle validation and versioning. (ResourceClaim, API reference)",
 )
 def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
-    """A claim with parameters that no driver knows is prepared, then a claim without them."""
+    """The driver is asked to prepare a claim with parameters that no driver knows, then a claim without them."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
@@ -764,7 +764,7 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     clause=CONTRACT,
 )
 def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
-    """An existing and a deleted claim are prepared with one request, in both orders."""
+    """The driver is asked to prepare an existing and a deleted claim with one request, in both orders."""
     driver.calls.require_repeating()
     good = driver.calls.ready()
     bad = driver.claims.on(good.devices[0])
@@ -823,7 +823,7 @@ def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
     found=("kubernetes-sigs/dra-example-driver#263", "kubernetes/kubernetes#141471"),
 )
 def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
-    """A device is prepared for one claim, and then for a second one."""
+    """A device is prepared for a claim, and the driver is asked to prepare it for a second claim."""
     device = driver.claims.free_device(shared=False)
     first = driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
@@ -1202,7 +1202,7 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     clause="A call that takes too long is canceled and repeated later. (kubelet, DRA manager)",
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
-    """A claim is prepared by up to twenty calls that are canceled after 50 ms each, and then by a call that is not."""
+    """Twenty calls to prepare a claim are canceled after 50 ms each, and then the claim is prepared."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
     number = driver.calls.in_time_for(_CANCELLED)  # a driver that is not told may work on all of them, one by one
@@ -1281,7 +1281,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     clause="uid, name and namespace are required. (dra/v1, api.proto) Drivers use them in file names.",
 )
 def refuses_senseless_names(driver: DriverUnderTest) -> str:
-    """Claims with an empty UID, and with a UID that is a path, are prepared and unprepared."""
+    """The driver is asked to prepare claims with an empty UID and with a UID that is a path."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     before, claim = driver.environment.files(), driver.claims.new(1)
@@ -1331,7 +1331,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     clause="A kubelet tries again to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
 )
 def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
-    """A claim is prepared while the API server answers reads of claims with an error, and again afterwards."""
+    """The driver is asked to prepare a claim while the API server refuses reads of claims, and again afterwards."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
@@ -1348,7 +1348,7 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     clause="A kubelet waits 45 seconds for NodePrepareResources, and tries again after a failure. (kubelet)",
 )
 def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
-    """A claim is prepared while the API server is down, and again when it is back."""
+    """The driver is asked to prepare a claim while the API server is down, and again when it is back."""
     driver.calls.require_preparing()
     claim = driver.claims.new(1)
     with driver.without_api_server():

@@ -115,7 +115,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     ),
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the state files are cut in half, and its device is prepared for another claim."""
+    """A device is prepared, the state files are truncated, and the driver is asked to prepare it for another claim."""
     skip_if(not _refuses_devices_in_use(driver), "the driver does not refuse a device in use")
     device = driver.claims.free_device(shared=False)
     claim = driver.claims.new(devices=[device])

@@ -63,7 +63,7 @@ class SaysAnOldVersion(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class OldMetadata(WritesMetadata):
-    """Like the first helpers that wrote metadata."""
+    """Like drivers built with the first version of Kubernetes' helper that wrote metadata."""
 
     cdi_version = "0.3.0"
 

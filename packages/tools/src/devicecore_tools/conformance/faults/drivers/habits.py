@@ -414,7 +414,7 @@ class RestartsItself(GoodDriver):
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         with (self.directory / "asked").open("a+") as asked:
             asked.write(".")
-            if asked.tell() == 3:  # after the first restart, and after the kubelet's
+            if asked.tell() == 3:  # the second call followed its own restart, and this one follows the kubelet's
                 self.end_once("asked-again")
         return super().get_info(request, context)
 

@@ -16,7 +16,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 @fails("keeps-cdi-devices-while-nothing-happens")
 class CleansUpAfterASecond(GoodDriver):
-    """It treats the files of claims that have not been mentioned for a while as leftovers."""
+    """It treats a claim's files as leftovers if the claim has not been mentioned for a while."""
 
     def serve(self) -> None:
         super().serve()

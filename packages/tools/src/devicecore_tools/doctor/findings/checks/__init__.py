@@ -503,7 +503,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin answers late",
         find=plugins.plugin_answers_late,
         next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
-        "time, so each pod on the node waits with it.",
+        "time, so every other pod to be admitted on the node waits, too.",
         do="Check the node's load and the plugin's log.",
         confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",

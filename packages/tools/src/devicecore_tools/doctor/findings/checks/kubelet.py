@@ -73,7 +73,7 @@ def pods_not_taken(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Foun
     if kubelet is not KubeletNow.ANSWERS or node is None or look.taken is None:
         return
     if node.ready in {"False", "Unknown"}:
-        return  # that is another finding
+        return  # another finding reports this
     waiting = [
         one.identity
         for one in pods.by_name.values()
