@@ -305,7 +305,7 @@ def test_a_pipe_among_cdi_files_is_a_failure_and_nothing_waits_for_it() -> None:
     checks = [BY_NAME[name] for name in ("writes-valid-cdi-files", "removes-cdi-devices", "prepare-is-idempotent")]
     report = run(command("PutsPipes"), settings=QUICK, checks=checks)
     actual = report.result("writes-valid-cdi-files").actual
-    assert actual == "of a claim, a.json: it is a pipe, a socket or a device, expected a regular file"
+    assert actual == "for a claim, a.json: it is a pipe, a socket or a device, expected a regular file"
     assert report.result("removes-cdi-devices").verdict is Verdict.PASSED
 
 

@@ -130,7 +130,7 @@ def test_changes_take_effect_soon_and_idling_costs_next_to_nothing(world: World)
         time.sleep(1)
     used = kubelet.seconds_of_cpu
     time.sleep(3)  # nothing happens, as intended
-    assert kubelet.seconds_of_cpu - used <= 0.3  # it needs 0.03 of them on an idle machine
+    assert kubelet.seconds_of_cpu - used <= 0.3  # it needs 0.03 seconds on an idle machine
     assert len(kubelet.states) == seen
 
 

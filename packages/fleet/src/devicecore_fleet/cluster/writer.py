@@ -129,7 +129,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._most = max(threads, most)
         self._lock = threading.Lock()  # held while the jobs change, never during a request
         self._idle: list[threading.Condition] = []  # for the threads without a job, which another thread wakes
-        self._timed: threading.Condition | None = None  # for the one such thread that waits until a job is due
+        self._timed: threading.Condition | None = None  # for the one thread without a job that waits until a job is due
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
         self._had = 0.0  # the share of the kind whose turn was last

@@ -637,11 +637,11 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     # A plugin may list a device or group of devices once for each container that may use it.
     are_copies = len({len(ids) for ids in ids_of.values()}) == 1 or _have_names_like_each_other(nodes)
     same = [] if are_copies else [" and ".join(ids) for ids in ids_of.values() if len(ids) > 1]
-    require(not same, f"these have the same nodes, while others have their own: {some(same)}")
+    require(not same, f"these devices have the same nodes, while others have their own: {some(same)}")
     if not own:
         return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
     others = [id_ for id_ in nodes if id_ not in own and len(ids_of[nodes[id_]]) == 1]
-    require(not others, f"these have a node of their own: {some(own)}; these have none: {some(others)}")
+    require(not others, f"these devices have a node of their own: {some(own)}; these have none: {some(others)}")
     return f"each of {counted(len(nodes), 'device')} has its own, or is one of the copies of a device"
 
 
@@ -966,7 +966,8 @@ def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
         required = f" with {some(must)}" if must else ""
         require(
             len(preferred) == len(set(preferred)) == size,
-            f"{size} of {counted(len(ids), 'device')} requested{required}, preferred: {some(preferred) or 'none'}",
+            f"{size} of {counted(len(ids), 'device')} requested{required}, but the preferred devices are "
+            f"{some(preferred) or 'none'}",
         )
     return f"{', '.join(map(str, _sizes(ids)))} of {counted(len(ids), 'device')}, as requested"
 
@@ -999,7 +1000,7 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     for size, must in calls:
         preferred = _preferred(plugin, ids, must, size)
         left = [id_ for id_ in must if id_ not in preferred]
-        require(not left, f"{some(left)} must be included, preferred: {some(preferred) or 'none'}")
+        require(not left, f"{some(left)} must be included, but the preferred devices are {some(preferred) or 'none'}")
     return "included"
 
 
@@ -1246,7 +1247,7 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     does_not_apply_if(plugin.kubelet.is_watcher, "the plugin does not call Register (--registry)")
     reacts = plugin.seen.reacts_to_refusal
     skip_if(reacts is None, "is-patient-with-a-kubelet-that-refuses saw no refused registration")
-    require(reacts, "it did neither")
+    require(reacts, "it neither ended nor registered again")
     return "it did"
 
 
@@ -1365,7 +1366,7 @@ def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
     connection = plugin.registration.streaming()
     began = {one.connection: one.at for one in plugin.kubelet.registrations[1:]}.get(connection)
     if began is None:
-        raise Skip("the plugin has had no reason to return")
+        raise Skip("the plugin has had no reason to register again")
     plugin.process.pause(began + min(plugin.settings.alone, _ALONE_AGAIN) - time.monotonic())
     skip_if(bool(connection.ended), "the stream of lists has ended")
     later = sum(one.at > began + TWICE for one in plugin.kubelet.registrations)
@@ -1799,7 +1800,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
     )
     request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
     answers = plugin.lists.call(rpc.GET_PREFERRED_ALLOCATION, request).container_responses
-    require(len(answers) == 1, f"{counted(len(answers), 'answer')} for 1 container")
+    require(len(answers) == 1, f"{counted(len(answers), 'answer')} for one container")
     return list(answers[0].deviceIDs)
 
 

@@ -86,8 +86,8 @@ class Calls:
     fastest: float = math.inf
     _left: list[Claim] = field(factory=list)
     _allowed_until: float = 0.0  # the end of the last call for which the run's time was extended
-    _under_way: int = 0  # calls
-    _most: int = 0  # at the same time, at most
+    _under_way: int = 0  # the number of calls that are under way
+    _most: int = 0  # the most calls that have been under way at the same time
     _counting: threading.Lock = field(factory=threading.Lock)
 
     @property

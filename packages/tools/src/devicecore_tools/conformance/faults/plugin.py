@@ -54,7 +54,7 @@ first: dict[int, list[str]] = {}  # ids in the first call for that many
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 streamed: list[float] = []  # when streams began
-was_sick: list[bool] = []  # at each list
+was_sick: list[bool] = []  # whether a device was sick, for each list
 
 
 def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a branch

@@ -197,7 +197,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
     tried = list(filter(None, (_TRIED.fullmatch(line.strip()) for line in text.splitlines())))
     found = dict.fromkeys((*_listed(text), *(one[1] for one in tried)))
     if not found and "device-plugins" not in text:
-        return Reading(str(place), problem="it lists no directory of a kubelet")
+        return Reading(str(place), problem="it lists no kubelet directory")
     plugins = [name.removeprefix(PLUGINS_PREFIX) for name in found if name.startswith(PLUGINS_PREFIX)]
     registry = [name.removeprefix(REGISTRY_PREFIX) for name in found if name.startswith(REGISTRY_PREFIX)]
     named = {one[1]: (one[3], one[4]) for one in tried if one[3]}

@@ -299,7 +299,7 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
 def _resolvable_names(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
     names = _names_of(prepared)
     try:
-        require_edits(driver, filter(is_cdi_name, names), f"of {what}, ")  # another check reports other names
+        require_edits(driver, filter(is_cdi_name, names), f"for {what}, ")  # another check reports other names
     except Failure as failure:
         hint = "" if own_files(driver) else "; is the driver configured to write there, with {cdi} or CDI_ROOT?"
         raise Failure(f"{failure}{hint}") from None
@@ -335,7 +335,7 @@ def _valid_files(driver: DriverUnderTest, what: str, _: Sequence[Prepared]) -> i
         except OSError as error:  # such as a pipe, on which a runtime would block
             problem = error.strerror or str(error)
         whose = "Kubernetes' metadata helper has written " if _is_of_the_helper(driver, path.name) else ""
-        require(not problem, f"of {what}, {whose}{path.name}: {problem}")
+        require(not problem, f"for {what}, {whose}{path.name}: {problem}")
     return 1
 
 
@@ -366,7 +366,7 @@ def _own_targets(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared
             for target, source in _targets(resolve(name, directories(driver))):
                 targets.setdefault(target, set()).add(source)
     twice = [f"{target} is {' and '.join(sorted(one))}" for target, one in sorted(targets.items()) if len(one) > 1]
-    require(not twice, f"of {what}, {some(twice)}")
+    require(not twice, f"for {what}, {some(twice)}")
     return len(targets)
 
 
@@ -420,7 +420,7 @@ def _absolute_paths(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
         paths = [hook.path for hook in wanted.hooks] + [node.path for node in wanted.deviceNodes]
         paths += [mount.containerPath for mount in wanted.mounts]
         relative = [path for path in paths if not path.startswith("/")]
-        require(not relative, f"of {what}, {name} names {some(relative)}")
+        require(not relative, f"for {what}, {name} contains {some(relative)}, which is not absolute")
         number += len(paths)
     return number
 

@@ -156,7 +156,7 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
         specs = [one["spec"] for one in former.slices]
         number = sum(one["spec"] not in specs for one in pool.slices)
         is_told = number < 2 or pool.generation > former.generation
-        require(is_told, f"{counted(number, 'slice')} changed, but {generation} as before")
+        require(is_told, f"{counted(number, 'slice')} changed, but {generation}, as before")
     return f"{counted(len(pools), 'pool')}, all complete"
 
 

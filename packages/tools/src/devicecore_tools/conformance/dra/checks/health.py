@@ -319,7 +319,8 @@ def serves_health_again_and_again(driver: DriverUnderTest) -> str:
         with HealthWatch(instance) as one, HealthWatch(instance) as other:
             for watch in (one, other):
                 got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the next iteration
-                require(got, f"call {2 * number + 1} or {2 * number + 2} got no report {watch.code}".rstrip())
+                reason = f": {watch.code}" if watch.code else ""
+                require(got, f"call {2 * number + 1} or {2 * number + 2} received no report{reason}")
     driver.process.wait(lambda: open_files(driver.environment.marker) <= before + _MORE, FIRST)
     more = open_files(driver.environment.marker) - before
     require(more <= _MORE, f"afterwards {counted(more, 'more file')} are open than before")

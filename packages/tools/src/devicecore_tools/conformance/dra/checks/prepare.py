@@ -986,7 +986,7 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
         call(claim)
         after = parts()
         changed = sorted(name for name, value in before.items() if after[name] != value)
-        require(not changed, f"when it was {what}, {some(changed)} changed")
+        require(not changed, f"when the claim was {what}, {some(changed)} changed")
     return "the claim is unchanged"
 
 

@@ -58,7 +58,7 @@ class Two:
 def require_instances(driver: DriverUnderTest) -> None:
     """Raise Skip if two instances of the driver would use the same sockets."""
     if not driver.process.has_instances:
-        raise DoesNotApply("{pod_uid} is in neither command nor environment: no support for rolling updates")
+        raise DoesNotApply("{pod_uid} is in neither the command nor the environment, so there can be no rolling update")
 
 
 @contextmanager
