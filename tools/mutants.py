@@ -71,10 +71,7 @@ ROOMS = {
         tuple(f"{_LIBRARY}/{part}" for part in ("domain", "runtime", "manager", "dra_manager")),
         (
             *("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins"),
-            *(
-                "tests/adapters/test_manifests.py",
-                "tests/adapters/test_manifest_claims.py",
-            ),  # they test domain/documents.py
+            *("tests/adapters/test_manifests.py", "tests/adapters/test_manifest_claims.py"),  # for domain/documents.py
         ),
         left_out="allocation",
     ),

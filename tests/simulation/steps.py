@@ -168,7 +168,7 @@ class Steps:
         self.start()
 
     def reboot(self) -> None:
-        """Restart the machine, so that no container is running anymore."""
+        """Restart the machine, so that no container is running any longer."""
         self.world.pods.running = set()
         self._log("reboot")
         raise PowerCutError

@@ -330,7 +330,7 @@ class World:
         return self.in_flight[-1]
 
     def forget(self, pod: PodUid) -> None:
-        """End the pod: no source lists it anymore."""
+        """End the pod: no source lists it any longer."""
         for attempt in self.in_flight:
             attempt.ended |= attempt.pod.uid == pod
         self.pods.active.discard(pod)

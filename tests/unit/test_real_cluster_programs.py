@@ -23,5 +23,5 @@ def test_a_program_ends_when_the_run_that_started_it_is_killed(tmp_path: Path) -
         run.kill()
         run.wait()
         ended = select.poll()
-        ended.register(written, select.POLLERR)  # nobody reads it anymore
+        ended.register(written, select.POLLERR)  # it is no longer read
         assert ended.poll(60_000)

@@ -107,7 +107,7 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Fork once per request, until no process can send requests anymore.
+    """Fork once per request, until no process can send requests any longer.
 
     In each fork, return the request's words.
     """

@@ -62,7 +62,7 @@ class DriverList:
         """Delete the slices that are due to be deleted. Return the errors by driver, where None means all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
-            with suppress(DraStoppedError):  # the run was stopped in the meantime, so nothing is due anymore
+            with suppress(DraStoppedError):  # the run was stopped in the meantime, so nothing is due any longer
                 self._wipe_slices(run, self._slices, failed)
         return failed
 

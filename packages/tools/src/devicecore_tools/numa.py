@@ -449,7 +449,7 @@ class Pods(Protocol):
         """Return the pods that the node must run."""
 
     def sources_ready(self) -> bool:
-        """Return whether all pods are known, so that a pod that is not active is gone."""
+        """Return whether all pods are known, in which case a pod that is not active is gone."""
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
         """Return a pod as an API object, or an empty object if it is unknown."""

@@ -133,7 +133,7 @@ class LimitedProcess:
                 raise SelectorError(GIVEN_UP) from None
             return None
         except BaseException:
-            self._end()  # an answer that no one is waiting for anymore may be on its way
+            self._end()  # an answer that no one is waiting for any longer may be on its way
             raise
         if answer[1] == GIVEN_UP:
             self._end()

@@ -114,7 +114,7 @@ class TransportRun(Generic[Reported, Peers]):
         try:
             notified = asyncio.get_running_loop().run_in_executor(self._threads, self._notify_now, make_event)
         except RuntimeError:
-            return  # the program is exiting without having stopped us, so the listener is not called anymore
+            return  # the program is exiting without having stopped us, so the listener is no longer called
         await notified
 
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:

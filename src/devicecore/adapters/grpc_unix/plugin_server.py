@@ -239,7 +239,7 @@ class _Unregistered(Enum):
     """States of a plugin that no kubelet has accepted or refused yet."""
 
     NEW = "no kubelet has called or answered since the socket was created"
-    LOST = "no stream of lists is open anymore"
+    LOST = "the stream of lists is no longer open"
 
 
 _Registration = _Accepted | _Refused | _Unregistered

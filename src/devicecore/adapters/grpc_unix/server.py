@@ -271,7 +271,7 @@ class RegistrationServer:
         try:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):
-                # Its socket was taken over, so it cannot be reached anymore, and two instances at one socket would be
+                # Its socket was taken over, so it can no longer be reached, and two instances at one socket would be
                 # refused.
                 await predecessor.disconnect()
             await self._notify(partial(PluginRegistered, client.plugin, options))

@@ -116,8 +116,8 @@ class KubernetesSearch(Search):
         return not request.admin_access or KubernetesFault.ADMIN_BLOCKS in self._faults
 
     def _shares_block(self) -> bool:
-        # `deviceInUse` does not check `AllocatedSharedDeviceIDs`, so a device with shares looks free once it is not
-        # shareable anymore.
+        # `deviceInUse` does not check `AllocatedSharedDeviceIDs`, so a device with shares looks free once it is no
+        # longer shareable.
         return KubernetesFault.SHARES_IGNORED not in self._faults
 
     def _consumes_capacity(self, request: DeviceRequest) -> bool:

@@ -32,7 +32,7 @@ class Pool:
         problem: why the pool provides no devices, or an empty string if it provides some.
         is_incomplete: whether slices are missing, or there are more of them than they declare.
         has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
-        is_obsolete: whether a newer generation contains nothing for the node, so that nothing is missing.
+        is_obsolete: whether a newer generation contains nothing for the node, in which case nothing is missing.
     """
 
     key: PoolKey

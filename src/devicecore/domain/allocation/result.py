@@ -159,7 +159,7 @@ class NoAllocation:
         is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.
         stops_pod: whether the error keeps a scheduler from trying other nodes.
-        is_unknown: whether the search was abandoned, so that the answer is unknown.
+        is_unknown: whether the search was abandoned, in which case the answer is unknown.
         causes: the faults that make a scheduler of the release allocate devices against the rules.
         unusable: the pools that provide no devices, each with the reason.
         expression_error: the error if an expression caused it.

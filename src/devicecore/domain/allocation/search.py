@@ -563,7 +563,7 @@ class Search:
         return None
 
     def _counters_are_paid(self, candidate: Candidate) -> bool:
-        """Return whether a share of the device is in use, so that its counters are consumed already."""
+        """Return whether a share of the device is in use, in which case its counters are consumed already."""
         return self._is_shared(candidate.device) and (
             self._is_paid_for(candidate.key)
             or any(one.key == candidate.key and self._consumes_counters(one.request) for one in self.taken)

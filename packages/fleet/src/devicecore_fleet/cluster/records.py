@@ -154,7 +154,7 @@ class PodRecord:
 
     @property
     def is_released(self) -> bool:
-        """Whether it holds nothing anymore."""
+        """Whether it no longer holds anything."""
         return self.stage.value >= Stage.RELEASED.value
 
     @property

@@ -63,7 +63,7 @@ class SubjectProcess(ABC):
         self.deadline: float = math.inf
         """The deadline of the run, in seconds of `time.monotonic`."""
         self.is_leaving: bool = False
-        """Whether a call has lost its connection and nothing is listening anymore, so the process is about to exit."""
+        """Whether a call has lost its connection and nothing listens any longer, so the process is about to exit."""
         self._budget = budget
         self._restarts = restart
         self._last_output = ""

@@ -182,7 +182,7 @@ kubelet_options = option_group(
         help="Publish a NodeResourceTopology of this node, for NUMA-aware schedulers.",
     ),
     seconds_option("--status-period", 10.0, "How often to check for expired resources and claims."),
-    click.option("--once", is_flag=True, help="Print the state once nothing changes anymore, and exit."),
+    click.option("--once", is_flag=True, help="Print the state once it no longer changes, and exit."),
     seconds_option("--wait", 15.0, "With --once: how long to wait for plugins and pods.", least=0),
     click.option(
         "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."

@@ -360,7 +360,7 @@ def _unasked_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Ite
 
 
 def _left_by_strangers(look: Look, drivers: Mapping[str, DriverPresence]) -> Iterator[str]:
-    """Yield the dead sockets of drivers that no source names anymore, because a kubelet has deleted their slices.
+    """Yield the dead sockets of drivers that no source names any longer, because a kubelet has deleted their slices.
 
     A process that listens on a socket but has not reported its name may be a new instance of a driver.
     """

@@ -182,7 +182,7 @@ def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of
     Args:
         pods: the list.
         holders: the UIDs of the pods in the checkpoint.
-        is_of_file: whether a user supplied the list, so that it may be limited to a namespace or a selector.
+        is_of_file: whether a user supplied the list, which may then be limited to a namespace or a selector.
     """
     if not pods:
         return "it is empty"

@@ -355,7 +355,7 @@ class PublishedDeviceSeen(_DeviceSeen):
         counters: the counters that it shares with other devices of its pool, or None if it shares none.
         is_own: whether its ResourceSlice names this node, as the slices of the node's own driver do.
         is_usable: whether claims on this node can get it, or None if that is not known or its pool is incomplete.
-        needs_driver: whether a kubelet calls the driver for it, so that the driver has to run on the node.
+        needs_driver: whether a kubelet calls the driver for it, in which case the driver has to run on the node.
     """
 
     driver: str
@@ -411,7 +411,7 @@ class PodSeen:
         is_deleting: whether it has a deletionTimestamp.
         bound_at: when it was bound to its node, in seconds since 1970, or None if that is not known.
         ends_by: its deletionTimestamp, at which its grace period ends, in seconds since 1970, or None if it has none.
-        has_sandbox: whether its status says that it has a sandbox, so that its claims have been prepared.
+        has_sandbox: whether its status says that it has a sandbox, in which case its claims have been prepared.
         lacks_sandbox: whether its status says that it has no sandbox.
         statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
         tolerations: the taints of a Node that it tolerates.

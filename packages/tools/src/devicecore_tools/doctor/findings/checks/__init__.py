@@ -581,7 +581,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=file.duplicate_cdi_names,
         next="The kubelet passes on the name. The container runtime then finds a conflict and cannot resolve the "
         "device, so the container does not start.",
-        do="Remove the file that no program maintains anymore.",
+        do="Remove the file that no program maintains any longer.",
         confirm="grep for the name in the CDI directory.",
         issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
