@@ -294,7 +294,7 @@ def problem_of(path: Path) -> str:
 
 
 def names_in(directory: Path) -> Iterator[str]:
-    """Yield the full names of the devices in those of a directory's files that runtimes do not ignore."""
+    """Yield the full names of the devices in a directory's files, except the files that runtimes ignore."""
     return (name for _, spec in _good_specs(directory) for name in spec.names)
 
 

@@ -289,7 +289,7 @@ class PinnedNode:
             files: the state files.
             pod: an API object.
             runs: whether the kubelet is already running. If it is, a memory state that it can be in, but might not
-                start with, is accepted.
+                be able to start with, is accepted.
 
         Raises NumaError.
         """

@@ -358,7 +358,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, a_slice("n1", GPU, [GPUS[0], {**GPUS[1], "taints": [XID]}])],
         1,
         [
-            "adminAccess does not ignore taints; a pod that only watches devices may tolerate this one",
+            "adminAccess does not ignore taints; a pod that only watches devices may tolerate this taint",
             "have it repaired\n  gets them if  claim ml/train tolerates",
         ],
     ),

@@ -154,7 +154,9 @@ def _taint_pairs(
         if rule is not None:
             todo = "delete that rule once its cause is fixed"
         elif watches:
-            todo = f"adminAccess does not ignore taints; a pod that only watches devices may tolerate this one; {_LOOK}"
+            todo = (
+                f"adminAccess does not ignore taints; a pod that only watches devices may tolerate this taint; {_LOOK}"
+            )
         else:
             todo = f"{_LOOK}, or use another device, before a claim tolerates this"
         yield (

@@ -95,7 +95,7 @@ class StepRun:
 
 
 Step = Callable[[StepRun], None]
-"""One step. Its name is that of the function, and its title is the function's docstring."""
+"""One step. Its name is the function's name, and its title is the function's docstring."""
 
 
 def run_steps(steps: Sequence[Step], cluster: Cluster, console: Console, *, silent: bool = False) -> list[Record]:

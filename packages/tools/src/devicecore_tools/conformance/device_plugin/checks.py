@@ -1462,7 +1462,7 @@ def _allocated_while_sick(
             with in_context(f"for {device}, which is healthy"):
                 answers = plugin.lists.allocate([device])
                 require(answers, "the answer has no container response")
-                others = [f"{one}, which is that of {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
+                others = [f"{one}, which belongs to {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
                 wrong = [text for text in others if not text.endswith(f" {device}")]
                 require(not wrong, f"the answer gives {some(wrong)}")
                 lost = _paths(former[device]) - _paths(answers[0])
