@@ -63,7 +63,7 @@ class OneEntryOnly(GoodDriver):
 
 @fails("answers-for-each-prepared-claim", "separates-good-claims-from-bad-ones")
 class StopsAtAnError(GoodDriver):
-    """It answers for no claim that comes after one that it cannot prepare."""
+    """It leaves out every claim that comes after one that it cannot prepare."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)
