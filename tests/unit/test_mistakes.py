@@ -236,8 +236,6 @@ ANSWERS: list[tuple[Try, str]] = [
     (lambda: DEVICES("gpu", 4, numa_nodes=["0"]), "simulated_devices: numa_nodes: expected int, got '0'"),
     (lambda: DEVICES("gpu", 4, unhealthy=3), "simulated_devices: unhealthy: expected several values, such as a tuple,"),
     (lambda: DEVICES("gpu", 4, unhealthy=["gpu-3"]), "simulated_devices: unhealthy: expected int, got 'gpu-3'"),
-    (lambda: answer(envs={"A=B": "c"}), "ContainerAllocateResponse.envs: expected names of variables, which are not "),
-    (lambda: RESPONSES.environment_list(["a"], ""), "ContainerAllocateResponse.envs: expected names of variables, whi"),
     (lambda: SIMULATED(GPU, ["gpu-0"]), "SimulatedPlugin.devices: expected Device, got 'gpu-0'"),
     (lambda: SimulatedPlugin("a/b/c"), 'the ResourceName "a/b/c" is invalid: expected a name such as example.com/gpu'),
 ]

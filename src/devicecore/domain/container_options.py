@@ -63,12 +63,7 @@ def _texts_by_name(value: Mapping[str, str], what: str) -> dict[str, str]:
 
 
 def _envs(value: Mapping[str, str]) -> dict[str, str]:
-    texts = _texts_by_name(value, "ContainerAllocateResponse.envs")
-    for name in texts:
-        if not name or "=" in name:
-            wanted = "names of variables, which are not empty and have no '='"
-            raise ValueError(expected("ContainerAllocateResponse.envs", wanted, name))
-    return texts
+    return _texts_by_name(value, "ContainerAllocateResponse.envs")
 
 
 def _annotations(value: Mapping[str, str]) -> dict[str, str]:
@@ -95,7 +90,6 @@ class ContainerAllocateResponse:
 
     Raises:
         TypeError: a value has another type, such as a number for the value of a variable.
-        ValueError: the name of a variable is empty or has an equals sign.
     """
 
     envs: Mapping[str, str] = field(factory=dict, converter=_envs)
