@@ -318,11 +318,11 @@ func (d *driver) writeFiles(uid types.UID, claim *preparedClaim) error {
 	for i, device := range claim.Devices {
 		short := strings.ReplaceAll(string(uid), "-", "")
 		edits := cdiEdits{
-			Env:   []string{fmt.Sprintf("CHIP_%.8s_%d=%s", short, i, device.Device)},
+			Env:   []string{fmt.Sprintf("CHIP_%s_%d=%s", short, i, device.Device)},
 			Nodes: []cdiNode{{Path: "/dev/" + device.Device, HostPath: d.nodePath(device.Device), Permissions: "rw"}},
 		}
 		if device.Mode != "" {
-			edits.Env = append(edits.Env, fmt.Sprintf("CHIP_%.8s_%d_MODE=%s", short, i, device.Mode))
+			edits.Env = append(edits.Env, fmt.Sprintf("CHIP_%s_%d_MODE=%s", short, i, device.Mode))
 		}
 		spec.Devices = append(spec.Devices, cdiDevice{Name: cdiName(uid, i, device), Edits: edits})
 	}
