@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -168,6 +169,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and all programs that the tests start would, too
     for module in _PRELOADED:
         import_module(module)
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
