@@ -86,7 +86,7 @@ def test_a_look_that_fails_is_logged_and_the_next_ones_go_on(
     chips = Chips()
     served = memory_kubelet.serve(chips)
     memory_kubelet.wait_for_counts(CHIP, 2)
-    chips.problem = OSError("the bus is away")
+    chips.problem = OSError("the bus is gone")
     wait_until(lambda: [r for r in caplog.records if r.levelno == logging.ERROR], "it is logged")
     chips.found.pop()
     chips.problem = None

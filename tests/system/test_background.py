@@ -39,8 +39,8 @@ def test_a_thread_that_ends_unexpectedly_is_logged_and_started_again(
     for _ in range(3):
         assert started.acquire(timeout=PATIENCE)
     assert thread.stop(PATIENCE)
-    assert "the worker ended unexpectedly, starts again in 0.001 s" in ends(caplog)
-    assert "the worker ended unexpectedly, starts again in 0.002 s" in ends(caplog)
+    assert "the worker ended unexpectedly; restarting in 0.001 s" in ends(caplog)
+    assert "the worker ended unexpectedly; restarting in 0.002 s" in ends(caplog)
     if error is not None:
         assert repr(error) in repr([record.exc_info for record in caplog.records])
 
@@ -101,8 +101,8 @@ def test_a_task_that_ends_unexpectedly_is_logged_and_started_again(
 
     asyncio.run(main())
     assert ends(caplog) == [
-        "the watcher ended unexpectedly, starts again in 0.001 s",
-        "the watcher ended unexpectedly, starts again in 0.002 s",
+        "the watcher ended unexpectedly; restarting in 0.001 s",
+        "the watcher ended unexpectedly; restarting in 0.002 s",
     ]
 
 

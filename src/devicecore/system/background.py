@@ -37,7 +37,7 @@ class _Restarts:
         lasted = time.monotonic() - self._started
         self._failures = 1 if lasted > MAX_PAUSE else self._failures + 1
         pause = bounded_backoff(self._failures, FIRST_PAUSE, MAX_PAUSE)
-        logger.error("%s ended unexpectedly, starts again in %g s", self._name, pause, exc_info=error)
+        logger.error("%s ended unexpectedly; restarting in %g s", self._name, pause, exc_info=error)
         return pause
 
 

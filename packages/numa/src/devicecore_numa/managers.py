@@ -138,7 +138,8 @@ class CpuManager(_Manager[CpuState]):
 
         `before` is the state before its admission.
 
-        No other pod can reuse anything afterwards (Kubernetes: `updateCPUsToReuse` forgets all other pods).
+        The CPUs that other pods could still reuse from their own init containers are forgotten (Kubernetes:
+        `updateCPUsToReuse` forgets all other pods).
         """
         self.state = evolve(before, reusable=self.state.reusable)
 
@@ -160,8 +161,8 @@ class MemoryManager(_Manager[MemoryState]):
         `before` is the state before its admission.
 
         Kubernetes releases this memory like that of any removed pod, starting with the first NUMA node of a group. So
-        each group has as much memory as before, but a single node of it may have more or less. As with CPUs, no other
-        pod can reuse anything.
+        each group has as much memory as before, but a single node of it may have more or less. As with CPUs, the
+        memory that other pods could still reuse from their own init containers is forgotten.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)

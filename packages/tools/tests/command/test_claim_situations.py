@@ -330,7 +330,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "gpu.nvidia.com/n1/gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com\n  do  ",
-            "check the driver's log for why the device is marked, and have it repaired, or use another device",
+            "check the driver's log to see why the device is tainted, and have the device repaired, or use another",
             "gets them if  claim ml/train tolerates the taint",
             'tolerations: [{key: nvidia.com/xid, operator: Equal, value: "79", effect: NoSchedule}] in its requests',
         ],
@@ -359,7 +359,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "adminAccess does not ignore taints; a pod that only watches devices may tolerate this taint",
-            "have it repaired\n  gets them if  claim ml/train tolerates",
+            "have the device repaired\n  gets them if  claim ml/train tolerates",
         ],
     ),
     "all devices are wanted, and one is in use": (

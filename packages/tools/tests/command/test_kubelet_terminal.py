@@ -117,7 +117,7 @@ def ends_in_time(process: "subprocess.Popen[str]") -> int:
 
 @pytest.mark.parametrize("stalled", ["stdout", "stderr"])
 def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
-    """The pipe is full: nobody reads its output, which is one megabyte per state."""
+    """Nobody reads the pipe, so it is full: a megabyte of JSON per state, or a message for each of 1,000 files."""
     more = ["--json"] if stalled == "stdout" else []
     plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 10_000 if stalled == "stdout" else 1))
     for number in range(1000 if stalled == "stderr" else 0):

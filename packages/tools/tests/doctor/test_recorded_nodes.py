@@ -438,7 +438,7 @@ def with_a_request_of_something_unknown(root: Path) -> None:
 
 
 def with_a_claim_that_was_entered(root: Path) -> None:
-    """The driver crashed and left its socket: the kubelet recorded the claim of p9, and the call failed."""
+    """The driver crashed and left its socket behind: the kubelet recorded the claim of p9, and the call failed."""
     listed = [one["metadata"] for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]]
     (uid,) = [one["uid"] for one in listed if one["name"] == "p9"]
     entry = ClaimEntry("k9-uid", "k9", "team-13", (uid,), {"gpu.example.com": None})

@@ -273,7 +273,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._drops_before = 0
         """How many times the plugin had been dropped when the plugin watcher asked."""
         self._long_lists = 0
-        """How often a kubelet has dropped the plugin after a list that was too long for it."""
+        """How many times in a row a kubelet has dropped the plugin after a list that was too long for it."""
         self._not_before = 0.0
         """Loop time before which the plugin does not register again."""
 

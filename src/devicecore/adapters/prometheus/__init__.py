@@ -56,7 +56,7 @@ _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_
 
 
 class PrometheusMetrics:
-    """Counts the kubelet's device metrics and exposes them on its own `registry`. Thread-safe.
+    """Collects the kubelet's device metrics and exposes them in its own `registry`. Thread-safe.
 
     It measures both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure calls to DRA
     drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.

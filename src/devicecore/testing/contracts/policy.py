@@ -57,7 +57,7 @@ CASES: tuple[Choice, ...] = tuple(_cases())
 
 
 def _check_each(make: MakePolicy, what: str, wrong: Callable[[Choice, tuple[DeviceId, ...]], object]) -> None:
-    """Ask a new policy each question.
+    """Ask each question of a newly made policy.
 
     `wrong` returns the problem with its answer, or a false value if there is none.
     """

@@ -17,7 +17,7 @@ from devicecore_tools.doctor.pod.claim_report import Expression, expression_advi
 from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 from devicecore_tools.doctor.pod.expression_edits import wanted_drivers
 
-_LOOK = "check the driver's log for why the device is marked, and have it repaired"
+_LOOK = "check the driver's log to see why the device is tainted, and have the device repaired"
 _MAX_NAMES = 3
 _MAX_CLASS = 253  # the maximum number of characters shown of a class name
 

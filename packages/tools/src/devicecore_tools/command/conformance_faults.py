@@ -45,7 +45,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
             found.run()
         except KeyError as error:
             raise click.UsageError(
-                f"expected {error.args[0]} in the environment; run it as the command of a test kit: "
+                f"expected {error.args[0]} in the environment; run the fault as the command of a test kit: "
                 f"devicecore conformance {'plugin' if found.kind == _KINDS['plugin'] else 'driver'} -- devicecore "
                 f"conformance faults --run {name}"
             ) from None

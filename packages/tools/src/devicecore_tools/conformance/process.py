@@ -105,9 +105,9 @@ class SubjectProcess(ABC):
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
     def require_no_crash(self, check: str, sentence: str, since: int) -> None:
-        """Check that the process did not crash during a check that otherwise passed with this sentence.
+        """Require that the process did not crash during a check that otherwise passed.
 
-        `since` is the number of exits before the check.
+        `sentence` is what the check found. `since` is the number of exits before the check.
         """
         crashes = self._crashes_during(check, since)
         self._told |= _kinds_of(crashes)

@@ -314,7 +314,7 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
         )
     for pattern, scheduler in _OF_OTHERS:
         if pattern.fullmatch(resource):
-            run = f"Check that the webhook and the scheduler of {scheduler} run, so that the pod uses that scheduler."
+            run = f"Check that the webhook and the scheduler of {scheduler} are running; the pod must use it."
             of_other = f"it is a resource that {scheduler} counts and this scheduler does not know"
             return f"no Node has {name}: {of_other}", run
     request = f"Delete pods that request {name}, or request fewer."

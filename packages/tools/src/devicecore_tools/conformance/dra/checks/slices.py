@@ -749,8 +749,8 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
     TERM,
     INFO,
     expected="whether they stay",
-    clause="The kubelet deletes a driver's slices once the driver has been disconnected for 30 seconds, so both are "
-    "right.",
+    clause="The kubelet deletes a driver's slices once the driver has been disconnected for 30 seconds, so the "
+    "driver may either keep or delete them.",
 )
 def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
     """The driver is ended with SIGTERM, and its slices are read."""
