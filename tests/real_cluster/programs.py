@@ -177,8 +177,10 @@ class Program:
             self._process.wait()
 
     def pause(self) -> None:
-        """Freeze the program. Its connections stay open."""
+        """Freeze the program, and wait until all of its threads have stopped. Its connections stay open."""
         self.signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):  # it has ended
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Continue the program after `pause`."""
