@@ -204,6 +204,12 @@ class ProcessorUse:
         return (later.used - self.used) / max(later.at - self.at - queued, _SHORTEST)
 
 
+MAX_CPU = 0.1
+"""The share of one CPU that an idle plugin or driver may use."""
+MAX_PRINTED = 10_000
+"""How many bytes an idle plugin or driver may print per second."""
+
+
 @frozen
 class Usage:
     """The resources that a process and its descendants use, and the amount of their output.

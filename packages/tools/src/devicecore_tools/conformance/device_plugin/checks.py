@@ -40,16 +40,20 @@ from devicecore_tools.conformance.model import (
     skipping,
     some,
 )
-from devicecore_tools.conformance.processes import ProcessorUse, Usage, has_panicked, problem_of_command
+from devicecore_tools.conformance.processes import (
+    MAX_CPU,
+    MAX_PRINTED,
+    ProcessorUse,
+    Usage,
+    has_panicked,
+    problem_of_command,
+)
 from devicecore_tools.testing.process import PluginProcess
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The largest message, in bytes, that a kubelet's gRPC connection accepts."""
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
-MAX_CPU = 0.1  # the share of one CPU that is allowed while the kubelet is down
-MAX_PRINTED = 10_000
-"""How many bytes an idle plugin may print per second."""
 _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first ones

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 MAX_INPUT = MAX_BYTES + 1
 """The number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
-_TABLE = re.compile(rb"(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # its first line
+_TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # its first line
+_JSON = re.compile(rb"\s*\{")
 
 _loads: "Callable[[bytes], Data]" = json.loads
 with suppress(ImportError):  # on a platform without a wheel
@@ -87,11 +88,9 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, uni
     data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so the empty lines before it stay
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
-    if _TABLE.match(data.lstrip()):
+    if _TABLE.match(data):
         whole.refuse("expected JSON or YAML, got a table of kubectl: add -o json to that command")
-    is_json = (
-        data.lstrip().startswith(b"{") and b"\n---" not in data
-    )  # this is possible only with several YAML documents
+    is_json = _JSON.match(data) and b"\n---" not in data  # several YAML documents may also begin with a brace
     values = [_json(data, whole)] if is_json else _yaml(data, whole, unique_keys=unique_keys)
     for value in values:
         if not isinstance(value.data, dict):

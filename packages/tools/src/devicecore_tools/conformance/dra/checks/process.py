@@ -18,16 +18,12 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import Parts, across, at_the_end, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require, skip_if, skipping, some
-from devicecore_tools.conformance.processes import ProcessorUse, Usage, open_files, stopped
+from devicecore_tools.conformance.processes import MAX_CPU, MAX_PRINTED, ProcessorUse, Usage, open_files, stopped
 from devicecore_tools.testing.api_server import Hang
 from devicecore_tools.testing.process import PluginProcess
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
-MAX_CPU = 0.1
-"""The share of one CPU that an idle driver may use."""
-MAX_PRINTED = 10_000
-"""How many bytes an idle driver may print per second."""
 MAX_ATTEMPTS = 20
 """How many connections per second a driver may attempt while the API server is down."""
 

@@ -58,23 +58,13 @@ RACE = (
 )
 _REGISTERS = 5.0  # seconds to register before the first request for slices is answered
 _SETTLED = 0.5  # seconds within which a process that has published makes its next write
-_CONFLICT = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "status": "Failure",
-    "reason": "Conflict",
-    "code": 409,
-    "message": "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest "
-    "version and try again",
-}
-_FAILURE = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "status": "Failure",
-    "reason": "InternalError",
-    "code": 500,
-    "message": "Internal error occurred: etcdserver: leader changed",
-}
+_CONFLICT = ApiError(
+    409,
+    "Conflict",
+    "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and "
+    "try again",
+)
+_FAILURE = ApiError(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
 
 
 def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
@@ -679,8 +669,9 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     before = {name for pool in driver.slices.pools() for name in pool.repeated_names}
     driver.process.kill()
     driver.slices.wipe()
-    driver.api.inject(Answer(409, _CONFLICT), method="POST", resource="resourceslices", times=2, every=2)
-    driver.api.inject(Answer(409, _CONFLICT), method="PUT", resource="resourceslices", times=2, every=2)
+    for method in ("POST", "PUT"):
+        conflict = Answer(_CONFLICT.code, _CONFLICT.status)
+        driver.api.inject(conflict, method=method, resource="resourceslices", times=2, every=2)
     try:
         driver.process.start()
         complete = driver.slices.wait_complete()
@@ -707,7 +698,7 @@ def survives_a_failed_write(driver: DriverUnderTest) -> str:
     may_go_on = threading.Event()
     hold = RunFirst(partial(may_go_on.wait, _REGISTERS))  # its first request for slices waits for its registration
     driver.api.inject(hold, resource="resourceslices")
-    driver.api.inject(Answer(500, _FAILURE), method="POST", resource="resourceslices")
+    driver.api.inject(Answer(_FAILURE.code, _FAILURE.status), method="POST", resource="resourceslices")
     try:
         driver.process.start()
         is_registered = driver.process.wait(
