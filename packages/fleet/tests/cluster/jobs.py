@@ -4,6 +4,7 @@ from collections.abc import Hashable
 
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.writer import Job, Writer
+from devicecore_tools.testing.api_server import LocalApiServer
 
 
 class Jobs(Writer):
@@ -20,3 +21,9 @@ class Jobs(Writer):
         """Run jobs, including jobs that these jobs put, until none of these kinds (by default, none at all) is left."""
         while chosen := [key for key in self.waiting if not kinds or (isinstance(key, tuple) and key[0] in kinds)]:
             self.waiting.pop(chosen[0])(requests)
+
+    def sent(self, requests: KubeApiRequests, server: LocalApiServer) -> list[str]:
+        """Run all jobs. Return the requests that they sent to the server, such as `get nodes`."""
+        before = len(server.requests)
+        self.run(requests)
+        return [f"{one.verb} {one.resource}" for one in server.requests[before:]]

@@ -57,9 +57,7 @@ class Nodes:
 
     def sent(self) -> list[str]:
         """Run the pending jobs, and return the requests that they sent."""
-        before = len(self.server.requests)
-        self.jobs.run(self.requests)
-        return [f"{one.verb} {one.resource}" for one in self.server.requests[before:]]
+        return self.jobs.sent(self.requests, self.server)
 
     def phases(self) -> dict[str, str]:
         """The phase of the last pod of each node."""

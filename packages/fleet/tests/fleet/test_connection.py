@@ -75,9 +75,7 @@ class Connected:
 
     def sent(self) -> list[str]:
         """Run the pending jobs, and return the requests that they sent."""
-        before = len(self.server.requests)
-        self.jobs.run(self.requests)
-        return [f"{one.verb} {one.resource}" for one in self.server.requests[before:]]
+        return self.jobs.sent(self.requests, self.server)
 
 
 @pytest.fixture
