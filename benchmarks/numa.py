@@ -1,4 +1,4 @@
-"""Compare admissions by our three managers with those of Kubernetes: `make bench` or `python -m benchmarks.numa`.
+"""Compare admissions by our three managers with those by Kubernetes' own: `make bench` or `python -m benchmarks.numa`.
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
 exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are

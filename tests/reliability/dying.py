@@ -99,7 +99,7 @@ def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
 
 def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill the child on entry to each system call; a first run counts the calls by name."""
+    """Kill the child on entry to each system call. A first run counts the calls by name."""
     log, counted = root / "strace.log", root / "counted"
     seed(counted)
     code, told = in_a_child(lambda tell: admit_pods(counted, pods, tell), strace("-o", str(log)))

@@ -411,7 +411,7 @@ def test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing() ->
 
 
 def test_124716_a_socket_in_use_is_not_registered_again() -> None:
-    """A second registration is refused; the first instance, which is being called, stays connected."""
+    """A second registration is refused. The first instance, which is being called, stays connected."""
     with Rig() as rig:
         rig.network.connect(gpus(2), "gpu.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
@@ -422,7 +422,7 @@ def test_124716_a_socket_in_use_is_not_registered_again() -> None:
 
 
 def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
-    """The plugin's devices are no longer allocatable; the admission in progress fails, and allocations stay."""
+    """The plugin's devices are no longer allocatable. The admission in progress fails, and allocations stay."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
         kept = rig.admit(pod("kept"))

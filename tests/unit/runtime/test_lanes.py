@@ -10,7 +10,7 @@ LIMIT = 60.0
 
 
 def needing(*groups: str) -> dict[Needs, list[str]]:
-    """Run five jobs for each group of letters; the letters stand for what the jobs need."""
+    """Run five jobs for each group of letters. The letters stand for what the jobs need."""
     return {frozenset(group): [f"{group}{number}" for number in range(5)] for group in groups}
 
 

@@ -952,7 +952,7 @@ def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Pa
 
 
 def test_the_devices_of_claims_are_read(directory: Path) -> None:
-    """Two shares of one device count as two devices; a device that is not shared has no share."""
+    """Two shares of one device count as two devices. A device that is not shared has no share."""
     shared = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="x", share_id="s")
     whole = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="y")
     whole.cdi_devices.add(name="d/c=y")

@@ -28,7 +28,7 @@ Response = TypeVar("Response", bound=Message)
 Parsed = TypeVar("Parsed")
 
 VERSION = "v1beta1"
-"""The version of the device plugin API; a kubelet supports no other version."""
+"""The version of the device plugin API. A kubelet supports no other version."""
 
 DEVICE_PLUGIN_TYPE = "DevicePlugin"
 """The plugin type that a device plugin reports to a plugin watcher."""

@@ -143,7 +143,7 @@ class PrometheusMetrics:
             _of(self._driver_calls, key, partial(_Histogram, DRA_BUCKETS)).add(seconds)
 
     def pod_resources_request(self, method: str, version: str, failed: bool) -> None:  # noqa: FBT001 - as the server calls it
-        """Count a call to the pod-resources API; a kubelet counts calls to v1alpha1 only in the total."""
+        """Count a call to the pod-resources API. A kubelet counts calls to v1alpha1 only in the total."""
         series = ["requests_total"]
         if version == "v1":
             series.append(f"requests_{_POD_RESOURCES[method]}")

@@ -214,7 +214,7 @@ def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
-    """Over `v1beta1`, a device has no share id; its other fields are returned."""
+    """Over `v1beta1`, a device has no share id. Its other fields are returned."""
     with _connected(make, SERVICES[1:]) as (transport, driver, instance):
         driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
         devices = transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices

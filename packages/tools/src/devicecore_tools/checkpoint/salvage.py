@@ -122,7 +122,7 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
 
 
 def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int:
-    """Return the newest format of an entry with devices; an entry without devices can be read as format 1 or 2."""
+    """Return the newest format of an entry with devices. An entry without devices can be read as format 1 or 2."""
     if is_list:
         return 0
     return max((number for number, entry in entries if entry.device_ids), default=NEWEST)

@@ -177,7 +177,7 @@ class PluginRegistration:
 
     @property
     def after_a_start(self) -> float:
-        """Seconds to register after the process starts; a later start may be as slow as the first."""
+        """Seconds to register after the process starts. A later start may be as slow as the first."""
         return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:
