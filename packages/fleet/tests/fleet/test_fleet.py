@@ -47,6 +47,13 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     assert samples["devicecore_fleet_devices", "example.com/gpu", "free"] == 8
 
 
+def test_a_large_fleet_creates_its_nodes_without_reading_each_of_them(world: World) -> None:
+    world.start(file=FILE.replace("count: 2\n", "count: 20\n", 1))
+    world.until(lambda: len(world.server.objects("Lease", "kube-node-lease")) == 20)
+    sent = Counter(f"{one.verb} {one.resource}" for one in world.server.requests)
+    assert (sent["list leases"], sent["get leases"], sent["create nodes"]) == (1, 0, 20)
+
+
 def test_pods_get_devices_are_refused_and_go(world: World) -> None:
     world.start()
     world.pod("three", gpus=3)

@@ -108,7 +108,8 @@ class World:
         slices = self.server.objects("ResourceSlice")
         leases = self.server.objects("Lease", "kube-node-lease")
         has_devices = all(self.allocatable(name) == "4" for name in nodes)
-        return len(slices) == 4 and len(leases) == len(nodes) == 2 and has_devices
+        started = {one["involvedObject"]["name"] for one in self.server.objects("Event")}
+        return len(slices) == 4 and len(leases) == len(nodes) == 2 and has_devices and {*nodes} <= started
 
     def offered(self, node: str) -> list[str]:
         """Return the devices in a node's slices."""

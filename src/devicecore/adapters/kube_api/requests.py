@@ -139,19 +139,21 @@ def pages(
     fields: str,
     labels: str = "",
     *,
+    namespace: str = "",
     page: int = PAGE,
     accept: str = ANY,
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects that both selectors match, page by page, and the version of the list.
 
-    If a page is too large, request smaller ones.
+    They are in the namespace, or anywhere if it is empty. If a page is too large, request smaller ones.
 
     Raises RequestError if an answer is not a list, or the list has too many pages.
     """
     query = {"limit": str(page), **selectors(fields, labels)}
     for _ in range(MAX_PAGES):
         try:
-            answer = send(ApiRequest(f"list {resource.plural}", "GET", resource.path(), query, accept=accept))
+            path = resource.path(namespace)
+            answer = send(ApiRequest(f"list {resource.plural}", "GET", path, query, accept=accept))
         except (AnswerTooLargeError, RequestError) as error:
             if page == 1 or not any(isinstance(one, AnswerTooLargeError) for one in causes(error)):
                 raise

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 
 from attrs import evolve
@@ -104,6 +105,7 @@ class RegisteredNode(NodeStatusSink):
         refused: called with the node's name and the reason if it is refused.
         first: the removal of an earlier node with this name, which is finished before this one is registered.
         changes: labels and annotations to set on an existing Node, or to remove if they are None.
+        is_free: returns whether there is known to be neither a Node nor a Lease with this name.
     """
 
     def __init__(
@@ -118,7 +120,9 @@ class RegisteredNode(NodeStatusSink):
         refused: Callable[[str, str], None] = log_refused,
         first: Job | None = None,
         changes: Mapping[str, Mapping[str, str | None]] = NOTHING,
+        is_free: Callable[[KubeApiRequests], bool] = lambda _: False,
     ) -> None:
+        self._is_free = is_free
         self._refused = refused
         self._first = first
         self._changes = changes
@@ -330,7 +334,8 @@ class RegisteredNode(NodeStatusSink):
             return node
         self._must_read = False
         try:
-            found = requests.find(NODES, self.name) if node is None else requests.get(NODES, self.name)
+            is_free = node is None and self._is_free(requests)
+            found = None if is_free else self._found(requests)
             is_new = found is None or node is None or found["metadata"]["uid"] != node["metadata"]["uid"]
             if is_new and node is not None:
                 with self._lock:
@@ -338,7 +343,9 @@ class RegisteredNode(NodeStatusSink):
                 self._changed()
             if found is not None and self._refuse_foreign(found):
                 return None
-            found = self._registered(requests, found) if is_new else found
+            if is_new:
+                self._lease = None if is_free else requests.find(LEASES, self.name, LEASE_NAMESPACE)
+                found = self._registered(requests, found)
         except RequestError as error:
             self._must_read |= node is not None and error.reason != "NotFound"
             raise
@@ -355,21 +362,24 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew)
         return found
 
+    def _found(self, requests: KubeApiRequests) -> Json | None:
+        """Return the current Node, or None if there is none and there was none before."""
+        return requests.find(NODES, self.name) if self._node is None else requests.get(NODES, self.name)
+
     def _wanted(self) -> Json:
         return node_status(self._description, self._status)
 
     def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
         """Return a Node that was not ours before, created if missing. Return None if someone else holds its Lease."""
-        self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
         if not self._description.adopts and self._lease is not None and self._yield_to_holder(self._lease, waits=True):
             return None
         now = self._wall()
-        wanted = node_object(self._description, now)
+        wanted = node_object(self._description, now, self._status)
         if found is not None:
             return self._adopt(requests, found, wanted)
         found = requests.create(NODES, wanted)
         self._changes = NOTHING
-        self._say(requests, found, events.STARTING, now)
+        self._writer.put(("event", self.name), partial(self._say, found, events.STARTING, now))
         return found
 
     def _refuse_foreign(self, found: Json) -> bool:
@@ -445,7 +455,7 @@ class RegisteredNode(NodeStatusSink):
         self._problem = str(error)
         self._changed()
 
-    def _say(self, requests: KubeApiRequests, node: Json, said: events.Said, now: datetime) -> None:
+    def _say(self, node: Json, said: events.Said, now: datetime, requests: KubeApiRequests) -> None:
         # A kubelet's events about its Node have the Node's name as UID.
         event = events.event({**node, "kind": "Node"}, self.name, said, now)
         try:

@@ -45,11 +45,21 @@ class KubeApiRequests(ApiServers):
             return None
 
     def list(
-        self, resource: ApiResource, fields: str = "", *, labels: str = "", metadata_only: bool = False
+        self,
+        resource: ApiResource,
+        fields: str = "",
+        *,
+        labels: str = "",
+        namespace: str = "",
+        metadata_only: bool = False,
     ) -> list[Json]:
-        """Return all objects that both selectors match, or only their metadata."""
+        """Return all objects that both selectors match, or only their metadata.
+
+        They are in the namespace, or anywhere if it is empty.
+        """
         accept = METADATA_ONLY if metadata_only else ANY
-        return [one for items, _ in pages(self._send, resource, fields, labels, accept=accept) for one in items]
+        found = pages(self._send, resource, fields, labels, namespace=namespace, accept=accept)
+        return [one for items, _ in found for one in items]
 
     def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
         """Create an object. Return it as the server stored it."""

@@ -33,9 +33,10 @@ Job = Callable[[KubeApiRequests], float | None]
 THREADS = 4
 """The number of threads, each with its own connection. 50 pods per second need one or two."""
 
-SHARES = {"lease": 2.0, "node": 2.0, "pod": 4.0, "event": 0.5}
+SHARES = {"lease": 2.0, "node": 8.0, "pod": 4.0, "event": 0.5}
 """The relative share of requests of each kind of job (the first part of the key) while more jobs are due than the
-server can answer; 1 by default. Events get less, because statuses show the same.
+server can answer; 1 by default. Nodes get more, because everything else about a node waits for it. Events get less,
+because statuses show the same.
 """
 
 URGENT = ("lease", 15.0)

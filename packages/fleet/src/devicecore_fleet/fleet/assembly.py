@@ -20,6 +20,7 @@ from devicecore.domain.errors import SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.saver_thread import SaverThread
 from devicecore_fleet.cluster.addresses import addresses_of
+from devicecore_fleet.cluster.free_names import FreeNames
 from devicecore_fleet.cluster.object_watch import KubeApiNodes, KubeApiPods
 from devicecore_fleet.cluster.pods import NodePods, PodReceiver
 from devicecore_fleet.cluster.process import Process
@@ -50,6 +51,8 @@ nodes and slower servers.
 
 # how many bytes are read, and how many processes are remembered, some of which ended right after they started
 _MAX_LOCK, _MAX_BEFORE = 4096, 20
+
+_MANY = 20  # nodes for which two lists cost less than two requests each, even if the cluster has more nodes
 
 LOCK_NAME = ".lock"
 """The file in the root that a fleet locks, with the identities of the processes that have locked it.
@@ -123,8 +126,8 @@ def start(
     process = Process() if settings.root is None else _locked(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
     claims = last_to_first.enter_context(KubeApiClaims(access))
-    nodes = sum(1 for _ in description.nodes())
-    threads = min(max(THREADS, nodes // NODES_OF_CONNECTION), MAX_CONNECTIONS)
+    names = {name for name, _ in description.nodes()}
+    threads = min(max(THREADS, len(names) // NODES_OF_CONNECTION), MAX_CONNECTIONS)
     writer = ApiWriter(KubeApiRequests(access, MAX_CONNECTIONS), threads=threads, most=MAX_CONNECTIONS)
     metrics = serve_metrics(settings.metrics_port, last_to_first, settings.metrics_host, problem=problem)
     saver = SaverThread()
@@ -136,7 +139,10 @@ def start(
     host_ips = addresses_of(settings.node_ip)
     stored = StoredSlices(lambda node: node in connections)
     refused = Refusals(writer).add
-    connection = SharedConnection(writer, claims, stored, host_ips, settings.taints, settings.adopt, process, refused)
+    free = FreeNames(names if len(names) >= _MANY else set())
+    connection = SharedConnection(
+        writer, claims, stored, host_ips, settings.taints, settings.adopt, process, refused, free=free
+    )
 
     def connect(name: str, group: GroupDescription, wake_node: Callable[[], None]) -> ServerConnection:
         connections[name] = made = ServerConnection(name, group, connection, wake_node)

@@ -5,6 +5,7 @@ Laws: a node that is down or partitioned sends and receives nothing. Until its N
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import NAMESPACE_DNS, uuid5
 
 from attrs import evolve, field, frozen
@@ -13,6 +14,7 @@ from devicecore_tools.node.settings import all_taints
 from devicecore.adapters.kube_api.requests import PODS
 from devicecore.domain.dra.model import DriverName
 from devicecore.ports.claims import ClaimSource
+from devicecore_fleet.cluster.free_names import FreeNames
 from devicecore_fleet.cluster.gate import NodeGate
 from devicecore_fleet.cluster.pods import ClusterPods
 from devicecore_fleet.cluster.process import Process
@@ -47,6 +49,7 @@ class SharedConnection:
         refused: called with the name of a node and the reason if it is refused.
         reads: reads Nodes.
         removals: the pending deletions of removed nodes' Nodes, by name.
+        free: the names for which nothing existed at the start.
     """
 
     writer: Writer
@@ -59,6 +62,7 @@ class SharedConnection:
     refused: Callable[[str, str], None] = log_refused
     reads: NodeReads = field(factory=NodeReads)
     removals: dict[str, Job] = field(factory=dict)
+    free: FreeNames = field(factory=lambda: FreeNames(set()))
 
 
 class ServerConnection(NodeConnection):
@@ -203,6 +207,7 @@ class ServerConnection(NodeConnection):
             refused=shared.refused,
             first=shared.removals.get(self._name),
             changes=changes,
+            is_free=partial(shared.free.take, self._name),
         )
 
     def _changed(self) -> None:

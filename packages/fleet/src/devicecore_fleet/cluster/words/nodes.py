@@ -86,15 +86,15 @@ def machine_info(node: str) -> dict[str, str]:
     return {"machineID": machine.hex, "systemUUID": str(machine)}
 
 
-def node_object(node: NodeDescription, now: datetime) -> Json:
-    """Return the Node to create."""
+def node_object(node: NodeDescription, now: datetime, devices: NodeStatus = _NO_DEVICES) -> Json:
+    """Return the Node to create, with its devices if any are known, as in a kubelet."""
     arch, system = node.info.get("architecture", "amd64"), node.info.get("operatingSystem", "linux")
     labels = {
         f"{prefix}kubernetes.io/{name}": value
         for prefix in ("", "beta.")
         for name, value in (("arch", arch), ("os", system))
     }
-    wanted = node_status(node)
+    wanted = node_status(node, devices)
     return {
         "kind": "Node",
         "apiVersion": "v1",
