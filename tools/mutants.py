@@ -117,7 +117,8 @@ ROOMS = {
     ),
 }
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-HANGS = 15.0  # a test counts as hanging after this many seconds plus this multiple of its usual duration
+# A test hangs after this many seconds plus this multiple of its usual duration, without its waits for a CPU.
+HANGS = 15.0
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # number of tests that come first
 _PER_FILE = 180.0  # seconds; any tests of a file left after this time are run for no mutant
@@ -225,7 +226,11 @@ class _Mutating(ast.NodeTransformer):
 
 
 def mutants_of(path: Path) -> list[Mutant]:
-    """Return all mutants of a module."""
+    """Return all mutants of a module. New words in a docstring change no mutant's key."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node):
+            node.body[0] = ast.Pass()
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
 
@@ -235,7 +240,7 @@ def mutants_of(path: Path) -> list[Mutant]:
         key = _digest(file, function, str(seen[function]))
         found.append(Mutant(file, line, len(found), shown(before), shown(after), key))
 
-    _Mutating(-1, note).visit(ast.parse(path.read_text(encoding="utf-8")))
+    _Mutating(-1, note).visit(tree)
     return found
 
 
@@ -312,6 +317,7 @@ class _Trial:
     allowed: float = HANGS
     running: int = -1
     began: float = field(factory=time.monotonic)
+    delays: dict[str, float] = field(factory=dict)  # of each thread when the test began
 
 
 class Runner:
@@ -431,13 +437,34 @@ class Runner:
                     return message
                 trial.running, trial.began = message, time.monotonic()
                 trial.allowed = HANGS + HANGS * reached.seconds[message]
+                trial.delays = _delays(trial.fork.pid)
         except EOFError:
             if trial.running < 0:  # it ended before its first test, so no test has noticed the mutant
                 return "unfinished"
             return f"killed by the end of the process in {name}"
         if trial.running >= 0 and time.monotonic() > trial.began + trial.allowed:
-            return f"hangs in {name}"
+            now = _delays(trial.fork.pid)
+            delay = max((seconds - trial.delays.get(thread, 0.0) for thread, seconds in now.items()), default=0.0)
+            if time.monotonic() > trial.began + trial.allowed + delay:
+                return f"hangs in {name}"
         return "unfinished" if time.monotonic() > trial.until else ""
+
+
+def _delays(process: int | str) -> dict[str, float]:
+    """Return how long each thread of a process and its children has waited for a CPU, in seconds.
+
+    On a busy machine, a test that takes long because of this does not hang.
+    """
+    delays: dict[str, float] = {}
+    for thread in Path(f"/proc/{process}/task").glob("*"):
+        try:
+            delays[thread.name] = int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+            children = (thread / "children").read_text(encoding="ascii").split()
+        except OSError:  # the thread has ended
+            continue
+        for child in children:
+            delays.update(_delays(child))
+    return delays
 
 
 class _Failures:

@@ -191,6 +191,12 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [f"no value of {ROOT} has 2 devices for nics: 4 values have 1", f"has no matchAttribute {ROOT}"],
     ),
+    "DRANET: the NICs of one PCIe root say nothing about their root": (
+        a_claim(a_request("nics", "nic", 2), constraints=[{"matchAttribute": ROOT}]),
+        [NICS, a_slice("n1", NIC, [a_device(f"eth{number}") for number in range(2)])],
+        1,
+        [f"matchAttribute: no device that fits has the attribute {ROOT}"],
+    ),
     "DRANET: the attribute is in a different domain": (
         a_claim(a_request("r", "nic", expression=f"device.attributes['{NIC}'].rdma == 'true'")),
         [NICS, a_slice("n1", NIC, [{"name": "eth0", "attributes": {"dra.net/rdma": {"string": "true"}}}])],
@@ -296,6 +302,12 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             f"uses device.attributes['{DRANET}'].rdma == true instead of device.attributes['{NIC}'].rdma",
         ],
+    ),
+    "DRANET: two requests compare a boolean with a string": (
+        a_claim(*(a_request(one, "nic", expression=f"device.attributes['{NIC}'].rdma == 'true'") for one in "ab")),
+        [NICS, a_slice("n1", NIC, [{"name": f"eth{n}", "attributes": {"rdma": {"bool": True}}} for n in range(2)])],
+        1,
+        ["gets them if  claim ml/train uses true instead of 'true'\n"],
     ),
     "a capacity is compared like a number": (
         a_claim(a_request("r", "gpu", expression=f"device.capacity['{GPU}'].memory >= quantity('40Gi')")),

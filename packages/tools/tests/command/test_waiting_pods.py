@@ -134,6 +134,10 @@ LOCAL = {
     "provisioner": "kubernetes.io/no-provisioner",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
+RESERVED = [
+    a_volume(name, node, storageClassName="local", claimRef={"namespace": "ml", "name": claim})
+    for name, node, claim in (("v1", "n1", "other"), ("v2", "n2", "data"))
+]
 NEAR, APART = "podAffinity", "podAntiAffinity"
 
 
@@ -166,6 +170,7 @@ NEAR, APART = "podAffinity", "podAntiAffinity"
             [LOCAL, a_volume_claim("data", storageClassName="local"), a_volume("v", "n2", storageClassName="local")],
             "on n2: fits",
         ),
+        (a_pod(**VOLUME), [LOCAL, a_volume_claim("data", storageClassName="local"), *RESERVED], "on n2: fits"),
         (a_pod(**VOLUME), [LOCAL, a_volume_claim("data", storageClassName="local")], "available persistent volumes"),
     ],
 )
@@ -175,6 +180,7 @@ def test_existing_pods_and_volumes_decide(pod: Json, others: Json, says: str, tm
     said = capsys.readouterr().out
     assert says in said
     assert status == (0 if "fits" in says or says == "n1: f" else 1)
+    assert "volume limit" not in said  # none of these volumes has a driver
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,9 @@ def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path
 def test_more_items_than_a_reader_wants_are_counted() -> None:
     unknown = tuple(nodes.pod(f"odd-{number}", "main", phase="") for number in range(9))
     shown = nodes.report_of(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), *unknown)).not_ruled_out
-    assert [one for one in shown if "its phase" in one or "more pods" in one][-1] == "the same for 4 more pods"
+    found = [one for one in shown if "its phase" in one or "more pods" in one]
+    assert found[0] == "whether pod 'default/odd-0' runs: its phase is unknown"
+    assert found[-1] == "the same for 4 more pods"
 
 
 def test_a_pod_that_waits_without_a_reason_is_named() -> None:

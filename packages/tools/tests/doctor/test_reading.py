@@ -278,6 +278,14 @@ def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: 
     assert (nowhere.value, nowhere.problem) == (None, f"there is no directory {tmp_path / 'no'}")
 
 
+def test_a_state_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / CPU_FILE).write_text('{"policyName": "none", "defaultCpuSet": ""}')
+    (tmp_path / MEMORY_FILE).mkdir()
+    found = read_state_files(str(tmp_path), read_managers(str(tmp_path)))
+    assert [one.name for one in found.value or ()] == [CPU_FILE]
+    assert found.notes == (f"{tmp_path / MEMORY_FILE}: Is a directory",)
+
+
 def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Path, tmp_path: Path) -> None:
     """A record says so too. On a real kubelet 1.37.2, each pod with devices was refused."""
     (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
@@ -287,6 +295,17 @@ def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Pat
     for seen in (look.checkpoint.value, NodeSources(root=str(tmp_path / "record")).look().checkpoint.value):
         assert seen is not None
         assert (seen.unwritable, seen.verdict.verdict) == ("it is a directory", FileVerdict.MALFORMED)
+
+
+def test_a_record_without_a_listing_does_not_say_that_there_was_no_directory(directory: Path, tmp_path: Path) -> None:
+    (directory / "device-plugins").mkdir()
+    sources, saved = NodeSources(root=str(directory)), tmp_path / "record"
+    sources.save(str(saved), sources.look())
+    (saved / "listing.txt").unlink()
+    (saved / "look.json").unlink()
+    seen = NodeSources(root=str(saved)).look().checkpoint.value
+    assert seen is not None
+    assert seen.verdict.verdict is FileVerdict.ABSENT
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
