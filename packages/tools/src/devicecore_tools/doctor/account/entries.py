@@ -130,7 +130,9 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         if source is Source.POD_RESOURCES and facts.kubelet in {KubeletNow.STOPPED, KubeletNow.SILENT}:
             problem = ""  # a finding reports this
         why = f": {problem}" if look.is_of_server else ""  # a report on one node lists its sources with the reasons
-        yield Entry(Kind.SOURCE, source.value, f"{what}, because {source.value} was not read{why}" if problem else "")
+        yield Entry(
+            Kind.SOURCE, source.value, f"{what}, because the source {source.value} was not read{why}" if problem else ""
+        )
     api = look.pod_resources.value
     if api is not None and api.allocatable is None and not look.pod_resources.notes:
         hole = "a device that the kubelet gives to no pod, because the kubelet does not offer GetAllocatableResources"
