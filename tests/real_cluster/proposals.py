@@ -7,6 +7,7 @@ from typing import Any
 from attrs import evolve
 from devicecore_tools.budget import Budget
 from devicecore_tools.command import claims
+from devicecore_tools.command.claim_reports import ClaimReport
 from devicecore_tools.doctor.pod.claim_changes import Change
 from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
 
@@ -17,11 +18,35 @@ from tests.real_cluster.situations_of_pods import Situation
 
 Json = Any
 
+_WITHOUT_PROPOSALS = """
+    all-of-none all-others-want-to-be-apart allocated-and-tainted allocated-elsewhere-reserved
+    another-scheduler apart-and-the-devices-are-there apart-from-all binding-conditions
+    binding-conditions-that-failed claim-not-there class-missing fifty-nodes-full gate
+    near-and-devices-elsewhere near-in-a-selected-namespace near-in-another-namespace near-itself
+    near-nobody near-without-the-label other-driver pool-of-a-rack-held pool-without-a-slice
+    pool-without-a-slice-and-all pool-without-its-counters port-of-a-sidecar port-of-all-addresses
+    port-of-the-host's-network port-taken-everywhere quota-of-a-class quota-of-a-plugin's quota-of-pods
+    quota-that-wants-limits refused-affinity refused-fraction refused-huge-pages-alone
+    refused-less-than-its-containers refused-plugin-of-the-whole-pod refused-port-twice
+    refused-request-above-limit refused-skew rule-and-a-served-resource runtime-not-there
+    shared-and-the-node-is-full spread-and-full spread-over-all-nodes spread-over-three-places
+    spread-with-tainted-nodes spread-without-the-label too-many-pods two-claims-on-two-nodes
+    two-drivers-on-two-nodes two-volumes-for-three volume-for-one-pod volume-lost volume-not-bound
+    volume-not-there volume-of-a-node-without-the-devices volume-of-another-zone volume-of-no-driver
+    volume-that-is-too-small volume-too-many volume-without-room
+"""
+WITHOUT_PROPOSALS = frozenset(_WITHOUT_PROPOSALS.split())
+"""The situations whose pod does not run, and for which `why` proposes nothing that `proposals_in` can carry out."""
 
-def proposals_for(situation: Situation, objects: str) -> Iterator[tuple[str, Situation]]:
-    """Yield each proposal of `why` for a situation's pod as text, and the situation after carrying it out."""
+
+def report_on(situation: Situation, objects: str) -> ClaimReport:
+    """Return the report of `why` on a situation's pod. The file `objects` contains the situation's objects."""
     trial = claims._claim_trial([objects], None, budget=Budget(), lists_claims=True)  # noqa: SLF001 - its values
-    report = claims._report_of_pod(trial, "", Value(situation.pod, "pod"), None)  # noqa: SLF001 - as above
+    return claims._report_of_pod(trial, "", Value(situation.pod, "pod"), None)  # noqa: SLF001 - as above
+
+
+def proposals_in(report: ClaimReport, situation: Situation) -> Iterator[tuple[str, Situation]]:
+    """Yield each proposal in a report on a situation's pod as text, and the situation after carrying it out."""
     if report.status == 0 or not report.answers:
         return
     for change in report.answers[0].changes:
