@@ -12,7 +12,7 @@ import pytest
 from devicecore_fleet.fleet import assembly
 from devicecore_fleet.fleet.metrics import FleetCollector
 from devicecore_tools.testing.api_server import LocalApiServer
-from tests.fleet.world import FILE, World
+from tests.fleet.world import FILE, PATIENCE, World
 
 
 @pytest.fixture
@@ -52,6 +52,21 @@ def test_a_large_fleet_creates_its_nodes_without_reading_each_of_them(world: Wor
     world.until(lambda: len(world.server.objects("Lease", "kube-node-lease")) == 20)
     sent = Counter(f"{one.verb} {one.resource}" for one in world.server.requests)
     assert (sent["list leases"], sent["get leases"], sent["create nodes"]) == (1, 0, 20)
+
+
+def test_a_pod_that_runs_leaves_its_node_nothing_to_do(world: World) -> None:
+    fleet = world.start()
+    world.until(world.is_settled)
+    world.until(lambda: fleet.step() > time.monotonic())
+    engine = fleet.nodes["n-0"].engine
+    assert engine is not None
+    world.pod("a")
+    due = 0.0
+    while not engine.phases.get("Running"):
+        assert world.woken.wait(PATIENCE)
+        world.woken.clear()
+        due = fleet.step()
+    assert due > time.monotonic()
 
 
 def test_pods_get_devices_are_refused_and_go(world: World) -> None:

@@ -6,6 +6,7 @@ loop starts it and collects its result.
 
 import logging
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -113,17 +114,20 @@ class Attempts:
     _before: Callable[[PodUid], Before]
     _refusal: Callable[[Pod], PodRefusal | None]  # returns why an admitted pod may not run here
     _threads: Lanes  # a lane for each set of resources
-    _wake: Callable[[], None]  # called from other threads when there is a result
+    _wake: Callable[[], None]  # called when there is a result, unless the main loop sees it because it is in `begin`
     _clock: Callable[[], float]  # monotonic seconds
     _done: "queue.SimpleQueue[Done]" = field(factory=queue.SimpleQueue, init=False)
     _admitted: "queue.SimpleQueue[PodEntry]" = field(factory=queue.SimpleQueue, init=False)
+    _beginning: int = field(default=0, init=False)  # the thread that is in `begin`
 
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def begin(self, entry: PodEntry, facts: Facts) -> None:
         """Start an attempt. `facts` contains everything its outcome may depend on."""
         entry.is_queued = True
+        self._beginning = threading.get_ident()
         self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
+        self._beginning = 0
 
     @property
     def has_results(self) -> bool:
@@ -154,11 +158,15 @@ class Attempts:
             outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
         if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
             self._admitted.put(entry)
-            self._wake()
+            self._note_result()
             self._claims.submit(entry.pod.uid, entry.claim_facts, partial(self._attempt, entry, facts, self._prepare))
             return
         self._done.put(Done(entry, outcome, facts))
-        self._wake()
+        self._note_result()
+
+    def _note_result(self) -> None:
+        if threading.get_ident() != self._beginning:
+            self._wake()
 
     def _admit(self, entry: PodEntry) -> Outcome | None:
         """Admit a pod in the thread of its lane. Return None if there is no attempt."""
