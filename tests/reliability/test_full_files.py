@@ -43,11 +43,13 @@ from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.store import CheckpointStore
 from tests.adapters.peers import RawPlugin, register, wait_until
+from tests.reliability.scale import scale
 
 Caplog = pytest.LogCaptureFixture
 GREEDY, MODEST = DriverName("greedy.example.com"), DriverName("modest.example.com")
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
 ENOUGH = 40  # answers that filled the file before limits existed
+TRIES = scale(2, ENOUGH)  # answers that are too large alone, so the first of them is refused
 
 
 class Driver(DraDriver):
@@ -114,7 +116,7 @@ def test_no_name_in_a_refused_response_is_examined(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_answers_that_are_too_large_are_refused_by_the_name_of_the_driver(answer: str, tmp_path: Path) -> None:
     node = DraNode(FileStore(tmp_path / "dra_manager_state"), ANSWERS[answer])
-    for number in range(ENOUGH):
+    for number in range(TRIES):
         error = node.refusal(f"greedy-{number}", GREEDY)
         assert error is not None
         assert str(error).startswith(f"DRA driver {GREEDY} sends too much: its answer for ResourceClaim greedy-")
