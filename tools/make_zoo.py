@@ -113,80 +113,100 @@ SUBJECTS = (
 # What the source code shows about a failure, by the start of the subject's name and the check. Each was found by
 # reading the source.
 SOURCE: Mapping[tuple[str, str], str] = {
-    ("Kubernetes' test", "notices-a-wipe-right-after-an-update"): "a comment at DefaultMutationCacheTTL says so: a "
-    "slice that was deleted unseen stays in the cache of resourceslice for a minute",
-    ("Kubernetes' test", "unprepares-after-a-restart"): "nodeUnprepareResource looks the claim up in a map in memory, "
-    "which is empty after a start, and answers success without removing the CDI file",
+    (
+        "Kubernetes' test",
+        "notices-a-wipe-right-after-an-update",
+    ): "a comment at DefaultMutationCacheTTL says so: a slice whose deletion was not seen stays in "
+    "resourceslice's cache for a minute",
+    (
+        "Kubernetes' test",
+        "unprepares-after-a-restart",
+    ): "nodeUnprepareResource looks the claim up in a map in memory, which is empty after a start, and "
+    "reports success without removing the CDI file",
     ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the same map in memory",
     ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the same map in memory",
-    ("Kubernetes' test", "refuses-an-unknown-device"): "nodePrepareResource compares the allocation with no list of "
-    "devices",
-    ("Kubernetes' test", "refuses-a-device-in-use"): "nodePrepareResource keeps devices by claim only, and does not "
-    "compare claims with each other",
-    ("Kubernetes' test", "writes-cdi-files-in-one-step"): "the default of FileOperations.Create is os.WriteFile on the "
-    "final name",
-    ("Kubernetes' test", "reports-the-health-of-each-device"): "buildHealthReport has only devices for which a test "
-    "has sent an update, and as a program there is no test; the health service is on by default",
+    (
+        "Kubernetes' test",
+        "refuses-an-unknown-device",
+    ): "nodePrepareResource does not compare the allocation with a list of devices",
+    (
+        "Kubernetes' test",
+        "refuses-a-device-in-use",
+    ): "nodePrepareResource records devices by claim only, and does not compare claims with each other",
+    (
+        "Kubernetes' test",
+        "writes-cdi-files-in-one-step",
+    ): "by default, FileOperations.Create is os.WriteFile with the final name",
+    (
+        "Kubernetes' test",
+        "reports-the-health-of-each-device",
+    ): "buildHealthReport returns only devices for which a test has sent an update, and when the driver runs "
+    "as a program, there is no test; the health service is on by default",
     (
         "Kubernetes' test",
         "prepares-a-claim-with-a-long-name",
-    ): "kubeletplugin names a directory of "
-    "metadata after namespace and claim, in more than the 255 bytes of a file name",
-    ("pydra, tpu", "refuses-a-replaced-claim"): "prepare_hardware reads no claim, and uses device 0 each time",
-    ("pydra, tpu", "refuses-a-missing-claim"): "prepare_hardware reads no claim, and uses device 0 each time",
+    ): "kubeletplugin names a metadata directory after the namespace and the claim, which takes more than "
+    "the 255 bytes of a file name",
+    ("pydra, tpu", "refuses-a-replaced-claim"): "prepare_hardware does not read the claim, and always uses device 0",
+    ("pydra, tpu", "refuses-a-missing-claim"): "prepare_hardware does not read the claim, and always uses device 0",
     (
         "pydra, tpu",
         "refuses-a-claim-that-is-not-allocated",
-    ): "prepare_hardware reads no claim, and uses device 0 each time",
-    ("pydra, tpu", "refuses-an-unknown-device"): "prepare_hardware reads no claim, and uses device 0 each time",
+    ): "prepare_hardware does not read the claim, and always uses device 0",
+    ("pydra, tpu", "refuses-an-unknown-device"): "prepare_hardware does not read the claim, and always uses device 0",
     (
         "pydra, tpu",
         "separates-good-claims-from-bad-ones",
-    ): "prepare_hardware reads no claim, and uses device 0 each time",
+    ): "prepare_hardware does not read the claim, and always uses device 0",
     ("pydra, tpu", "names-existing-paths-in-cdi-files"): "the paths are constants, and this machine has no TPU",
     ("pydra, network", "restores-cdi-devices-after-a-reboot"): "prepare_hardware falls back to devices[0], a dict, and "
     "puts it into the CDI device name",
     ("pydra, network", "refuses-a-replaced-claim"): "prepare_hardware reads the claim by name and does not compare the "
     "UID",
-    ("pydra, network", "refuses-a-missing-claim"): "an error of the API server is logged, and then the first device is "
-    "prepared",
+    (
+        "pydra, network",
+        "refuses-a-missing-claim",
+    ): "an error from the API server is logged, and then the first device is prepared",
     ("pydra, network", "refuses-a-claim-that-is-not-allocated"): "without an allocation, the first device is prepared",
-    ("pydra, network", "refuses-an-unknown-device"): "prepare_hardware compares the device with no list",
-    ("pydra, network", "answers-with-all-allocated-devices"): "the loop over the results breaks at the first one",
-    ("pydra, network", "makes-cdi-devices-for-each-device"): "the loop over the results breaks at the first one",
-    ("pydra", "names-the-requests-of-each-device"): "NodePrepareResources makes each Device without request_names",
+    ("pydra, network", "refuses-an-unknown-device"): "prepare_hardware does not compare the device with a list",
+    ("pydra, network", "answers-with-all-allocated-devices"): "the loop over the results stops at the first one",
+    ("pydra, network", "makes-cdi-devices-for-each-device"): "the loop over the results stops at the first one",
+    ("pydra", "names-the-requests-of-each-device"): "NodePrepareResources creates each Device without request_names",
     ("pydra", "refuses-a-device-in-use"): "prepare_hardware keeps no record of what is prepared",
-    ("pydra", "separates-good-claims-from-bad-ones"): "an error of the API server is logged, and a device is prepared",
-    ("pydra", "refuses-senseless-names"): "the UID is used as it is in the name of the CDI file",
-    ("pydra", "writes-cdi-files-in-one-step"): "json.dump into a file that was opened under its final name",
-    ("pydra", "publishes-again-after-a-wipe"): "serve publishes once at its start, and watches nothing",
-    ("pydra", "removes-obsolete-slices"): "publish_resource_slice knows one slice by its name, and lists none",
+    (
+        "pydra",
+        "separates-good-claims-from-bad-ones",
+    ): "an error from the API server is logged, and a device is prepared",
+    ("pydra", "refuses-senseless-names"): "the UID is used unchanged in the CDI file name",
+    ("pydra", "writes-cdi-files-in-one-step"): "json.dump writes to a file that was opened under its final name",
+    ("pydra", "publishes-again-after-a-wipe"): "serve publishes once when it starts, and watches nothing",
+    ("pydra", "removes-obsolete-slices"): "publish_resource_slice looks up one slice by its name, and lists none",
     (
         "pydra",
         "removes-its-sockets",
-    ): "serve deletes them at its end, but SIGTERM, which nothing handles, does not get there",
+    ): "serve deletes them when it ends, but nothing handles SIGTERM, so it does not get that far",
     ("pydra", "is-owned-by-its-node"): "publish_resource_slice sets no ownerReferences",
 }
 
 INTRODUCTION = """\
 # Scorecards
 
-For authors of plugins and drivers, and for readers who ask what the checks find. `make zoo` writes this page: it
-builds or installs the programs below, and runs `devicecore conformance` over each, drivers with `--full`. If a check
-with the severity `must` fails, Kubernetes cannot work with the program, or containers get each other's devices;
-[conformance.md](conformance.md) explains the checks. Checks that need what a program does not offer are skipped.
-Several of the programs were made for tests, and need not do what a check asks for. The results are those of one version
-at one time, on a machine without such devices, and no verdict on a project.
+For authors of plugins and drivers, and for readers who want to know what the checks find. `make zoo` writes this page:
+it builds or installs the programs below, and runs `devicecore conformance` on each, with `--full` for drivers. If a
+check with the severity `must` fails, Kubernetes cannot work with the program, or containers get each other's devices;
+[conformance.md](conformance.md) explains the checks. Checks that need something the program does not offer are skipped.
+Several of the programs were made for tests, and do not have to do what a check asks for. The results are for one
+version at one time, on a machine without such devices; they are not a verdict on a project.
 
-Each failure has two readings: what the check saw, and what the source of the program says about it.
+For each failure, the table shows what the check saw and what the program's source says about it.
 
-## Add one
+## Add a program
 
 1. Add a `Subject` to `tools/make_zoo.py`: its package, and its command with the placeholders of
-   [test-your-plugin.md](test-your-plugin.md) or [test-your-dra-driver.md](test-your-dra-driver.md). A program in Go
-   has to be in a module that Go's module proxy serves.
-2. Run `make zoo`, and read the source for each failure: is the rule that the check cites right, and does it concern
-   this program? If not, the check is what has to change. Otherwise, add what the source says to `SOURCE`.
+   [test-your-plugin.md](test-your-plugin.md) or [test-your-dra-driver.md](test-your-dra-driver.md). A Go program has to
+   be in a module that Go's module proxy serves.
+2. Run `make zoo`, and read the source for each failure: is the rule that the check cites right, and does it apply to
+   this program? If not, the check has to change. Otherwise, add what the source says to `SOURCE`.
 3. Commit `docs/cards.md`. The HTML cards are in `.cards/`.
 """
 
