@@ -8,7 +8,7 @@ from devicecore_numa.domain.memory_policy import MemoryState
 
 
 def check_cpus(policy: StaticCpuPolicy | None, state: CpuState) -> None:
-    """Check that no CPU belongs to two pods, and that the shared pool has all remaining CPUs."""
+    """Check that no CPU belongs to two pods, and that the shared pool contains all remaining CPUs."""
     if policy is None:
         return
     given_out = state.shared

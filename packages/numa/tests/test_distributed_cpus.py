@@ -6,13 +6,13 @@ from devicecore_numa.domain.cpus import parse_cpus
 from devicecore_numa.domain.machine import Core, CpuLayout, Machine, NumaCell
 
 
-def test_with_align_by_socket_a_node_that_is_emptier_gives_the_rest() -> None:
+def test_with_align_by_socket_the_emptier_node_provides_the_rest() -> None:
     layout = CpuLayout.of(DescribedMachine(sockets=2, cores_per_numa_node=4).machine())
     available = parse_cpus("0-1,4-7")
     assert take_distributed(layout, available, 6, 1, spreads=False, by_socket=True) == available
 
 
-def test_numa_nodes_that_give_all_they_have_are_used_before_one_more() -> None:
+def test_numa_nodes_are_used_up_before_another_one_is_used() -> None:
     layout = CpuLayout.of(DescribedMachine(sockets=3, cores_per_numa_node=4).machine())
     available = parse_cpus("0-2,4-7,8-10")
     assert take_distributed(layout, available, 7, 1) == parse_cpus("0-2,4-7")
@@ -31,7 +31,7 @@ def test_whole_cores_are_spread_over_as_many_numa_nodes_as_the_average_needs() -
     assert take_distributed(layout, layout.all, 10, 2) == parse_cpus("0-5,10-13")
 
 
-def test_sockets_inside_numa_nodes_are_used_by_the_free_cpus_of_the_node() -> None:
+def test_sockets_are_used_in_the_order_of_their_nodes_free_cpus() -> None:
     def cell(number: int) -> NumaCell:
         return NumaCell(number, [Core((cpu,), cpu // 4) for cpu in range(8 * number, 8 * number + 8)])
 

@@ -1,4 +1,4 @@
-"""State files that a kubelet refuses, and machines that are read or described."""
+"""State files that a kubelet refuses, and machines that are read from sysfs or described."""
 
 from pathlib import Path
 

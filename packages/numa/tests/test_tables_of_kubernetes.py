@@ -1,7 +1,7 @@
 """Each question from Kubernetes' own tests of both packages gets the same answer as in Kubernetes.
 
 `tools/record_numa_tables.py` ran the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call to the
-functions that decide. `data/tables_of_kubernetes.json.gz` contains each call once, and the names of all tests.
+deciding functions. `data/tables_of_kubernetes.json.gz` contains each call once, and the names of all tests.
 """
 
 import gzip
@@ -41,7 +41,7 @@ _PARTS = "a part of a function that is compared as a whole"
 _RESIZE = "not an admission: neither policy does anything for other operations"
 _WINDOWS = "the BestEffort policy, which exists only on Windows"
 _CHANCE = "two options are wrong, and Kubernetes names the one that it finds first in a map"
-_MOCK = "the test's own policy answers, or none is asked: the test is about the manager around the policy"
+_MOCK = "the test's own policy answers, or no policy is asked: the test is about the manager around the policy"
 _NONE = "the none policy, which decides nothing"
 _START = "a configuration that is refused, or the none policy: see test_configuration.py"
 NOT_COMPARED = {
@@ -84,7 +84,7 @@ NOT_COMPARED = {
 
 @cache
 def recorded() -> Json:
-    """Return what was recorded."""
+    """Return the recorded calls and tests."""
     found: Json = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return found
 
@@ -113,7 +113,7 @@ def cpu_policy_of(question: Json) -> StaticCpuPolicy:
 
 
 def options_of(given: Json) -> CpuOptions:
-    """Return the options of the policy."""
+    """Return a policy's options from their recorded form."""
     return CpuOptions(
         full_pcpus_only=given["FullPhysicalCPUsOnly"],
         distribute_cpus_across_numa=given["DistributeCPUsAcrossNUMA"],
@@ -141,7 +141,7 @@ def cpu_json(state: CpuState) -> Json:
 
 
 def hint_of(given: tuple[list[int] | None, bool]) -> TopologyHint:
-    """Return a hint."""
+    """Return a hint from its recorded form."""
     nodes, preferred = given
     return TopologyHint(None if nodes is None else NumaMask.of(map(NumaNode, nodes)), preferred=preferred)
 
@@ -365,7 +365,7 @@ def why_not(call: Json) -> str:
 
 
 def ours(call: Json) -> Json:
-    """Return what we answer."""
+    """Return our answer to a recorded question."""
     try:
         return {"error": None, **KINDS[call["kind"]](call["question"])}
     except DeviceCoreError as error:

@@ -99,11 +99,11 @@ class _Manager(Generic[_State]):
             self._saved = self.state
 
     def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Return the hints for a container, or for the pod if it is None (port `HintProvider`)."""
+        """Return the hints for a container, or for the pod if `container` is None (port `HintProvider`)."""
         return self.hints(self._requests(pod), None if container is None else container.name)
 
     def hints(self, pod: PodRequest, container: str | None) -> Hints:
-        """Return the hints for the container with this name, or for the pod if it is None."""
+        """Return the hints for the container with this name, or for the pod if `container` is None."""
         if self._policy is None:
             return {}
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
@@ -117,7 +117,7 @@ class _Manager(Generic[_State]):
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
 
     def keep(self, pods: AbstractSet[str]) -> None:
-        """Free everything that pods other than these have."""
+        """Free everything held by pods that are not in `pods`."""
         if self._policy is not None:
             for uid in sorted(self.state.assignments.keys() - pods):
                 self.state = self._released(self.state, uid)
@@ -129,23 +129,21 @@ class _Manager(Generic[_State]):
 
 
 class CpuManager(_Manager[CpuState]):
-    """The kubelet's CPU manager, with the policy `static`, or `none` if there is no policy."""
+    """The kubelet's CPU manager, with the policy `static`, or `none` if no policy is given."""
 
     _kind = _Kind("none", "static", CpuState(), decode_cpus, cpu_encoder, release_cpus)
 
     def take_back(self, before: CpuState) -> None:
         """Free the CPUs of a pod that was refused after some of its containers had received theirs.
 
-        `before` is the state before its admission.
-
-        The CPUs that other pods could still reuse from their own init containers are forgotten (Kubernetes:
-        `updateCPUsToReuse` forgets all other pods).
+        `before` is the state before the pod's admission. The CPUs that other pods could still reuse from their own init
+        containers are forgotten (Kubernetes: `updateCPUsToReuse` forgets all other pods).
         """
         self.state = evolve(before, reusable=self.state.reusable)
 
 
 class MemoryManager(_Manager[MemoryState]):
-    """The kubelet's memory manager, with the policy `Static`, or `None` if there is no policy."""
+    """The kubelet's memory manager, with the policy `Static`, or `None` if no policy is given."""
 
     _kind = _Kind("None", "Static", MemoryState(), decode_memory, memory_encoder, release_memory)
 
@@ -158,11 +156,10 @@ class MemoryManager(_Manager[MemoryState]):
     def take_back(self, before: MemoryState, uid: str) -> None:
         """Free the memory of a pod that was refused after some of its containers had received memory.
 
-        `before` is the state before its admission.
-
-        Kubernetes releases this memory like that of any removed pod, starting with the first NUMA node of a group. So
-        each group has as much memory as before, but a single node of it may have more or less. As with CPUs, the
-        memory that other pods could still reuse from their own init containers is forgotten.
+        `before` is the state before the pod's admission. Kubernetes releases this memory like that of any removed pod,
+        starting with the first NUMA node of a group. So each group has as much memory as before, but an individual node
+        in the group may have more or less. As with CPUs, the memory that other pods could still reuse from their own
+        init containers is forgotten.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)
@@ -174,11 +171,11 @@ class MemoryManager(_Manager[MemoryState]):
 
 
 class NumaAdmission:
-    """Admits pods like a kubelet with three managers: it merges the hints of all, then each manager allocates.
+    """Admits pods like a kubelet with three managers: it merges the hints of all three, then each manager allocates.
 
-    The topology policy is here, so the device manager must have none. `active` returns the uids of the pods that keep
-    what they have; a pod that is being admitted does not have to be among them. If the device manager has a source of
-    pods, that source must list a pod before its admission.
+    This class applies the topology policy, so the device manager must have none. `active` returns the uids of the pods
+    that keep what they have; a pod that is being admitted does not have to be among them. If the device manager has a
+    source of pods, that source must list a pod before its admission.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Life:
         assert (after[1].nodes, after[1].assignments) == (before[1].nodes, before[1].assignments)
 
     def crash(self) -> None:
-        """Kill the node between writing its files. After the restart, the resources of pods that are gone are free."""
+        """Kill the node, perhaps between two writes. After the restart, pods that are gone hold nothing."""
         known = {uid: read_pod(one) for uid, one in self.replay.pods.objects.items()}
         assert self.replay.begin()["ok"]
         self.replay.admission.forget()

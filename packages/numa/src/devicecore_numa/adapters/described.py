@@ -17,9 +17,10 @@ _UNCORE_LEVEL = 3
 
 @frozen(kw_only=True)
 class DescribedMachine:
-    """A machine with identical sockets. `memory` is in bytes per NUMA node, `huge_pages` in pages per node, by KiB.
+    """A machine with identical sockets. `memory` is the number of bytes per NUMA node.
 
-    CPUs are numbered as on most machines with Linux: first one thread of each core, then the other threads.
+    `huge_pages` has pairs of a page size in KiB and the number of pages per NUMA node. CPUs are numbered as on most
+    machines with Linux: first one thread of each core, then the other threads.
     """
 
     sockets: int = 1

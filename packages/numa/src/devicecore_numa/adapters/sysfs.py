@@ -27,7 +27,7 @@ class SysfsMachine:
         self._root = root
 
     def machine(self) -> Machine:
-        """Return the machine. Raises NumaConfigError, which names the file, if one cannot be read."""
+        """Return the machine. Raises NumaConfigError, which names the file, if a file cannot be read."""
         nodes = self._root / "devices/system/node"
         found = sorted((int(matched[1]), path) for path in _listed(nodes) if (matched := _NODE.fullmatch(path.name)))
         if not found:

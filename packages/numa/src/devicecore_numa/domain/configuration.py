@@ -85,7 +85,7 @@ def read_reserved_memory(given: Value) -> ReservedMemory:
     """Return the reservations in a kubelet's `reservedMemory` (Kubernetes: `validateReservedMemoryConfiguration`).
 
     Raises:
-        NumaConfigError: a kubelet does not start with it.
+        NumaConfigError: a kubelet does not start with these reservations.
         DocumentError: a field has a value of the wrong kind.
     """
     found: list[tuple[int, Mapping[str, Quantity]]] = []
@@ -114,7 +114,7 @@ def read_reserved_memory(given: Value) -> ReservedMemory:
 
 
 def _reserved_cpus(text: str, layout: CpuLayout) -> Cpus:
-    """Return the CPUs of `reservedSystemCPUs` (Kubernetes: `getReservedCPUs`)."""
+    """Return the CPUs in `reservedSystemCPUs` (Kubernetes: `getReservedCPUs`)."""
     try:
         cpus = parse_cpus(text)
     except InvalidCpuListError as error:
@@ -133,7 +133,7 @@ def _reservation(configuration: Value, machine: Machine, reserved_cpus: Cpus) ->
     lists = []
     for name, flag in (("kubeReserved", "--kube-reserved"), ("systemReserved", "--system-reserved")):
         given = {key: one.text() for key, one in configuration[name].mapping().items()}
-        if reserved_cpus:  # the list replaces both numbers (the kubelet's `run`)
+        if reserved_cpus:  # the list of CPUs replaces both counts (the kubelet's `run`)
             given.pop(CPU, None)
         lists.append(_amounts(given, flag))
     if reserved_cpus:
@@ -253,7 +253,7 @@ def _topology(configuration: Value, machine: Machine) -> Topology:
 def _cpu_policy(
     configuration: Value, layout: CpuLayout, reserved: Mapping[str, Quantity], by_number: Cpus, topology: Policy
 ) -> StaticCpuPolicy | None:
-    """Return the policy of the CPU manager, None for `none` (Kubernetes: `cpumanager.NewManager`)."""
+    """Return the policy of the CPU manager, or None for `none` (Kubernetes: `cpumanager.NewManager`)."""
     options = {key: one.text() for key, one in configuration["cpuManagerPolicyOptions"].mapping().items()}
     policy = configuration["cpuManagerPolicy"].text("none")
     if policy == "none":

@@ -107,7 +107,8 @@ def take_packed(
 ) -> Cpus:
     """Return `count` CPUs from `available` on as few NUMA nodes, sockets and cores as possible.
 
-    Kubernetes: `takeByTopologyNUMAPacked`. `spreads` leaves out whole cores, `by_cache` prefers a common uncore cache.
+    Kubernetes: `takeByTopologyNUMAPacked`. With `spreads`, whole cores are not preferred. With `by_cache`, CPUs
+    that share an uncore cache are preferred.
 
     Raises:
         CpuAdmissionError: too few CPUs are free.
@@ -147,7 +148,7 @@ def _started(layout: CpuLayout, available: Cpus, count: int, *, spreads: bool) -
 def take_distributed(
     layout: CpuLayout, available: Cpus, count: int, group: int, *, spreads: bool = False, by_socket: bool = False
 ) -> Cpus:
-    """Return `count` CPUs from `available`, the same number from each NUMA node that is used.
+    """Return `count` CPUs from `available`, distributed evenly across the NUMA nodes that are used.
 
     Kubernetes: `takeByTopologyNUMADistributed`. CPUs are distributed in groups of `group`. `by_socket` prefers NUMA
         nodes in the same socket.

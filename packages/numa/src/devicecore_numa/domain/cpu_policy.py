@@ -46,7 +46,8 @@ class CpuOptions:
         `alpha` and `beta` are the feature gates CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions.
 
         Raises:
-            NumaConfigError: an option does not exist, needs a feature gate, is not a Boolean, or rules out another.
+            NumaConfigError: an option does not exist, needs a feature gate, is not a Boolean, or cannot be used with
+                another.
         """
         values: dict[str, bool] = {}
         for name, text in sorted(given.items()):
@@ -106,7 +107,7 @@ class CpuState:
 
 @frozen
 class StaticCpuPolicy:
-    """The machine, the reserved CPUs and the options.
+    """The static policy for a machine, with its reserved CPUs and options.
 
     `reserved_cores` contains all CPUs of the cores that have a reserved CPU.
     """
@@ -124,7 +125,7 @@ class StaticCpuPolicy:
     def of(
         cls, layout: CpuLayout, options: CpuOptions, *, count: int, reserved: Cpus, topology: Policy
     ) -> "StaticCpuPolicy":
-        """Return the policy that reserves `count` CPUs: those in `reserved`, or the first that it would choose.
+        """Return the policy that reserves `count` CPUs: those in `reserved`, or its own first choice if there are none.
 
         Raises:
             NumaConfigError: the options do not fit the machine or the topology policy, or the number of reserved CPUs
@@ -176,7 +177,7 @@ class StaticCpuPolicy:
         return state.shared & ~self.reserved
 
     def start(self, state: CpuState) -> CpuState:
-        """Return the state that a kubelet starts with, which differs only if there was none (`validateState`).
+        """Return the state that a kubelet starts with: `state`, unless that is empty (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved CPUs.
@@ -209,7 +210,7 @@ class StaticCpuPolicy:
         """Return the state in which `container` has its CPUs, first from the NUMA nodes of `hint`, if it names any.
 
         Raises:
-            SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few are free.
+            SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few cores are free.
             CpuAdmissionError: too few CPUs are free.
         """
         if not pod.is_exclusive or not container.cpus:
@@ -243,7 +244,10 @@ class StaticCpuPolicy:
         return sum(set(self.layout.sockets_of(cpus))) if self.options.align_by_socket else cpus
 
     def hints(self, state: CpuState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
+        """Return the hints for a container, or for the whole pod if `container` is None.
+
+        The result is empty if there is no preference.
+        """
         requested = pod.cpus if container is None else container.cpus
         if not pod.is_exclusive or not requested:
             return {}
@@ -298,7 +302,7 @@ def check_disjoint(state: CpuState) -> None:
 
 
 def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, cpus: Cpus) -> CpuState:
-    """Return the state after CPUs went to a container. Those of a terminating init container can be reused."""
+    """Return the state after CPUs went to a container. An init container's CPUs can be reused once it ends."""
     before = state.reusable_of(pod.uid)
     return evolve(state, reusable=(pod.uid, before | cpus if container.ends else before & ~cpus))
 

@@ -62,7 +62,7 @@ def parse_cpus(text: str) -> Cpus:
 
 
 def _number(text: str, of: str) -> int:
-    digits = text.removeprefix("+")  # Go accepts this
+    digits = text.removeprefix("+")  # Go accepts a plus sign
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20 and int(digits) <= MAX_CPU):
         raise InvalidCpuListError(of)
     return int(digits)

@@ -24,7 +24,7 @@ _KI = 1024
 
 
 def page_kib(size: str) -> int:
-    """Return the KiB of a huge page from a size such as `2Mi` or `hugepages-2Mi`. Raises NumaConfigError."""
+    """Return a huge page's size in KiB from a text such as `2Mi` or `hugepages-2Mi`. Raises NumaConfigError."""
     try:
         found = Quantity.parse(size.removeprefix(HUGE_PAGES))
     except InvalidQuantityError as error:
@@ -50,7 +50,7 @@ class MemoryTable:
     free: int = 0
 
     def taken(self, size: int) -> "MemoryTable":
-        """Return the table after `size` free bytes were reserved, or, if negative, after they were released."""
+        """Return the table after `size` free bytes were reserved, or after `-size` bytes were released."""
         return evolve(self, reserved=self.reserved + size, free=self.free - size)
 
 
@@ -137,7 +137,8 @@ class StaticMemoryPolicy:
         eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
 
         Raises:
-            NumaConfigError: the two do not agree, a NUMA node does not exist, or no memory is reserved.
+            NumaConfigError: `allocatable` and `reserved` do not agree, a NUMA node does not exist, or no memory is
+                reserved.
         """
         totals: dict[str, int] = {}
         for node, limits in reserved:
@@ -192,10 +193,10 @@ class StaticMemoryPolicy:
         return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
     def start(self, state: MemoryState) -> MemoryState:
-        """Return the state that a kubelet starts with, which differs only if there was none (`validateState`).
+        """Return the state that a kubelet starts with: `state`, unless that is empty (`validateState`).
 
         Raises:
-            InvalidStateError: the state does not fit the machine, the reserved memory or itself.
+            InvalidStateError: the state does not fit the machine or the reserved memory, or contradicts itself.
         """
         if not state.nodes:
             if state.assignments:
@@ -208,8 +209,8 @@ class StaticMemoryPolicy:
     def may_start(self, state: MemoryState) -> bool:
         """Return whether a kubelet may start with a state that `start` refuses.
 
-        Once a NUMA node is in two groups, that depends on the order in which the kubelet iterates over a map: the last
-        block on a node determines its group. So the blocks of the groups in the state come last.
+        Once a NUMA node is in two groups, the kubelet's verdict depends on the order in which it iterates over a map:
+        the last block on a node determines its group. So the blocks of the groups in the state come last.
         """
 
         def is_of_its_group(held: tuple[str, str, Block]) -> bool:
@@ -242,10 +243,10 @@ class StaticMemoryPolicy:
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
-        """Return the state in which `container` has its memory on the NUMA nodes of `hint`, or on these and others.
+        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, or on these and more.
 
         Raises:
-            MemoryAdmissionError: no group of NUMA nodes has enough memory, or only one that the hint does not allow.
+            MemoryAdmissionError: no group of NUMA nodes that the hint allows has enough memory.
         """
         if not pod.is_exclusive:
             return state
@@ -289,7 +290,10 @@ class StaticMemoryPolicy:
         return group
 
     def hints(self, state: MemoryState, pod: PodRequest, container: ContainerRequest | None) -> Hints:
-        """Return the hints for `container`, or for the whole pod if it is None; empty without a preference."""
+        """Return the hints for a container, or for the whole pod if `container` is None.
+
+        The result is empty if there is no preference.
+        """
         asked = pod.containers if container is None else (container,)
         if not pod.is_exclusive or any(not amount.is_int64 for one in asked for amount in one.memory.values()):
             return {}

@@ -87,7 +87,7 @@ def memory_entries() -> Entries[tuple[Block, ...]]:
 def encode_cpus(
     policy: str, state: CpuState, *, has_data: bool = True, entries_of: Entries[int] | None = None
 ) -> bytes:
-    """Return the text of `cpu_manager_state`; without `data`, it has the form that kubelets before 1.37 write."""
+    """Return the text of `cpu_manager_state`. Unless `has_data`, it has the form that kubelets before 1.37 write."""
     fields: dict[str, Any] = {"policyName": policy, "defaultCpuSet": cpu_list(state.shared)}
     entries, dumped = (entries_of or cpu_entries())(state.assignments)
     return _file(fields, entries, fnv1a_32(_cpu_dump(fields, dumped).encode()), has_data=has_data)
@@ -96,7 +96,7 @@ def encode_cpus(
 def encode_memory(
     policy: str, state: MemoryState, *, has_data: bool = True, entries_of: Entries[tuple[Block, ...]] | None = None
 ) -> bytes:
-    """Return the text of `memory_manager_state`; without `data`, it has the form that kubelets before 1.37 write."""
+    """Return the text of `memory_manager_state`. Unless `has_data`, it has the form that kubelets before 1.37 write."""
     nodes = {str(number): _node_json(node) for number, node in sorted(state.nodes.items(), key=lambda one: str(one[0]))}
     fields: dict[str, Any] = {"policyName": policy, "machineState": nodes}
     entries, dumped = (entries_of or memory_entries())(state.assignments)
