@@ -1,6 +1,6 @@
-"""Compare admission times of this tree and another commit: `python benchmarks/compare.py OTHER_TREE`.
+"""Compare the admission times of this tree and of another commit: `python benchmarks/compare.py OTHER_TREE`.
 
-The two are measured alternately. OTHER_TREE is a work tree with its own environment: `git worktree add --detach
+The two trees are measured alternately. OTHER_TREE is a work tree with its own environment: `git worktree add --detach
 OTHER_TREE COMMIT`, then `make .venv/.dev` in it. Bytecodes are counted, because other programs do not affect them, and
 times are CPU times.
 """
@@ -44,9 +44,9 @@ def part_of(filename: str, source: str) -> str:
 
 
 def serve(tree: Path, pods: int) -> None:
-    """Read numbers from stdin: time that many admissions, or count the bytecodes of one for 0, and print the result."""
+    """For each number on stdin, time that many admissions, or for 0, count the bytecodes of one. Print the results."""
     sys.path.insert(0, str(tree / "benchmarks"))
-    from workload import Size, running  # noqa: PLC0415 - that of the tree
+    from workload import Size, running  # noqa: PLC0415 - the tree's own module
 
     source = f"{tree}/src/devicecore/"
     counts: Counter[str] = Counter()

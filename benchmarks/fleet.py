@@ -3,7 +3,7 @@
 The fleet and the API server run in separate processes. Without --kubeconfig, the server is the small API server for
 tests. With --kubeconfig, any API server can be used, and requests are counted from its metrics. Pods name a scheduler
 that does not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok,
-kwok runs instead of a fleet. This program creates its Nodes, which report the devices of a plugin.
+kwok runs instead of a fleet. In that case, this program creates the Nodes, whose statuses contain a plugin's devices.
 """
 
 import argparse
@@ -113,7 +113,7 @@ class Shown:
     def wait(self, count: int, seconds: float = 600.0) -> None:
         with self.changed:
             if not self.changed.wait_for(lambda: len(self.having) >= count, seconds):
-                sys.exit(f"only {len(self.having)} of {count} nodes within {seconds:g} s")
+                sys.exit(f"only {len(self.having)} of {count} nodes were complete after {seconds:g} s")
 
 
 def is_ready(node: Any) -> bool:  # noqa: ANN401 - parsed JSON
@@ -180,7 +180,7 @@ class Bench:
         return f"pod-{number}", f"bench-{node}", device if has_claim else None
 
     def make(self, number: int) -> None:
-        """Create a pod and its claim, without binding the pod."""
+        """Create a pod, and its claim if it has one, without binding the pod."""
         name, _, device = self.pod(number)
         container: dict[str, Any] = {"name": "main", "image": "none"}
         spec: dict[str, Any] = {
@@ -216,12 +216,12 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
-    """Return a function that reads an API server's requests since the last call and its CPU time."""
+    """Return a function that reads the API server's requests since the last call, and the server's CPU time."""
     server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "metrics")
     before = Counter[str]()
 
     def read() -> str:
-        return server._transport.send("GET", request.target, {}, None).content.decode()  # noqa: SLF001 - it is no JSON
+        return server._transport.send("GET", request.target, {}, None).content.decode()  # noqa: SLF001 - not JSON
 
     def counts() -> tuple[dict[str, int], float]:
         nonlocal before
@@ -264,7 +264,7 @@ def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int]
 
 @contextmanager
 def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -> Iterator[int]:
-    """Run a fleet in its own process, and return its process id."""
+    """Run a fleet in its own process, and yield its process id."""
     file = directory / "fleet.yaml"
     file.write_text(NODE.replace("COUNT", str(nodes)), encoding="utf-8")
     command = [sys.executable, "-m", "devicecore_tools", "fleet", "run", str(file), "--kubeconfig", str(kubeconfig)]
@@ -279,7 +279,7 @@ def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -
 
 @contextmanager
 def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requests: KubeApiRequests) -> Iterator[int]:
-    """Run kwok in its own process with the same number of Nodes, and return its process id."""
+    """Run kwok in its own process with the same number of Nodes, and yield its process id."""
     command = [str(options.kwok), f"--kubeconfig={kubeconfig}", "--manage-all-nodes"]
     command += [f"--config={file}" for file in options.stages]
     command += [f"--node-lease-duration-seconds={options.kwok_leases}"]
@@ -287,7 +287,7 @@ def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requ
         try:
             all_at_once(lambda number: make_node(requests, f"bench-{number}"), range(options.nodes))
             if one.poll() is not None:
-                sys.exit(f"kwok has ended: {(directory / 'log').read_text(encoding='utf-8')[-500:]}")
+                sys.exit(f"kwok has exited: {(directory / 'log').read_text(encoding='utf-8')[-500:]}")
             yield one.pid
         finally:
             one.terminate()
@@ -325,7 +325,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
     show("seconds until all nodes are Ready with devices", round(time.monotonic() - began, 1))
     if options.kwok is None:
         bench.offering.wait(options.nodes)
-        show("seconds until all slices exist as well", round(time.monotonic() - began, 1))
+        show("seconds until all slices exist, too", round(time.monotonic() - began, 1))
     show("processor time until then, s", {"fleet": Sample.of(bench.fleet).cpu, "server": bench.counts()[1]})
     time.sleep(options.settle)
     at_rest = rest(bench, options.idle, show)
@@ -350,10 +350,11 @@ def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> f
     time.sleep(seconds)
     after, (counts, server_after) = Sample.of(bench.fleet), bench.counts()
     show(
-        "nodes Ready after the rest, and nodes not Ready for a while", [len(bench.ready.having), len(bench.ready.lost)]
+        "nodes Ready after the time at rest, and nodes not Ready for a while",
+        [len(bench.ready.having), len(bench.ready.lost)],
     )
     show("requests per second at rest", {verb: round(count / seconds, 2) for verb, count in counts.items()})
-    show("all of them", round(sum(counts.values()) / seconds, 1))
+    show("requests per second at rest, all together", round(sum(counts.values()) / seconds, 1))
     share = {"fleet": after.cpu - before.cpu, "server": server_after - server}
     show("processor time at rest, share of a core", {who: round(it / seconds, 3) for who, it in share.items()})
     return share["fleet"] / seconds
@@ -382,7 +383,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
     show(f"requests while {options.rate:g} pods per second are bound", counts)
     share = {"fleet": end.cpu - start.cpu, "server": server_end - server}
     show(
-        "processor time meanwhile, share of a core",
+        "processor time in the meantime, share of a core",
         {who: round(it * options.rate / measured, 2) for who, it in share.items()},
     )
     names = [bench.pod(number)[0] for number in range(len(filling), options.pods)]
@@ -392,7 +393,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
     show("phases", dict(bench.running.phases))
     if waits:
         show("seconds from binding to Running, median", round(statistics.median(waits), 3))
-        show("seconds from binding to Running, 95 %", round(waits[int(0.95 * (len(waits) - 1))], 3))
+        show("seconds from binding to Running, 95th percentile", round(waits[int(0.95 * (len(waits) - 1))], 3))
     show("memory with pods, MB", round(Sample.of(bench.fleet).memory))
     show("threads with pods", Sample.of(bench.fleet).threads)
 
@@ -452,9 +453,9 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     bound = [running.bound_at[one] - began for one in pods]
     what = f"Deployment of {size}, {what_for}"
     show(f"{what}: pods running", f"{reached} in {seconds:.1f} s")
-    show(f"{what}: seconds until the last is bound", round(max(bound), 1))
+    show(f"{what}: seconds until the last pod is bound", round(max(bound), 1))
     show(f"{what}: seconds from bound to Running, median", round(statistics.median(waits), 2))
-    show(f"{what}: seconds from bound to Running, 95 %", round(waits[int(0.95 * (len(waits) - 1))], 2))
+    show(f"{what}: seconds from bound to Running, 95th percentile", round(waits[int(0.95 * (len(waits) - 1))], 2))
     show(f"{what}: seconds from bound to Running, the longest", round(waits[-1], 2))
     times = [(running.bound_at[one] - began, running.seen_at[one] - began) for one in pods]
     idle = [now for now in range(last) if any(at < now <= seen for at, seen in times) and not of_second[now]]
@@ -465,7 +466,9 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     )
     used = end.cpu - start.cpu
     show(f"{what}: processor time per pod, ms", round(1e3 * used / size, 2))
-    show(f"{what}: the same, less the time at rest, ms", round(1e3 * (used - at_rest * seconds) / size, 2))
+    show(
+        f"{what}: processor time per pod, less the time at rest, ms", round(1e3 * (used - at_rest * seconds) / size, 2)
+    )
     show(f"{what}: machine load", round(os.getloadavg()[0], 1))
     show(f"{what}: memory, MB", round(end.memory))
     show(f"{what}: requests", counts)
@@ -542,7 +545,7 @@ def main() -> None:
         measure(bench, options, show, began)
         lines = (directory / "log").read_text(encoding="utf-8").splitlines()
         show(
-            "log lines of the fleet",
+            "the fleet's log lines",
             dict(Counter(line.partition(" ")[2][13:] for line in lines if ": Running" not in line).most_common(8)),
         )
     if options.json:

@@ -1,9 +1,9 @@
 """Compare admissions by our three managers with those by Kubernetes' own: `make bench` or `python -m benchmarks.numa`.
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
-exclusive CPU. Pods come and go. For each admission, both managers give hints, the hints are merged, the resources are
-allocated, and both state files are saved. Both are measured in processor time, Kubernetes' code with only 20 pods: it
-merges all combinations of hints, so admitting 500 pods would take minutes.
+exclusive CPU. Pods come and go. For each admission, the CPU and memory managers give hints, the hints are merged, the
+resources are allocated, and both state files are saved. Both implementations are measured in processor time, but
+Kubernetes' code runs only 20 pods: it merges all combinations of hints, so admitting 500 pods would take minutes.
 """
 
 import argparse

@@ -32,7 +32,7 @@ TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    """Return the seconds that the call takes."""
+    """Return the seconds that a call takes."""
     began = clock()
     work()
     return clock() - began
@@ -129,7 +129,7 @@ def _plugin() -> Iterator[Callable[[str], object]]:
         try:
             yield lambda order: print(order, file=orders, flush=True)
         finally:
-            process.kill()  # the caller has finished with it, and may never have sent it a command
+            process.kill()  # the caller has finished with the plugin, and may never have sent it a command
 
 
 @contextmanager

@@ -57,7 +57,7 @@ try:
         bench.admit(bench.newcomer())
         bench.manager.update_allocated_devices()
         print(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
-except KeyboardInterrupt:  # it is told to those who read us, too
+except KeyboardInterrupt:  # Ctrl-C also reaches the program that reads this output
     pass
 """
 
@@ -78,7 +78,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster than Kubernetes."""
+        """How many times faster devicecore is than Kubernetes."""
         return None if self.theirs is None else self.theirs / self.median
 
     def line(self) -> str:
@@ -100,7 +100,7 @@ class Figure:
 
 
 def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> Figure:
-    """Take samples for about this long, but at least five.
+    """Take samples for about `seconds`, but at least five.
 
     Half of Kubernetes' samples come before ours, and half after.
     """

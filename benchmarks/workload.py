@@ -42,7 +42,7 @@ ANSWER = ContainerAllocateResponse(
 MESSAGE = from_response(ANSWER)
 RECEIPT = to_receipt(MESSAGE)
 assert len(RECEIPT) == 71, len(RECEIPT)
-FAST_DISK = Path("/dev/shm")  # noqa: S108 - the figures of Kubernetes were measured on a tmpfs
+FAST_DISK = Path("/dev/shm")  # noqa: S108 - Kubernetes' figures were measured on a tmpfs
 
 
 @frozen
@@ -73,7 +73,7 @@ def pod(number: int) -> Pod:
 
 
 def checkpoint(size: Size) -> CheckpointData:
-    """Return the saved state when each pod has a device."""
+    """Return the saved state of a node on which each pod has a device."""
     entries = tuple(
         PodDevicesEntry(pod(number).uid, CONTAINER, RESOURCE, {number % 2: (f"dev-{number:06d}",)}, bytes(RECEIPT))
         for number in range(size.pods)
@@ -120,7 +120,7 @@ class ActivePods:
 
 
 class Sink(MemorySink):
-    """A node on which callers can wait for a capacity."""
+    """A sink with which callers can wait for a capacity."""
 
     def __init__(self) -> None:
         super().__init__()

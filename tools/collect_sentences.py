@@ -1,7 +1,7 @@
 """Collect Kubernetes' messages about devices and claims from its sources: errors, log lines, events and statuses.
 
-Law: the messages are in the order of files and lines, so the same sources lead to the same result. The tests of the
-tools have a verdict on each in `sentences_of_kubernetes.jsonl`.
+Law: the messages are in the order of files and lines, so the same sources lead to the same result. The tools' tests
+keep a verdict on each message in `sentences_of_kubernetes.jsonl`.
 """
 
 import json
@@ -64,7 +64,7 @@ def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Write the messages as lines of JSON, or only those missing from a given table. Return the exit status."""
+    """Write the messages as lines of JSON, without those in the given tables. Return the exit status."""
     known = set()
     for table in sys.argv[1:]:
         rows = map(json.loads, Path(table).read_text(encoding="utf-8").splitlines())

@@ -1,4 +1,4 @@
-"""What Kubernetes' documents require of device plugins and drivers, and which checks test this or why none does.
+"""What Kubernetes' documents require of device plugins and drivers, and the checks for it, or why there are none.
 
 Law: each row names checks that exist, or gives a reason. `make docs` generates docs/conformance/documents.md from these
 rows.
@@ -34,7 +34,7 @@ class Row:
 
 
 def _rows(document: str, sentences: Mapping[str, str]) -> list[Row]:
-    """Return rows: a string of names lists checks, and one that starts with `-` is a reason."""
+    """Return rows. A string that starts with `-` is a reason; any other string lists the names of checks."""
     return [
         Row(document, sentence, reason=text[1:].strip())
         if text.startswith("-")
@@ -49,39 +49,39 @@ ROWS: Sequence[Row] = (
         {
             "A plugin MUST start serving before it registers.": "serves-before-it-registers waits-for-a-late-kubelet",
             "The resource name needs to be vendor-domain/resourcetype.": "registers-an-extended-resource-name",
-            "It needs to send the name of its socket and its version.": "registers-an-endpoint-in-the-directory "
+            "A plugin needs to send the name of its socket and its version.": "registers-an-endpoint-in-the-directory "
             "registers-a-supported-version",
-            "Flags of optional calls should be in DevicePluginOptions.": "answers-options "
+            "Flags for optional calls should be in DevicePluginOptions.": "answers-options "
             "answers-the-options-it-registers answers-get-preferred-allocation answers-pre-start-container",
             "Devices cannot be shared between containers.": "gives-each-device-its-own-nodes gives-nodes-by-id "
             "keeps-calls-apart",
-            "It keeps monitoring health and reports any change.": "reports-a-change-of-health "
+            "A plugin keeps monitoring health and reports any change.": "reports-a-change-of-health "
             "reports-health-after-a-kubelet-restart reports-a-change-while-the-kubelet-was-away "
             "reports-a-recovery-of-health reports-a-later-change-of-health keeps-its-devices",
-            "It returns what the runtime needs for the allocated devices.": "allocates-each-device "
+            "Allocate returns what the runtime needs for the allocated devices.": "allocates-each-device "
             "gives-the-nodes-of-each-device gives-the-mounts-of-each-device gives-the-variables-of-each-device "
             "gives-absolute-paths gives-valid-cdi-names-and-permissions",
-            "It is expected to notice kubelet restarts, and to register again.": ""
+            "A plugin is expected to notice kubelet restarts, and to register again.": ""
             "returns-after-the-directory-is-emptied returns-to-a-kubelet-that-was-away "
             "returns-after-two-restarts returns-again-after-a-kubelet-restart allocates-after-a-kubelet-restart "
             "pre-starts-after-a-kubelet-restart",
-            "Its directory must be mounted, in a privileged context.": f"-{NOT_OF_A_PROGRAM}",
-            "Support several versions of the API.": "-there is one version, v1beta1",
+            "The plugin directory must be mounted, in a privileged context.": f"-{NOT_OF_A_PROGRAM}",
+            "A plugin should support several versions of the API.": "-there is one version, v1beta1",
         },
     ),
     *_rows(
         PLUGIN_API,
         {
-            "It is expected to terminate upon registration failure.": "is-patient-with-a-kubelet-that-refuses "
+            "A plugin is expected to terminate if its registration fails.": "is-patient-with-a-kubelet-that-refuses "
             "ends-or-registers-after-a-refusal stays-up",
             "A device id is unique and has at most 63 characters.": "lists-unique-ids lists-short-ids keeps-its-ids",
             "Health is Healthy or Unhealthy.": "lists-known-health spells-healthy-as-kubelets-do",
-            "ListAndWatch returns the new list upon each change.": "keeps-its-stream-open lists-devices-in-time "
+            "ListAndWatch returns the new list after each change.": "keeps-its-stream-open lists-devices-in-time "
             "keeps-its-devices sends-few-lists lists-fit-into-a-message",
-            "Topology: nothing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
+            "Topology is missing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
             "There is one answer for each container.": "answers-once-per-container answers-each-of-two-containers",
             "Allocating a device that is gone should fail.": "refuses-an-unknown-device",
-            "The preferred devices are available, as many as requested, and include the required ones.": ""
+            "The preferred devices are available, are as many as requested, and include the required ones.": ""
             "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include",
             "PreStartContainer comes before each container start.": "answers-pre-start-container "
             "pre-starts-after-a-kill pre-starts-after-sigterm",
@@ -94,25 +94,26 @@ ROWS: Sequence[Row] = (
         {
             "The driver must double-check that allocated devices are available.": "refuses-an-unknown-device "
             "refuses-a-device-in-use refuses-a-device-that-has-gone",
-            "It should not expect that NodeUnprepareResources is always called.": "prepares-what-is-allocated-now "
-            "unprepares-a-deleted-claim late-prepare-leaves-nothing",
-            "Its name must be a DNS subdomain.": "has-a-valid-name has-a-name-in-lower-case",
+            "A driver should not expect that NodeUnprepareResources is always called.": ""
+            "prepares-what-is-allocated-now unprepares-a-deleted-claim late-prepare-leaves-nothing",
+            "A driver's name must be a DNS subdomain.": "has-a-valid-name has-a-name-in-lower-case",
             "Device names are unique in their pool.": "names-each-device-once",
-            "Upon a change, it must change the generation in all slices of a pool.": "keeps-a-changed-pool-whole "
-            "completes-its-pools completes-its-pools-after-a-restart",
+            "After a change, a driver must change the generation in all slices of the pool.": ""
+            "keeps-a-changed-pool-whole completes-its-pools completes-its-pools-after-a-restart",
             "The pool name must be unique in the cluster.": "keeps-nodes-apart",
-            "Its own attributes must be listed without its name as domain.": "names-attributes-without-its-domain",
-            "It SHOULD use standard attributes.": "spells-standard-attributes-as-others-do",
-            "It must use its own finalizer.": "leaves-claims-as-they-are",
+            "A driver's own attributes must be listed without its name as their domain.": ""
+            "names-attributes-without-its-domain",
+            "A driver SHOULD use standard attributes.": "spells-standard-attributes-as-others-do",
+            "A driver must use its own finalizer.": "leaves-claims-as-they-are",
             "Each plugin is required to get the claim with its own credentials.": "refuses-a-replaced-claim "
             "refuses-a-missing-claim refuses-a-claim-that-is-not-allocated",
-            "It should implement v1 and v1beta1.": "announces-known-versions announces-v1-first "
+            "A driver should implement v1 and v1beta1.": "announces-known-versions announces-v1-first "
             "answers-the-same-through-v1beta1",
-            "The answer has each claim, or a failure for it.": "answers-for-each-prepared-claim "
+            "The answer contains each claim, or a failure for it.": "answers-for-each-prepared-claim "
             "answers-for-each-unprepared-claim separates-good-claims-from-bad-ones reports-what-it-cannot-prepare",
-            "gRPC codes that a plugin MUST return.": "-a kubelet ignores the code, and treats all errors alike",
-            "Its service account must have these permissions.": f"-{NOT_OF_A_PROGRAM}",
-            "It must not be removed while it is in use.": f"-{NOT_OF_A_PROGRAM}",
+            "A plugin MUST return certain gRPC codes.": "-a kubelet ignores the code, and treats all errors alike",
+            "A driver's service account must have certain permissions.": f"-{NOT_OF_A_PROGRAM}",
+            "A driver must not be removed while it is in use.": f"-{NOT_OF_A_PROGRAM}",
         },
     ),
     *_rows(
@@ -120,14 +121,14 @@ ROWS: Sequence[Row] = (
         {
             "Preparing must be idempotent.": "prepare-is-idempotent prepares-the-same-after-a-restart "
             "prepares-claims-after-sigterm prepares-claims-after-a-new-registration",
-            "Unpreparing must be idempotent, and undo everything.": "unprepare-is-idempotent "
+            "Unpreparing must be idempotent, and must undo everything.": "unprepare-is-idempotent "
             "unprepares-an-unknown-claim frees-the-device removes-cdi-devices frees-devices-after-a-kill "
             "frees-devices-after-a-reboot",
             "The driver should check that a device is not in use.": "refuses-a-device-in-use "
             "refuses-a-device-in-use-after-a-restart",
             "Claims may have been deleted when they are unprepared.": "unprepares-a-deleted-claim "
             "unprepares-a-claim-that-was-deleted-meanwhile unprepares-without-the-api-server",
-            "CDI ids must be unique to the claim if their content is.": "gives-new-claims-new-cdi-devices "
+            "CDI ids must be unique to the claim if the edits behind them are.": "gives-new-claims-new-cdi-devices "
             "keeps-the-cdi-devices-of-other-claims",
             "Calls run concurrently unless the driver requests serialized calls.": "prepares-claims-at-the-same-time "
             "survives-prepare-and-unprepare-at-the-same-time",
@@ -145,7 +146,7 @@ ROWS: Sequence[Row] = (
             "reports-the-health-of-published-devices",
             "Pool and device names are required, and the values are known.": "reports-known-states-of-health",
             "last_updated is required.": "reports-when-it-looked",
-            "A report is stale after its limit.": "repeats-its-reports-of-health reports-limits-that-count",
+            "A report is stale after its time limit.": "repeats-its-reports-of-health reports-limits-that-count",
             "The stream reports changes.": "keeps-the-health-stream-open reports-no-change-without-a-reason",
             "The driver remains responsible for taints.": "taints-unhealthy-devices",
         },
@@ -153,7 +154,7 @@ ROWS: Sequence[Row] = (
     *_rows(
         COUNTERS,
         {
-            "Counters and sets have DNS labels that are unique in the pool.": "publishes-valid-slices",
+            "The names of counters and counter sets are DNS labels and unique in the pool.": "publishes-valid-slices",
             "Devices that share counters are not all available at once.": "prepares-each-device "
             "prepares-many-devices-in-one-claim prepares-claims-at-the-same-time",
             "Slices with perDeviceNodeSelection must be published by the control plane.": "names-its-node",
@@ -180,25 +181,28 @@ ROWS: Sequence[Row] = (
         {
             "A driver publishes taints for its devices.": "publishes-valid-slices publishes-a-valid-change "
             "publishes-devices-that-come-back",
-            "It should use its name as the domain of the key.": "-a key with a different domain breaks nothing",
-            "Claims may tolerate a taint, and get the device.": "prepares-claims-of-any-form",
+            "A driver should use its name as the domain of the key of a taint.": ""
+            "-a key with a different domain breaks nothing",
+            "A claim that tolerates a taint may get the device.": "prepares-claims-of-any-form",
         },
     ),
     *_rows(
         SHARES,
         {
             "Each share has an id, one-to-one with the allocation.": "answers-with-the-share-of-each-claim",
-            "Shares of a device are in use at the same time.": "separates-shares-of-a-device",
+            "Several shares of a device are in use at the same time.": "separates-shares-of-a-device",
             "A driver should define a request policy.": "-a device without one is valid and is used as a whole",
         },
     ),
     *_rows(
         METADATA,
         {
-            "Files exist when a container mounts them.": "mounts-what-it-has-made keeps-cdi-devices-after-a-kill",
+            "Metadata files exist when a container mounts them.": "mounts-what-it-has-made "
+            "keeps-cdi-devices-after-a-kill",
             "Each claim and each request has its own path.": "gives-each-variable-and-path-once",
-            "They contain the request's devices, with pool, name and attributes.": "describes-its-devices-in-metadata",
-            "They are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",
+            "Metadata files contain the request's devices, with pool, name and attributes.": ""
+            "describes-its-devices-in-metadata",
+            "Metadata files are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",
             "Containers should handle missing files.": "-it concerns the container",
         },
     ),

@@ -24,7 +24,7 @@ def report_of(
         options: options of `devicecore conformance KIND`.
         program: the command that starts the program.
         within: a command that wraps the checks, such as one that creates a namespace.
-        directory: the working directory, by default this one.
+        directory: the working directory, by default the current one.
         environment: the complete environment of the checks, by default that of this process.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Write docs/maintain/found-faults.md: which injected faults the conformance checks find, and under which name.
+"""Write docs/maintain/found-faults.md: which injected faults the conformance checks find, and which checks find them.
 
 `make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would:
 first with the default checks, and then again with any of its checks that need `--full`. No test compares the page,
@@ -22,7 +22,7 @@ from tools.conformance_runs import report_of
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 UNKNOWING = "\n## Faults injected by someone who did not know the checks\n"
 """The heading of the section that `find_subjects` writes."""
-AT_ONCE = 6  # programs; most of a run is waiting
+AT_ONCE = 6  # programs; most of a run is spent waiting
 DEFAULT, FULL = "default", "--full"
 GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = (
     'with a "must" fault',
@@ -54,8 +54,8 @@ class Finding(NamedTuple):
     """What a run found in a program.
 
     Attributes:
-        fault: the program.
-        run: which checks ran.
+        fault: the program with the fault.
+        run: which checks ran, `DEFAULT` or `FULL`.
         missed: the checks that the fault names but that did not fail.
         others: the other checks that failed.
         undecided: the checks without a verdict.
@@ -124,7 +124,7 @@ def page(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"| {kind}s {group} | {run} | {len(mine)} | {len(found)} | {alone} | {longest:.0f} s |"
     odd = [one for one in findings if one.missed or one.others]
     if odd:
-        yield "\nThese were not found by exactly the checks that they name:\n"
+        yield "\nThese faults were not found by exactly the checks that they name:\n"
         yield "| program | checks | what |\n|---|---|---|"
         yield from (f"| `{one.fault.name}` | {one.run} | {said(one)} |" for one in odd)
     yield ""

@@ -42,7 +42,7 @@ class Found:
 
     @property
     def is_blamed(self) -> bool:
-        """Whether a check that is more than information has failed."""
+        """Whether a check whose severity is not `info` has failed."""
         return any(severity != "info" for severity in self.failed.values())
 
     @property
@@ -98,7 +98,7 @@ def page(found: Sequence[Found], first: str) -> Iterator[str]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run all programs and write the page, or run only those with these names."""
+    """Run all programs and write the page, or run only the programs with these names."""
     for one in ("subject-driver", "subject-plugin"):
         if problem := problem_of(one, default_version()):
             print(f"{problem}. Run `python3 tools/make_peers.py subjects` first", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Compares the judge, our allocation and Kubernetes' recordings: `make judge`."""
+"""Compares the judge, our allocator and Kubernetes' recordings: `make judge`."""
 
 import sys
 from collections import Counter
@@ -13,7 +13,7 @@ def main(cases: int) -> int:
     """Compare, print what differs, and return the exit status."""
     found = Counter(verdict(numbered_case(number)) for number in range(cases))
     agreed, of_node = found.pop("", 0), found.pop(SEES_NODE_ONLY, 0)
-    print(f"judge and allocation agree on {agreed + of_node:,} of {cases:,} random cases; {of_node:,} of these are")
+    print(f"judge and allocator agree on {agreed + of_node:,} of {cases:,} random cases; {of_node:,} of these are")
     print(f"  {SEES_NODE_ONLY}")
     for problem, number in found.most_common(10):
         print(f"  {number}: {problem}")
@@ -31,7 +31,7 @@ def main(cases: int) -> int:
             wrong += possible is not None and possible != isinstance(answer, DeviceAllocation)
             same, different = same + is_same, different + (not is_same)
         print(f"{name}: {same:,} answers match those of Kubernetes 1.36.2, {different:,} do not")
-    print(f"{wrong:,} answers are wrong, or differ from those of Kubernetes although these are right")
+    print(f"{wrong:,} answers are wrong, or differ from Kubernetes' although Kubernetes is right")
     return 1 if found or wrong else 0
 
 

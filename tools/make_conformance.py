@@ -22,9 +22,9 @@ def pages() -> dict[Path, str]:
     of_claims = [check for check in DRA_CHECKS if check.group in _CLAIMS]
     of_drivers = [check for check in DRA_CHECKS if check.group not in _CLAIMS]
     parts: tuple[tuple[str, str, Sequence[Check[Any]]], ...] = (
-        ("device-plugins", "Checks of device plugins", CHECKS),
-        ("drivers", "Checks of DRA drivers: registration, slices, health, process", of_drivers),
-        ("claims", "Checks of DRA drivers: claims, CDI, state", of_claims),
+        ("device-plugins", "Checks for device plugins", CHECKS),
+        ("drivers", "Checks for DRA drivers: registration, slices, health, process", of_drivers),
+        ("claims", "Checks for DRA drivers: claims, CDI, state", of_claims),
     )
     made = {FOLDER / f"{name}.md": _page(title, checks) for name, title, checks in parts}
     tables = "\n".join([*_table(), *_plugins()])
@@ -45,11 +45,11 @@ def _documents() -> Iterator[str]:
 
 
 def _plugins() -> Iterator[str]:
-    """Yield the table of situations of device plugins."""
+    """Yield the table of situations for device plugins."""
     columns = situations.COLUMNS
-    yield "# Checks of device plugins: the table of situations\n"
-    yield "Allocate is called for single devices and for two before each event."
-    yield "[device-plugins.md](device-plugins.md) describes the checks of other situations.\n"
+    yield "# Checks for device plugins: the table of situations\n"
+    yield "Before each event, Allocate is called for single devices and for two devices together."
+    yield "[device-plugins.md](device-plugins.md) describes the checks for other situations.\n"
     heads = [f"`{one.name.removesuffix('-{}')}`: {one.expected}" for one in columns]
     yield f"| event | {' | '.join(heads)} |"
     yield "|---" * (len(columns) + 1) + "|"
@@ -68,10 +68,10 @@ def _plugins() -> Iterator[str]:
 def _table() -> Iterator[str]:
     """Yield the page with the table of situations: each event with each observation."""
     seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
-    yield "# Checks of DRA drivers: the table of situations\n"
+    yield "# Checks for DRA drivers: the table of situations\n"
     yield f"Claims are prepared before each event: {', '.join(form.name for form in FORMS)}."
-    yield "A cell contains the check of what happens then, or the reason why there is none. [claims.md](claims.md) and"
-    yield "[drivers.md](drivers.md) describe the checks of other situations.\n"
+    yield "A cell names the check for what happens after the event, or says why there is none."
+    yield "[claims.md](claims.md) and [drivers.md](drivers.md) describe the checks for other situations.\n"
     yield f"| event | {' | '.join(one.expected for one in seen)} |"
     yield "|---" * (len(seen) + 1) + "|"
     for (event, ending), (severity, cells) in CELLS.items():
@@ -86,7 +86,7 @@ def _table() -> Iterator[str]:
 
 
 def _page(title: str, checks: Sequence[Check[Any]]) -> str:
-    introduction = f"# {title}\n\n[conformance.md](../conformance.md) says what the words mean.\n"
+    introduction = f"# {title}\n\n[conformance.md](../conformance.md) explains the severities.\n"
     return "\n".join([introduction, *_entries(checks)])
 
 

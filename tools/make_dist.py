@@ -39,7 +39,7 @@ def main() -> int:
     for wheel in sorted(DIST.glob("*.whl")):
         relative = relative_links(wheel)
         if relative:
-            print(f"== {wheel.name}: expected links with an address, got {', '.join(relative)}")
+            print(f"== {wheel.name}: expected links with a full address, got {', '.join(relative)}")
             return 1
     if "--no-try" in sys.argv[1:]:
         return 0

@@ -3,7 +3,8 @@
 The cache is `${XDG_CACHE_HOME:-~/.cache}/devicecore-peers/<version>/`: the module file of that version, and `bin/`.
 `peers/go.mod` is for the version that devicecore follows; the module file of another version is derived from that
 version's own. Files below `peers/_inside/` become part of Kubernetes' packages (`go build -overlay`), so that our
-programs can call what these do not export, and the files that `peers/in_order.toml` names iterate over maps in order.
+programs can call what these do not export, and the files that `peers/in_order.toml` names iterate over maps in key
+order.
 """
 
 import argparse
@@ -25,7 +26,7 @@ IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
-"""Programs in `peers/subjects/`, a separate module. They are built only if named, or by the name `subjects`."""
+"""Programs in `peers/subjects/`, a separate module. They are built only if they, or `subjects`, are named."""
 DESCRIBED = "described-kubelet"
 """Kubernetes' kubelet with `peers/_described/`: the file named by $DESCRIBED_MACHINE describes its machine."""
 FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}
@@ -86,7 +87,7 @@ TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
 
 
 def program(name: str, version: str | None = None) -> Path:
-    """Return the path of a program of `peers/` after `build` has built it."""
+    """Return the path at which `build` puts a program of `peers/`."""
     return cache_of(version or default_version()) / "bin" / (f"{name}-{TREE}" if name in (*OURS, *SUBJECTS) else name)
 
 
@@ -218,7 +219,7 @@ def module_file(version: str, sources: Path) -> Path:
             write(path.with_name(name), (PEERS / name).read_text("utf-8"))
         return path
     text = derived(version, sources)
-    origin = path.with_name("derived.mod")  # compare its source, because `go mod tidy` changes go.mod
+    origin = path.with_name("derived.mod")  # compared instead of go.mod, which `go mod tidy` changes
     imported = sorted(
         {
             line
@@ -259,12 +260,12 @@ def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -
     write(tree / "oracle.mod", text)
     write(tree / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
     minor = int(version.split(".")[1])
-    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's own tags: true since that release
+    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's tags: also set for later releases
     return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={listed}", f"-tags={tags}"]
 
 
 def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
-    """Write those files of Kubernetes that are to iterate over maps in key order. Yield their names and places."""
+    """Write copies of Kubernetes' files, changed to iterate over maps in key order. Yield their names and paths."""
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
@@ -280,7 +281,7 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Path]]:
-    """Write the Kubernetes files in which `replaced.toml` replaces text. Yield their names and places."""
+    """Write the Kubernetes files in which `replaced.toml` replaces text. Yield their names and paths."""
     for name, texts in tomllib.loads((inside / "replaced.toml").read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for before, after in texts.items():
@@ -348,7 +349,7 @@ def build(version: str, names: Iterable[str]) -> None:
 
 
 def check(version: str) -> None:
-    """Check the format of our programs, vet and test them. Raises PeersError."""
+    """Check the format of our programs, and vet and test them. Raises PeersError."""
     unformatted = subprocess.run(
         ["gofmt", "-l", str(PEERS)], capture_output=True, text=True, check=False, env=ENVIRONMENT
     ).stdout.split()

@@ -1,4 +1,4 @@
-"""Write docs/cards.md: what the conformance checks find in third-party plugins and drivers: `make zoo`.
+"""Write docs/cards.md, which shows what the conformance checks find in third-party plugins and drivers: `make zoo`.
 
 Go programs are built from the modules of `tools.make_peers`, Python packages are installed into separate environments,
 and each runs under `devicecore conformance`. A program that knows only the kubelet's own directories runs in a mount
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cards.md"
 HOMES = ROOT / ".cards"
 BUDGET = "280"  # seconds for each subject
-AT_ONCE = 3  # subjects; most of a run is waiting
+AT_ONCE = 3  # subjects; most of a run is spent waiting
 VERSIONS = ("1.37.2", "1.36.3")  # versions of Kubernetes
 PYDRA = "kubernetes-pydra==0.1.0"
 

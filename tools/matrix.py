@@ -1,4 +1,4 @@
-"""Run tests with each Python on this machine, with the lowest and the newest versions of each dependency.
+"""Run tests with each Python on this machine, and with the lowest and the newest version of each dependency.
 
 `make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. It finds
 Pythons on PATH as `python3.N` and below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 PROJECTS = (ROOT, *(ROOT / "packages" / name for name in ("numa", "tools", "fleet")))
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
-TOOLS = ("pytest", "sybil")  # the tools that these tests import, without a type checker
+TOOLS = ("pytest", "sybil")  # the tools that these tests import; they need no type checker
 TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters", "packages/numa/tests")
 DEPENDENCIES = ("lowest", "newest")
 

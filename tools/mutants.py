@@ -117,11 +117,11 @@ ROOMS = {
     ),
 }
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-# A test hangs after this many seconds plus this multiple of its usual duration, without its waits for a CPU.
+# A test counts as hanging after this many seconds plus this many times its usual duration. Waits for a CPU do not count.
 HANGS = 15.0
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
-_SPECIFIC = 30  # number of tests that come first
-_PER_FILE = 180.0  # seconds; any tests of a file left after this time are run for no mutant
+_SPECIFIC = 30  # number of tests that come first because they are specific
+_PER_FILE = 180.0  # seconds; tests of a file that have not run by then are run for no mutant
 
 _FORKS = get_context("fork")
 
@@ -298,10 +298,10 @@ class Reached:
     def in_order(self, mutant: Mutant) -> list[int]:
         """Return the tests that reach a mutant, in the order in which to run them."""
         by_line = self.tests.get(mutant.file, {})
-        # Lines reached in a fork or a non-Python thread are not seen, so the whole file counts.
+        # Lines reached in a fork or a non-Python thread are not seen, so all tests that reach the file are run.
         near = by_line.get(mutant.line) or {test for tests in by_line.values() for test in tests}
         tests = sorted(near, key=lambda test: (self.breadth[test], self.seconds[test]))
-        # First the tests that reach little else, then those that reach most per second.
+        # First the tests that reach little else, then those that reach the most lines per second.
         tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: self.seconds[test] / self.breadth[test])
         return tests
 
@@ -321,7 +321,7 @@ class _Trial:
 
 
 class Runner:
-    """A plugin of pytest that runs the mutants instead of the tests."""
+    """A pytest plugin that runs the mutants instead of the tests."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -439,7 +439,7 @@ class Runner:
                 trial.allowed = HANGS + HANGS * reached.seconds[message]
                 trial.delays = _delays(trial.fork.pid)
         except EOFError:
-            if trial.running < 0:  # it ended before its first test, so no test has noticed the mutant
+            if trial.running < 0:  # the process ended before its first test, so no test has noticed the mutant
                 return "unfinished"
             return f"killed by the end of the process in {name}"
         if trial.running >= 0 and time.monotonic() > trial.began + trial.allowed:
@@ -484,7 +484,7 @@ def _prepare(session: pytest.Session) -> _Failures:
         plugins.unregister(name=name)
     capture = plugins.getplugin("capturemanager")
     assert capture is not None  # noqa: S101 - for mypy
-    capture.stop_global_capturing()  # the capture file of the first process
+    capture.stop_global_capturing()  # it writes to the first process's capture file
     capture.start_global_capturing()
     failures = _Failures()
     plugins.register(failures)
@@ -555,7 +555,7 @@ def main() -> int:
     parser.add_argument("--room", choices=ROOMS, default="core", help="the room to change (default: core)")
     parser.add_argument("--count", type=int, default=300, help="number of mutants (default: 300)")
     parser.add_argument("--seed", type=int, default=1, help="determines which mutants are chosen (default: 1)")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="when to stop (default: 3600)")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="stop after this many seconds (default: 3600)")
     parser.add_argument("--profile", default="test", help="Hypothesis profile: quick, test or thorough (default: test)")
     workers = len(os.sched_getaffinity(0))
     parser.add_argument(

@@ -1,6 +1,6 @@
 """Run Kubernetes' own tests of the CPU and memory managers, and record their questions and answers.
 
-`peers/_tables/` becomes part of both packages and records the calls to the deciding functions.
+`peers/_tables/` becomes part of Kubernetes' two packages and records the calls to the deciding functions.
 `packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same questions. This needs Go, as `make
 oracle` does:
 
