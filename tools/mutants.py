@@ -117,7 +117,7 @@ ROOMS = {
     ),
 }
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-# A test counts as hanging after this many seconds plus this many times its usual duration. Waits for a CPU do not count.
+# A test counts as hanging after this many seconds plus this many times its usual duration, without waits for a CPU.
 HANGS = 15.0
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # number of tests that come first because they are specific
@@ -453,7 +453,7 @@ class Runner:
 def _delays(process: int | str) -> dict[str, float]:
     """Return how long each thread of a process and its children has waited for a CPU, in seconds.
 
-    On a busy machine, a test that takes long because of this does not hang.
+    A test that takes long only because it waits for a CPU does not count as hanging.
     """
     delays: dict[str, float] = {}
     for thread in Path(f"/proc/{process}/task").glob("*"):
