@@ -5,7 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpcore2
@@ -56,6 +56,17 @@ def asked(*answers: bytes) -> tuple[Sequence[WholeAnswer], list[int]]:
     """Return what a client gets for as many requests, and the number of answers on each connection."""
     with answering(*answers) as (transport, had):
         return [transport.send("GET", b"x", {}, None) for _ in answers], had
+
+
+@pytest.mark.parametrize(("parts", "connections"), [(0, [1, 1]), (1, [1, 1]), (3, [2])])
+def test_a_stream_that_is_not_read_to_its_end_ends_its_connection(parts: int, connections: list[int]) -> None:
+    chunks = OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"
+    with answering(chunks, OK + b"Content-Length: 1\r\n\r\n0") as (transport, had):
+        with closing(transport.stream("GET", b"x", {})) as answer:
+            read = [part for part, _ in zip(answer.parts, range(parts), strict=False)]
+        assert read == [b"a", b"b"][:parts]
+        assert transport.send("GET", b"x", {}, None).content == b"0"
+    assert had == connections
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from attrs import Factory, define, field, frozen
 
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiConnection, add_certificate, load
 from devicecore.adapters.kube_api.credential_program import run
-from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport, WholeAnswer, read
+from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, Answer, AnswerTooLargeError, Transport, WholeAnswer
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.domain.checks import expected, is_seconds
 from devicecore.domain.errors import DeviceCoreError, ForkedError, SetUpError
@@ -291,7 +291,7 @@ class ApiServer:
             query["allowWatchBookmarks"] = "true"
         request = ApiRequest(f"watch {resource.plural}", "GET", resource.path(), query)
         with closing(self.ask(request, lambda: self._stream(request))) as answer:
-            lines, started_in = _lines(answer.iter_stream()), process_id()
+            lines, started_in = _lines(answer.parts), process_id()
             while True:
                 if started_in != process_id():
                     raise ForkedError(started_in, process_id())
@@ -306,13 +306,13 @@ class ApiServer:
                     return
                 yield event
 
-    def _stream(self, request: ApiRequest) -> httpcore2.Response:
-        """Send a request and return the answer, which is not read yet."""
+    def _stream(self, request: ApiRequest) -> Answer:
+        """Send a request and return the answer, whose content is not read yet."""
         answer = self._transport.stream(request.method, request.target, {b"Accept": request.accept.encode("ascii")})
         if answer.status != HTTPStatus.OK:
             refused = WholeAnswer(answer.status, b"")
             with suppress(Exception):  # sending the body failed, and the status says more
-                refused = read(answer)
+                refused = answer.read()
             raise _RefusedError(refused)
         return answer
 

@@ -8,14 +8,15 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import httpcore2  # httpx2's lower layer, where a deadline can apply to a whole response
 import httpx2
-from attrs import frozen
+from attrs import define, frozen
 
 MAX_ANSWER = 8 * 1024 * 1024
 """The maximum size of an answer, in bytes.
@@ -170,11 +171,26 @@ class WholeAnswer:
     retry_after: str = ""
 
 
-def read(answer: httpcore2.Response) -> WholeAnswer:
-    """Read the content of an answer, and close it."""
-    with closing(answer):
-        after = (value for name, value in answer.headers if name.lower() == b"retry-after")
-        return WholeAnswer(answer.status, answer.read(), next(after, b"").decode("latin-1"))
+@define(eq=False)
+class Answer:
+    """A server's answer, whose content is read part by part. It must be closed.
+
+    Attributes:
+        status: the HTTP status.
+        retry_after: as in `WholeAnswer`.
+        parts: the content.
+        close: ends the answer, and with it the connection if the content was not read to its end.
+    """
+
+    status: int
+    retry_after: str
+    parts: Iterator[bytes]
+    close: Callable[[], None]
+
+    def read(self) -> WholeAnswer:
+        """Read the content, and close the answer."""
+        with closing(self):
+            return WholeAnswer(self.status, b"".join(self.parts), self.retry_after)
 
 
 class _Received:
@@ -183,14 +199,15 @@ class _Received:
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
         self._rest = bytearray()  # received, but not yet part of a result
+        self._is_kept = self._is_read = False
 
     @property
-    def is_empty(self) -> bool:
-        """Whether everything that was received is part of a result."""
-        return not self._rest
+    def is_kept(self) -> bool:
+        """Whether the connection can be used again: everything was read, and the server keeps it."""
+        return self._is_kept and self._is_read and not self._rest  # the rest would be taken for the next answer
 
-    def answer(self) -> tuple[WholeAnswer, bool]:
-        """Return the whole answer, and whether the server keeps the connection."""
+    def head(self) -> tuple[int, dict[bytes, bytes]]:
+        """Return the status of the answer, and its headers."""
         status = 100
         while 100 <= status < 200:  # such an answer is followed by another
             first, *lines = self._until(b"\r\n\r\n").split(b"\r\n")
@@ -200,20 +217,28 @@ class _Received:
             version, status = parsed[1], int(parsed[2])
         pairs = (line.partition(b":") for line in lines)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
-        is_kept = version == b"1" and b"close" not in headers.get(b"connection", b"").lower()
+        self._is_kept = version == b"1" and b"close" not in headers.get(b"connection", b"").lower()
+        return status, headers
+
+    def parts(self, status: int, headers: Mapping[bytes, bytes]) -> Iterator[bytes]:
+        """Yield the content of an answer with this head."""
         length = headers.get(b"content-length")
         if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
-            content = b""
+            pass
         elif b"transfer-encoding" in headers:
-            content = b"".join(self._chunks())
+            yield from self._chunks()
         elif length is None:
-            content, is_kept = self._all(), False
+            self._is_kept = False
+            yield bytes(self._rest)
+            self._rest.clear()
+            while part := self._stream.read(_PART):
+                yield part
         elif _NUMBER.fullmatch(length):
-            content = self._exactly(int(length))
+            yield self._exactly(int(length))
         else:
             message = "the length of the answer is not a number"
             raise httpcore2.RemoteProtocolError(message)
-        return WholeAnswer(status, content, headers.get(b"retry-after", b"").decode("latin-1")), is_kept
+        self._is_read = True
 
     def _chunks(self) -> Iterator[bytes]:
         while True:
@@ -246,13 +271,6 @@ class _Received:
             self._rest += self._part()
         found = bytes(self._rest[:size])
         del self._rest[:size]
-        return found
-
-    def _all(self) -> bytes:
-        """Return everything until the server closes the connection."""
-        while part := self._stream.read(_PART):
-            self._rest += part
-        found, self._rest = bytes(self._rest), bytearray()
         return found
 
     def _part(self) -> bytes:
@@ -323,42 +341,49 @@ class Transport:
         """Begin requests for one purpose, such as the pages of a list, which are limited together."""
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
-    def stream(
-        self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None = None
-    ) -> httpcore2.Response:
-        """Send a request and return the answer, which is not read yet. The deadline also applies to reading it."""
+    def send(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> WholeAnswer:
+        """Send a request and return the whole answer.
+
+        `path` includes the parameters. `headers` are for this request alone; without a body, `content` is None.
+        """
+        return self.stream(method, path, headers, content).read()
+
+    def stream(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None = None) -> Answer:
+        """Send a request and return the answer, whose content is not read yet.
+
+        The deadline also applies to reading it.
+        """
+        if content is not None:
+            headers = {**headers, b"Content-Length": b"%d" % len(content)}
         self._budget.begin(self._timeout, self._limit)
+        if self._has_proxy:
+            return self._through_proxy(method, path, headers, content)
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers.items())
+        first = b"%s %s%s HTTP/1.1\r\n" % (method.encode("ascii"), self._server.raw_path, path)
+        stream = self._connected()
+        received = _Received(stream)
+        try:
+            stream.write(b"".join((first, self._lines, lines, b"\r\n", content or b"")))
+            status, found = received.head()
+        except BaseException:
+            self._disconnect()
+            raise
+        after = found.get(b"retry-after", b"").decode("latin-1")
+        return Answer(status, after, received.parts(status, found), partial(self._end, received))
+
+    def _end(self, received: _Received) -> None:
+        if not received.is_kept:
+            self._disconnect()
+
+    def _through_proxy(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> Answer:
         base = self._server
         target = base.raw_path + path
         url = httpcore2.URL(scheme=base.raw_scheme, host=base.raw_host, port=base.port, target=target)
         both = [*self._headers, *headers.items()]
         request = httpcore2.Request(method, url, headers=both, content=content, extensions=self._extensions)
-        return self._pool.handle_request(request)
-
-    def send(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> WholeAnswer:
-        """Send a request and return the whole answer, at a fraction of the cost of `stream`.
-
-        The deadline is the same. `path` includes the parameters. `headers` are for this request alone; without a body,
-        `content` is None.
-        """
-        if content is not None:
-            headers = {**headers, b"Content-Length": b"%d" % len(content)}
-        if self._has_proxy:
-            return read(self.stream(method, path, headers, content))
-        self._budget.begin(self._timeout, self._limit)
-        lines = b"".join(b"%s: %s\r\n" % header for header in headers.items())
-        first = b"%s %s%s HTTP/1.1\r\n" % (method.encode("ascii"), self._server.raw_path, path)
-        stream = self._connected()
-        is_kept = False
-        try:
-            stream.write(b"".join((first, self._lines, lines, b"\r\n", content or b"")))
-            received = _Received(stream)
-            answer, is_kept = received.answer()
-            is_kept &= received.is_empty  # otherwise the rest of it would be taken for the next answer
-        finally:
-            if not is_kept:
-                self._disconnect()
-        return answer
+        answer = self._pool.handle_request(request)
+        after = (value for name, value in answer.headers if name.lower() == b"retry-after")
+        return Answer(answer.status, next(after, b"").decode("latin-1"), answer.iter_stream(), answer.close)
 
     def _connected(self) -> httpcore2.NetworkStream:
         if self._stream is not None and self._stream.get_extra_info("is_readable"):
