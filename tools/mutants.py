@@ -106,7 +106,17 @@ ROOMS = {
         ),
         left_out="faults",  # plugins and drivers that are already faulty, each in its own process
     ),
-    "testing": Room((f"{_TOOLS}/testing",), (f"{_OF_TOOLS}/kit", f"{_OF_TOOLS}/judge")),
+    "testing": Room(
+        (f"{_TOOLS}/testing",),
+        (
+            f"{_OF_TOOLS}/judge",
+            *(
+                str(path.relative_to(ROOT))
+                for path in sorted((ROOT / _OF_TOOLS / "kit").glob("test_*.py"))
+                if not path.name.startswith("test_conformance")  # these reach `testing` in other processes
+            ),
+        ),
+    ),
     "fleet": Room((_FLEET,), ("packages/fleet/tests",)),
     "numa": Room(
         ("packages/numa/src/devicecore_numa",),

@@ -231,6 +231,10 @@ def test_a_pods_requests_are_added_up_as_in_a_kubelet() -> None:
     status = pod_status(pod, PodFacts("Running", NOW, has_sandbox=True, started=NOW))
     assert status["allocatedResources"] == {"cpu": "2250m", GPU: "5"}
     assert [next(iter(each["state"])) for each in status["initContainerStatuses"]] == ["running", "terminated"]
+    assert [(each["ready"], each["started"]) for each in status["initContainerStatuses"]] == [
+        (True, True),
+        (True, False),
+    ]
     ended = pod_status(pod, PodFacts("Succeeded", NOW, started=NOW, ended=NOW))
     side, main = ended["initContainerStatuses"][0]["state"], ended["containerStatuses"][0]["state"]
     assert (side["terminated"]["exitCode"], main["terminated"]["exitCode"]) == (143, 0), "a sidecar is stopped"
