@@ -113,13 +113,13 @@ def test_a_claim_is_not_judged_without_the_nodes(tmp_path: Path, capsys: pytest.
     assert asked(tmp_path, large, "why", file_of(tmp_path, CLAIM)) == 3
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert f"Nodes are not known, and so neither is the answer: {TOO_MUCH}" in printed.err
+    assert f"Nodes are not known, so neither is the answer: {TOO_MUCH}" in printed.err
 
 
 def test_a_name_is_not_looked_up_once_the_budget_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large = dict.fromkeys(["pods", "resourceclaims"], LARGE * 3 // 2)
     assert asked(tmp_path, large, "why", "claim", "wanted") == 3
-    assert f"ResourceClaims are not known, and so neither is the answer: {TOO_MUCH}" in capsys.readouterr().err
+    assert f"ResourceClaims are not known, so neither is the answer: {TOO_MUCH}" in capsys.readouterr().err
 
 
 def test_a_pod_is_not_sure_of_its_node_without_the_other_pods(

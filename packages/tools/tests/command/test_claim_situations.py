@@ -220,7 +220,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "class channel wants devices from driver compute-domain.nvidia.com, which has no ResourceSlice for n1; it ",
             "has no slices at all; there are slices from gpu.nvidia.com\n",
-            "do       check whether the driver is installed and its pod runs on n1, and read its log; compare the",
+            "do       check whether the driver is installed and its pod is running on n1, and read its log; compare",
         ],
     ),
     "GB200: the driver publishes channels for other nodes only": (
@@ -432,7 +432,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "nic", capacity={"requests": {"bandwidth": "1G"}})),
         [NICS, a_slice("n1", NIC, [{**SHARED, "allowMultipleAllocations": False}]), A_KEPT_CAPACITY],
         1,
-        ["(claim ml/other of pod infer-0 still has its capacity, so the API server knew the field when it was crea"],
+        ["(claim ml/other of pod infer-0 still has its capacity, so the API server knew the field when the claim"],
     ),
     "neither of two alternatives is free": (
         a_claim({"name": "r", "firstAvailable": [a_way("whole", "gpu"), a_way("two", "mig", count=2)]}),
@@ -655,7 +655,7 @@ def test_a_pod_whose_claims_are_allocated_says_where_they_can_be_used(
     held["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [selector]}
     spec = {**POD_SPEC, "resourceClaims": [{"name": "gpus", "resourceClaimName": "other"}]}
     status, lines = why([{**POD, "spec": spec}], [WHOLE, held])
-    assert (status, lines[0]) == (0, "pod ml/train: each claim is allocated already")
+    assert (status, lines[0]) == (0, "pod ml/train: every claim is already allocated")
     assert lines[1:4] == [
         "claim ml/other is allocated",
         "  request r     gpu.nvidia.com/n1/gpu-0",

@@ -202,7 +202,7 @@ def with_claim(name: str) -> Json:
     ("true", "status", "says"),
     [
         ((), 3, "since    2026-01-01T00:00:00Z"),
-        (("attached",), 0, "each claim is allocated already"),
+        (("attached",), 0, "every claim is already allocated"),
         (("failed",), 3, "they cannot be bound: f.io/failed of f.io/n1/d0 is True (NoPath)"),
     ],
 )

@@ -12,9 +12,9 @@ from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.signals import Signals
 
 _HOW_TO_USE_IT = """\
-{url} serves Nodes, Pods and the kinds of dynamic resource allocation, from memory. SIGTERM or Ctrl-C ends it.
+{url} serves Nodes, Pods and the kinds of dynamic resource allocation, from memory. SIGTERM or Ctrl-C stops the server.
   kubectl --kubeconfig {file} get nodes
-  kubectl --kubeconfig {file} apply --validate=false -f FILE   # it has no schemas to validate with
+  kubectl --kubeconfig {file} apply --validate=false -f FILE   # the server has no schemas for validation
 """
 
 
@@ -23,8 +23,8 @@ _HOW_TO_USE_IT = """\
 def api_server(*, kubeconfig: str) -> int:
     """Serve an API server for tests on a free port of this machine, and write KUBECONFIG, a file for its clients.
 
-    It has no scheduler and no controllers: a pod stays Pending until someone binds it. Objects are kept in memory, and
-    are gone when the server stops, as is the file. Every process on this machine can use the server.
+    It has no scheduler and no controllers: a pod stays Pending until someone binds it. Objects are kept only in memory,
+    and KUBECONFIG is deleted when the server stops. Every process on this machine can use the server.
 
     \b
     $ devicecore api-server kubeconfig

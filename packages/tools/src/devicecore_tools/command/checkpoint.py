@@ -20,7 +20,7 @@ from devicecore_tools.command.groups import Group
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import MAX_SENTENCE, complain, print_json
 
-_SHOWN = 8  # names in one sentence
+_SHOWN = 8  # the maximum number of names in one sentence
 
 _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
@@ -106,9 +106,9 @@ def show(
 ) -> int:
     """Show which container has which devices.
 
-    Shows the devices of each container by NUMA node and whatever else its plugins gave it, then the registered devices.
+    For each container, shows its devices by NUMA node and whatever else plugins gave it; then the registered devices.
     FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the exit status is also 1 if
-    FILE does not have a resource or a pod that you name. If the verdict is not ok, shows what can be read. For a
+    FILE does not contain a resource or a pod that you name. If the verdict is not ok, shows what can be read. For a
     dra_manager_state, shows each claim with its pods and devices.
 
     \b
@@ -125,7 +125,7 @@ def show(
         found.show(pods, as_json=as_json)
         held = {"pod": (pods, {pod for one in found.entries or () for pod in one.pods or ()})}
     else:
-        from devicecore_tools.command.checkpoint_show import Filter, show_checkpoint  # it loads protobuf
+        from devicecore_tools.command.checkpoint_show import Filter, show_checkpoint  # this import loads protobuf
 
         show_checkpoint(found, Filter(resources, pods, free_only), as_json=as_json)
         data = found.data or CheckpointData()

@@ -48,7 +48,7 @@ class DevicesFile(ExaminedFile):
     @property
     def compared(self) -> dict[str, object]:
         """The verdict as JSON, without warnings."""
-        from devicecore.system.json_values import to_json  # cattrs takes long to import
+        from devicecore.system.json_values import to_json  # importing cattrs takes a long time
 
         return {"file": self.file, "kind": "devices", **to_json(self.report)}
 

@@ -29,12 +29,12 @@ def outside_pairs(
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
-    with suppress(QuestionGivenUpError):  # without the library there is less advice
+    with suppress(QuestionGivenUpError):  # without the CEL library, there is less advice
         for claim in claims:
             for request in claim.alternatives:
                 for device in node.outside_class(claim, request)[:1]:
                     todo = f"name a DeviceClass that selects {device.key}, or create one"
-                    what = f"it is as request {request.result_name} describes it, but class {request.device_class}"
+                    what = f"the device matches request {request.result_name}, but class {request.device_class}"
                     yield "do", f"{todo}: {what} does not select it"
 
 
@@ -72,7 +72,7 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
         for text in missing[:_MAX_NAMES]:
             yield "because", text
         if missing:
-            look = f"check whether the driver is installed and its pod runs on {best.node.name}, and read its log"
+            look = f"check whether the driver is installed and its pod is running on {best.node.name}, and read its log"
             yield "do", f"{look}; compare the nodeSelector and affinity of its DaemonSet with the labels of the node"
     for claim in claims:
         for request in claim.alternatives:
@@ -128,7 +128,9 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
             asks = f"request {request.result_name} asks for a part of {one.device}"
             yield "because", f"{asks}, which is published without allowMultipleAllocations, so one claim gets all of it"
             # An API server that drops one of the fields also drops the other.
-            gate = f"{one.reason.held} still has its capacity, so the API server knew the field when it was created"
+            gate = (
+                f"{one.reason.held} still has its capacity, so the API server knew the field when the claim was created"
+            )
             if not trial.asks_for_capacity(one.reason.held.claim):
                 gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
             todo = f"restart the pod of driver {one.device.driver}, so that it publishes its devices again"
@@ -172,7 +174,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
         driver = pool.key[0]
         if pool.has_surplus:
             count = "spec.pool.resourceSliceCount has to be the number of slices"
-            todo = f"{count}: fix whatever publishes pool {pool}: {driver} or an autoscaler"
+            todo = f"{count}: fix whatever publishes pool {pool} ({driver} or an autoscaler)"
         elif pool.is_incomplete:
             todo = f"{driver} has to publish all slices of pool {pool}: check its pod and log"
         elif pool.is_obsolete:

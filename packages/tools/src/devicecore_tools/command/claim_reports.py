@@ -175,7 +175,7 @@ class ClaimReport:
 
     @property
     def _mappings(self) -> Iterator[dict[str, str]]:
-        """The request of the scheduler's claim for extended resources that each container gets."""
+        """For each container and extended resource, the request in the scheduler's claim that provides the devices."""
         placed = self._placed_on.answer if self._placed_on is not None else None
         for claim in placed.claims if isinstance(placed, DeviceAllocation) else ():
             for one in claim.mappings if isinstance(claim, ExtendedResourceClaim) else ():
@@ -183,7 +183,7 @@ class ClaimReport:
 
     @property
     def victims(self) -> Sequence[BoundPod]:
-        """The pods that a scheduler preempts before the pod runs."""
+        """The pods that a scheduler preempts so that this pod can run."""
         return self.answers[0].victims if self.answers and self.answers[0].fits else ()
 
     @property
@@ -201,7 +201,7 @@ class ClaimReport:
         if self.refused:
             print_pairs(f"{self.title}: refused by the API server", [("reason", self.refused)])
         elif self._is_allocated and self._overruled is None and not (self._waits_for and self.answers):
-            click.echo(f"{self.title}: each claim is allocated already")
+            click.echo(f"{self.title}: every claim is already allocated")
             for one in self.allocated:
                 AllocatedReport(one).show(all_devices=all_devices)
         elif self.lacking:

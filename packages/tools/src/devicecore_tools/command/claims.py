@@ -65,7 +65,7 @@ class Wanted:
 
 
 def may_decide(sources: Mapping[str, object]) -> bool:
-    """Return whether the sources have a scheduler's input, but nothing that belongs to a single node."""
+    """Return whether the sources include anything that a scheduler reads, and nothing that belongs to a single node."""
     of_node = any(sources.get(name) for name in ("root", "checkpoint", "pod_resources", "node_name"))
     return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
@@ -97,7 +97,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
-        return None  # read as a message, it may make sense; if not, the error says why
+        return None  # The data may make sense as a message; if it does not, the error for a message says why.
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
@@ -132,10 +132,10 @@ def items_in(document: Value) -> Iterator[Value]:
 
 
 def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
-    """Return the pods among the objects that wait for a node, including those of workloads.
+    """Return the waiting pods among the objects, including the pods of workloads.
 
-    Pods without claims count only if no pod in the list has a message from a kubelet. Otherwise, pods that have a node
-    or have ended are explained by their messages.
+    Pods without claims count only if every pod in the list is waiting. Otherwise, the list is about pods that have a
+    node or have ended, which are explained by their messages.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
     with_claims = [pod for pod in pods if pod["spec"]["resourceClaims"].sequence()]
@@ -144,7 +144,7 @@ def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[
 
 
 def _waiting_pod(item: Value) -> Value | None:
-    """Return the pod of an object or a workload, or None if a node has it or it has ended.
+    """Return the pod that an object or a workload describes, or None if the pod has a node or has ended.
 
     A manifest may name the node of a new pod.
     """
@@ -180,7 +180,7 @@ def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
             {
                 "name": one["metadata"]["name"].data,
                 "persistentVolumeClaim": {"claimName": f"{one['metadata']['name'].text('')}-{name}-0"},
-                # if it does not exist, the controller creates it in the same way
+                # if the claim does not exist, the controller creates it, as for an ephemeral volume
                 "ephemeral": {"volumeClaimTemplate": one.data},
             }
             for one in templates
@@ -208,7 +208,7 @@ def _claim_trial(
     budget: Budget,
     lists_claims: bool = False,
 ) -> "ClaimTrial":
-    """Return a trial with the objects of files, of an API server, and those that were already read.
+    """Return a trial with objects from files and an API server, and with objects that were already read.
 
     Reads the objects of volumes if one of the pods has volumes, and the objects of admission if a pod is new.
     `lists_claims` says whether a file has all claims and templates, as an API server does.
@@ -288,7 +288,7 @@ class NotKnownError(ValueError):
 
 def _unread(kubeconfig: str, kind: str, why: str, budget: Budget) -> ValueError:
     if why in budget.refused:
-        return NotKnownError(f"{kubeconfig}: {kind}s are not known, and so neither is the answer: {why}")
+        return NotKnownError(f"{kubeconfig}: {kind}s are not known, so neither is the answer: {why}")
     return ValueError(f"{kubeconfig}: {kind}: {why}")
 
 
@@ -321,7 +321,7 @@ def explain_claims(
     asked = (*wanted.pods, *wanted.claims)
     if len(asked) > _MAX_WANTED:
         raise ValueError(f"expected at most {_MAX_WANTED} pods and claims in one file, got {len(asked):,}")
-    # its report already says everything
+    # An allocated claim needs no trial, so its own report says everything.
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
     has_claims = bool(sources.get("claims"))

@@ -26,7 +26,7 @@ def without_collector() -> Iterator[None]:
 def rare_collector() -> Iterator[None]:
     """Run Python's cycle collector rarely, because few objects of a long-lived fleet are in cycles.
 
-    With the default thresholds, it took a tenth of the processor time spent on each pod.
+    With the default thresholds, collecting took a tenth of the processor time spent on each pod.
     """
     before = gc.get_threshold()
     gc.set_threshold(*_RARE)

@@ -36,7 +36,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
 
     if name is not None:
         if list_only or kind or as_json:
-            raise click.UsageError("--run NAME takes no other option.")
+            raise click.UsageError("--run NAME cannot be used with other options.")
         try:
             found = find(name)
         except KeyError:

@@ -52,12 +52,12 @@ plugin_options = option_group(
     seconds_option(
         "--returning",
         20.0,
-        "How many seconds it may take to register again after a kubelet restart that deletes all sockets.",
+        "How many seconds the plugin may take to register again after a kubelet restart that deletes all sockets.",
     ),
     seconds_option(
         "--noticing",
         8.0,
-        "How many seconds it may take to register again after a closed stream, or only a new kubelet.sock.",
+        "How many seconds the plugin may take to register again after a closed stream, or only a new kubelet.sock.",
     ),
     seconds_option("--away", 3.0, "For how many seconds the kubelet is down."),
     seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
@@ -80,7 +80,7 @@ plugin_options = option_group(
         help="Restart the plugin when it exits, as Kubernetes does.",
     ),
 )
-"""Adds the options for a device plugin to a command: the directory, and the fields of `Settings`."""
+"""Adds to a command the options for a device plugin: the directory, and the fields of `Settings`."""
 
 driver_options = option_group(
     click.option("--full", is_flag=True, help="Run all checks, in up to five minutes."),
@@ -139,12 +139,12 @@ driver_options = option_group(
     seconds_option(
         "--budget",
         None,
-        "How many seconds the run may take; by default 120, and 290 with --full, and up to four times as many on a "
+        "How many seconds the run may take; by default 120 (with --full 290), or up to four times as many on a "
         "busy machine. If calls for a claim take more than a second, their duration is added. "
         f"{_LATE}",
     ),
 )
-"""Adds the options for a DRA driver to a command: the fields of `DriverTestSettings`, and `full`."""
+"""Adds to a command the options for a DRA driver: the fields of `DriverTestSettings`, and `full`."""
 
 choice_options = option_group(
     click.option(
@@ -161,7 +161,7 @@ choice_options = option_group(
     ),
     click.option("--list", "list_only", is_flag=True, help="List the checks without running them."),
 )
-"""Adds the options that choose checks to a command: the arguments of `choose`, and `list_only`."""
+"""Adds to a command the options that choose checks: the arguments of `choose`, and `list_only`."""
 
 _FILE = click.Path(dir_okay=False)
 report_options = option_group(
@@ -175,4 +175,4 @@ report_options = option_group(
     click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,
 )
-"""Adds the options that say where reports go to a command: the fields of `Reporting`."""
+"""Adds to a command the options that say where reports go: the fields of `Reporting`."""

@@ -108,7 +108,7 @@ class Reporting:
         """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
         A signal or a bug in devicecore, between two checks or before the first one, ends the run with a report of the
-        checks so far. Raises whatever `made` raises if the run could not start or because of a bug.
+        checks so far. Raises whatever `made` raises because the run could not start or because of a bug.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:

@@ -24,7 +24,7 @@ def names_of(group: str) -> dict[str, str]:
 def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point, or return None if there is no such distribution.
 
-    Raises click.ClickException if it cannot be imported, because the distribution may come from anyone.
+    Any error during the import becomes a click.ClickException, because the distribution may come from anyone.
     """
     from importlib.metadata import entry_points
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
-_LOOKS = 3  # how many times a finding's required duration to wait if it keeps changing
+_LOOKS = 3  # how many times a finding's required duration to wait if the finding keeps changing
 _SETTLE = 20.0  # the maximum number of seconds to watch a plugin that has just started
 _TICK = 1e-6  # the minimum number of seconds between looks, regardless of the clock
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
@@ -114,9 +114,9 @@ def doctor(
     $ devicecore doctor --html node.html
     $ devicecore doctor --save record; devicecore doctor --root record
 
-    --html and --svg write files in addition to the printed report. An existing file is replaced, and with --watch,
-    replaced by each report. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in
-    total, the picture leaves some out and says how many.
+    --html and --svg write files in addition to the printed report. An existing file is replaced. With --watch, each
+    report replaces it. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in total,
+    the picture leaves some out and says how many.
 
     Sources are read one after another, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
@@ -229,7 +229,7 @@ def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) 
     if not report.is_enough and not report.findings:
         complain(
             "devicecore doctor",
-            "nothing could be read: run it as root"
+            "nothing could be read: run the command as root"
             if report.is_forbidden
             else "no device is seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
         )

@@ -42,7 +42,7 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
                 return b"".join(parts)
             parts.append(part)
             size = max(size, sum(map(len, parts)))
-        problem = f"it has {size} bytes or more, expected at most {max_bytes}"
+        problem = f"it has {size} bytes or more; expected at most {max_bytes}"
         raise OSError(errno.EFBIG, problem, str(path))
     finally:
         for descriptor in opened:

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with explained_threads():
             status = _run(arguments)
-        sys.stdout.flush()  # here, where an error still becomes a sentence
+        sys.stdout.flush()  # flush here, where an error still becomes a sentence
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:

@@ -64,7 +64,7 @@ def verdict(report: NodeReport) -> str:
         more = f", and {len(others):,} more" if others else ""
         said = f"{counted(len(report.findings), 'finding')}: {foreign_text(first.brief, _MAX_BRIEF)}{more}"
     elif report.is_forbidden:
-        said = "nothing could be read: run it as root"
+        said = "nothing could be read: run the command as root"
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     else:
@@ -210,7 +210,7 @@ def _cells(row: DeviceRow) -> tuple[str, ...]:
     certain = row.state.value, _sources_of(row.sources)
     texts = (row.resource, row.device, _numa_nodes(row.numa_nodes), row.health, owner, *certain)
     together = "".join(texts)
-    if len(together) <= _MAX_CELL and together.isprintable():  # this is nearly always so, and there are many rows
+    if len(together) <= _MAX_CELL and together.isprintable():  # a shortcut for nearly all rows, of which there are many
         return texts
     return tuple(foreign_text(text, _MAX_CELL) for text in texts)
 
@@ -229,7 +229,7 @@ def _sources_of(sources: tuple[Source, ...]) -> str:
 
 
 def _sources(report: NodeReport, width: int) -> Iterator[str]:
-    """Yield one line with everything that was read, then each source that was not, with the reason."""
+    """Yield one line with everything that was read, then each source that was not read, with the reason."""
     places = grouped((_directory(line.place), line.source.value) for line in report.sources if line.was_read)
     if places:
         read = [f"{', '.join(sources)} ({foreign_text(place)})" for place, sources in places.items()]

@@ -37,7 +37,7 @@ def complain(command: str, sentence: str) -> None:
 
 def print_json(document: object) -> None:
     """Print a command's JSON document, which may contain attrs values."""
-    # In pieces, because the parts of a whole document take many times its size.
+    # The document is written in pieces: all its parts together would take many times its size in memory.
     parts = json.JSONEncoder(indent=2, default=_json_of).iterencode(document)
     while piece := "".join(islice(parts, _PARTS)):
         sys.stdout.write(piece)
@@ -45,9 +45,9 @@ def print_json(document: object) -> None:
 
 
 def _json_of(value: object) -> object:
-    if not hasattr(type(value), "__attrs_attrs__"):  # `attrs.has`, but the import takes long
+    if not hasattr(type(value), "__attrs_attrs__"):  # like `attrs.has`, but importing attrs takes a long time
         return str(value)
-    from devicecore.system.json_values import to_json  # cattrs takes long to import
+    from devicecore.system.json_values import to_json  # importing cattrs takes a long time
 
     return to_json(value)
 

@@ -146,7 +146,7 @@ def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
     items = [item for one in (wanted.others if wanted else ()) for item in items_in(one)]
     claims = [item for item in items if item["kind"].data in CLAIM_KINDS]
     if wanted is None or not claims:
-        raise ValueError(f"{place}: expected a ResourceClaim or a ResourceClaimTemplate, but it has none")
+        raise ValueError(f"{place}: expected a ResourceClaim or a ResourceClaimTemplate, found none")
     return evolve(wanted, pods=(), claims=claims)
 
 
@@ -178,7 +178,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 
 
 def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
-    """Return the messages of the pod with a name, or the claim with that name, or None if there is not exactly one.
+    """Return the messages of the pod, or else the claim, with this name, or None if there is not exactly one.
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """
@@ -300,7 +300,7 @@ def _messages(document: Value) -> Iterator[str]:
     places = [document["message"], document["note"], document["status"]["message"]]
     yield from (text for place in places if (text := place.text("")))
     for condition in document["status"]["conditions"].sequence():
-        # for a resize, the condition has only the inner part of the event's message
+        # for a resize, the condition contains only the inner part of the event's message
         if text := condition["message"].text(""):
             is_resize = condition["type"].data == "PodResizePending"
             reason = condition["reason"].text("")

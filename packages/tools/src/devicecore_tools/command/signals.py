@@ -5,8 +5,8 @@ Law: a signal interrupts no call, and SIGTERM is noticed even if the main thread
 `signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that was not sent (CPython 3.11 to
 3.14), because it does not set the result if the timeout expires at that point.
 
-A kernel timer that sends SIGALRM forces the end. It is created in advance, so the process ends even if it has run out
-of threads or memory, or if a thread holds the interpreter lock.
+A kernel timer that sends SIGALRM forces the process to end. The timer is created in advance, so this works even if the
+process has run out of threads or memory, or if a thread holds the interpreter lock.
 """
 
 import signal
@@ -61,7 +61,7 @@ class Signals:
         signal.pthread_kill(self._thread.ident, _STOP)
         self._thread.join()
         while late := signal.sigpending() & self._received:
-            signal.sigwait(late)  # it would end the process now
+            signal.sigwait(late)  # once unblocked, the signal would end the process
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     @property

@@ -104,7 +104,7 @@ class Stream:
                 return
 
     def _written(self, data: bytes) -> bool:
-        """Write all of it. Return False if no reader is left."""
+        """Write all of `data`. Return False if no reader is left."""
         rest = memoryview(data)
         while rest:
             try:

@@ -82,7 +82,7 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
-    """Return the only pod in a manifest or in kubectl's output, with its tolerations and the object.
+    """Return the only pod in a manifest or in kubectl's output, with its tolerations and its parsed object.
 
     `-` is standard input. Raises OSError if it cannot be read, RefusedPodError if an API server would refuse the pod,
     and ValueError if it is not a manifest of one pod.
@@ -130,7 +130,7 @@ class RefusedPodError(ValueError):
 
 
 def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
-    """Refuse --numa-nodes if no device is attached to one of them, as when it is their count.
+    """Refuse --numa-nodes if no device is attached to any of the named nodes, for example because a count was given.
 
     Raises click.UsageError.
     """

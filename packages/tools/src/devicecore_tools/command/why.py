@@ -100,7 +100,7 @@ def why(
     A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. Then the command
     says which node accepts the pod and with which devices, or what is in the way on the node that comes closest to
     fitting, and what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json`
-    prints, with slices, classes, claims, nodes and pods. --kubeconfig reads them all instead.
+    prints, with slices, classes, claims, nodes and pods. --kubeconfig reads all of these from the API server instead.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
@@ -283,15 +283,15 @@ def _standing(said: Said) -> str:
 
 @frozen
 class _Sources:
-    """The contents of the given sources.
+    """The contents of the sources that the user named.
 
     Attributes:
-        options: the options that name them.
-        facts: their contents, or None if the options name no source.
+        options: the options that name the sources.
+        facts: the contents of the node's sources, or None if the options name none.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
         budget: the budget of the question.
-        managers: its CPU manager and memory manager, or None if its directory was not read.
+        managers: the kubelet's CPU manager and memory manager, or None if its directory was not read.
     """
 
     options: Mapping[str, object]
@@ -330,7 +330,7 @@ class _Sources:
 
 
 def _nodes(options: Mapping[str, object], budget: Budget) -> dict[str, dict[str, tuple[int, int]]] | None:
-    """Return capacity and allocatable of all Nodes, if an API server but no Node is named, or else None."""
+    """Return capacity and allocatable of all Nodes if an API server is named but no Node, or else None."""
     if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
         return None
     from devicecore_tools.doctor.reading.api_server import read_objects

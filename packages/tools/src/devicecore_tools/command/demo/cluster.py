@@ -89,7 +89,7 @@ class Cluster:
         arguments = (
             *("plugin", "simulated", "--resource", resource),
             *("--prefix", resource, "--count", "10"),
-            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # like the original plugin for each of them
+            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # one variable per resource, named after NVIDIA's
         )
         self._plugins[node.name, resource] = plugin = self._start(arguments, "--socket-dir", node.directory)
         return plugin

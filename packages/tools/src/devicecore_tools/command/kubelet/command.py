@@ -44,9 +44,9 @@ _INTERVAL = 1.0  # polling interval in seconds for manifests, if no notification
 _QUIET = 3.0  # seconds without a change until the state is settled: plugins look for the kubelet once a second
 _ATTEMPTS = 1.0  # seconds after --wait in which attempts in progress may finish
 _PAUSE = 0.05  # seconds to wait for more changes before acting on one
-# with 10,000 pods, work takes long: afterwards, the main thread rests for this many times as long ...
+# After work, which takes long with 10,000 pods, the main thread rests for this many times as long.
 _REST_FACTOR = 10
-_MAX_REST = 0.5  # ... but at most this many seconds, because new manifests are waiting
+_MAX_REST = 0.5  # the maximum number of seconds of such a rest, because new manifests are waiting
 _WIDTH = 100  # columns of the view without a terminal
 
 Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack], "Outside"]
@@ -87,12 +87,12 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     manifest is read from the API server. DIR/dra_manager_state contains the prepared claims, as in a kubelet.
 
     On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
-    error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, it knows everything it
-    knew before.
+    error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, the command still knows
+    everything.
 
     With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, the status cannot be published,
     or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled once
-    nothing has changed for three seconds. With --wait 0, it does not wait for plugins.
+    nothing has changed for three seconds. With --wait 0, the command does not wait for plugins.
     """
     begin = None
     if joins_cluster(node):  # first, because it imports everything else

@@ -80,7 +80,7 @@ kubelet_options = option_group(
             ("memory-manager-policy", "POLICY", "Static gives memory on certain NUMA nodes to Guaranteed pods."),
             ("reserved-memory", "NODE:memory=QUANTITY;...", "How much of each NUMA node's memory is reserved."),
             ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory that are reserved for the kubelet."),
-            ("system-reserved", "NAME=QUANTITY,...", "The same, for the system."),
+            ("system-reserved", "NAME=QUANTITY,...", "CPUs and memory that are reserved for the system."),
             ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available counts as reserved; 100Mi by default."),
             ("feature-gates", "NAME=BOOL,...", "Such as CPUManagerPolicyAlphaOptions=true."),
         )

@@ -77,7 +77,8 @@ def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width:
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, log_lines, owners, width)
     for detail in _DETAILS:
-        # One line more than fits is enough to show that not all fit. The rest is not drawn: there may be 40,000 lines.
+        # One more line than fits is enough to show that some do not fit. The rest is not drawn: there may be 40,000
+        # lines.
         lines = [*islice(chain.from_iterable(drawing.sections(detail)), None if height is None else height + 1)]
         if height is None or len(lines) <= height:
             break

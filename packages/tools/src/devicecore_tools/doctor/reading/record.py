@@ -138,7 +138,7 @@ def reasons(path: str) -> Mapping[str, str]:
 
 def read_saved(path: str, cls: type[T]) -> Reading[T]:
     """Return the value in a file that this program wrote into a record."""
-    from devicecore.system.json_values import from_json  # cattrs takes long to import
+    from devicecore.system.json_values import from_json  # importing cattrs takes a long time
 
     try:
         return Reading.of(path, from_json(read_document_file(path).data, cls))
@@ -176,7 +176,7 @@ def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
     root = Path(path)
     if not os.path.lexists(root / LOOK_NAME):
         return None, {}
-    from devicecore_tools.doctor.reading import look_file  # cattrs takes long to import
+    from devicecore_tools.doctor.reading import look_file  # importing cattrs takes a long time
 
     try:
         look, files = look_file.look_in(read_file(root / LOOK_NAME, look_file.MAX_BYTES, follow_links=True))
