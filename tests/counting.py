@@ -14,7 +14,7 @@ def function_calls(action: Callable[[], object]) -> int:
         nonlocal count
         count += event in {"call", "c_call"}
 
-    gc.disable()  # each garbage collection calls a callback of Hypothesis
+    gc.disable()  # each garbage collection would call a callback of Hypothesis, which would be counted
     sys.setprofile(profile)
     try:
         action()

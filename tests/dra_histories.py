@@ -166,7 +166,7 @@ class Replay:
             driver = self.instances[key][0]
             driver.next_offer = step.get("version", "v1")
         else:
-            self.instances.pop(key, None)  # a new process: after a restart of the manager, it registers last
+            self.instances.pop(key, None)  # This is a new process: after a restart of the manager, it registers last.
         self.instances[key] = driver, self._register(driver)
         return {}
 

@@ -44,7 +44,7 @@ class RecordedPlugin(DevicePlugin):
     more` if it also names devices that nobody requested. It is `short` for half of the requested devices, `all` for all
     available ones, `nothing`, `foreign` for as many devices as are missing, which may not be available, and `none` if
     the plugin offers no preference. `fails` contains the methods that fail, `answer` the answer to Allocate, and
-    `prestart` says that it requires PreStartContainer. `calls` gets all calls.
+    `prestart` says that the plugin requires PreStartContainer. `calls` gets all calls.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:
@@ -115,7 +115,7 @@ class Replay:
         self.topology = topology
         self.updates: list[HealthChanged] | None = [] if updates else None
         self.connections: dict[str, MemoryConnection] = {}
-        self.older: dict[str, MemoryConnection] = {}  # if two instances are connected
+        self.older: dict[str, MemoryConnection] = {}  # the older instance of each resource with two connected instances
         self.calls: list[Json] = []
         self._start()
 
@@ -154,7 +154,7 @@ class Replay:
         self.connections[step["resource"]] = self.transport.connect(plugin)
         if before and step.get("stays"):
             self.older[step["resource"]] = before
-        elif before:  # the older instance ends when the newer one has registered
+        elif before:  # the older instance ends once the newer one has registered
             before.disconnect()
         return {"ok": True}
 
@@ -279,7 +279,7 @@ class Replay:
 
     def _remove(self, uid: PodUid) -> None:
         self.pods.active.discard(uid)
-        if self.pods.ready:  # until then, its absence is unknown
+        if self.pods.ready:  # before the source is ready, the manager does not know that the pod is gone
             self.manager.evict([uid])
 
     def sanitize(self, step: Json) -> Json:

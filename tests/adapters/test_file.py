@@ -58,7 +58,7 @@ class TestFileStore:
         with pytest.raises(StoreError, match="Input/output error"):
             store.set_aside()
         assert names(directory) == {CHECKPOINT_NAME}
-        assert store.load() == b"corrupt"  # otherwise, the next start would not report it
+        assert store.load() == b"corrupt"  # if the file were gone, the next start would not report it
 
     @pytest.mark.parametrize("after", ["set aside", "not read"])
     def test_a_store_refuses_to_overwrite_another_programs_file_after_other_calls(
@@ -118,7 +118,7 @@ class TestFileStore:
         assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
         with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in one"):
             store.set_aside()
-        assert store.path.is_dir()  # it stays where it is, no matter who owns it
+        assert store.path.is_dir()  # the directory stays where it is, no matter who owns it
         missing = FileStore(directory / "missing" / "file")
         assert missing.load() is None
         with pytest.raises(StoreError) as failed:
@@ -176,7 +176,7 @@ class TestFileStore:
         def save(store: FileStore, blob: bytes) -> None:
             for _ in range(5):
                 store.load()
-                with suppress(StoreError):  # another process was first
+                with suppress(StoreError):  # another store was first
                     store.save(blob)
 
         with ThreadPoolExecutor(8) as writers:

@@ -137,7 +137,7 @@ class TestWhatIsSaid:
     def test_a_list_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        ids = [f"gpu-{number:04}" for number in range(1000)]  # 21 bytes each, including health and framing
+        ids = [f"gpu-{number:04}" for number in range(1000)]  # each takes 21 bytes, including health and framing
         with (
             running(directory, recorder, limits=PluginLimits(message_bytes=25_000)),
             RawPlugin(directory / "p.sock", ids[:950], ids, ids, [*ids, *(f"more-{n:03}" for n in range(191))]),
@@ -172,7 +172,7 @@ class TestHowOften:
             assert register(directory, "p.sock") == OK
             assert register(directory, "p.sock") == refusal
             assert len(recorder.of(PluginRegistered)) == 2
-        assert len(recorder.of(RegistrationRequested)) == 56  # all are counted, whether refused or not
+        assert len(recorder.of(RegistrationRequested)) == 56  # all calls are counted, whether refused or not
 
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
@@ -184,7 +184,7 @@ class TestHowOften:
                 clock.now = call / 600
                 answers.append(register(directory, "p.sock")[1])
             too_often = sum("try again" in answer for answer in answers)
-            assert 340 < too_often < 360  # 200 at once, and 50 in the second, were checked
+            assert 340 < too_often < 360  # 200 calls at once, and 50 more during the second, were checked
             assert sum("no such file" in answer for answer in answers) == 600 - too_often
             with RawPlugin(directory / "p.sock", ["d0"]):
                 tries = 0
@@ -222,11 +222,11 @@ class TestHowOften:
         assert len(rate._buckets) <= 2001  # noqa: SLF001 - it is about memory
         for _ in range(10):
             rate.take(GPU)
-        for _ in range(1500):  # others, which fill the table
+        for _ in range(1500):  # other resources, which fill the table
             clock.now += 0.0001
             rate.take(resource_name(f"acme.io/s{clock.now:.4f}"))
         with pytest.raises(TooManyRegistrationsError) as refused:
-            rate.take(GPU)  # it is not forgotten with them
+            rate.take(GPU)  # this resource is not forgotten with them
         assert refused.value.args == ("acme.io/gpu", 10, 1.0, pytest.approx(0.85))
 
 
@@ -245,7 +245,7 @@ class TestWhere:
         allowed = GrpcUnixTransport(directory, allow_shared_directory=True)
         allowed.start(recorder)
         allowed.stop()
-        directory.chmod(mode & ~0o022)  # as the message says
+        directory.chmod(mode & ~0o022)  # what the message suggests
         with running(directory, recorder):
             pass
 

@@ -75,7 +75,7 @@ def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
     loop: LoopThread, monkeypatch: pytest.MonkeyPatch, *, is_submitted: bool
 ) -> None:
     def interrupted(callback: Callable[[], None]) -> None:
-        monkeypatch.undo()  # the first call is interrupted: before it does anything, or just afterwards
+        monkeypatch.undo()  # only the first call is interrupted, either before it does anything or just afterwards
         if is_submitted:
             loop.call_soon(callback)
         raise Interrupted
@@ -89,7 +89,7 @@ def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
     monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)  # noqa: SLF001 - no signal comes so exactly
     with pytest.raises(Interrupted):
         loop.run(start)
-    assert loop.run(answer) == 7  # by now, it has given up
+    assert loop.run(answer) == 7  # by now, the interrupted caller has given up
     assert all(inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED for coroutine in coroutines)
 
 

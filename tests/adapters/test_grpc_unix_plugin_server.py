@@ -212,7 +212,7 @@ def test_a_refused_plugin_keeps_trying(directory: Path, recorder: Recorder, capl
         recorder.refusal = None
         served.wait_registered(PATIENCE)
     told = [record for record in caplog.records if "cannot register" in record.message]
-    assert len(told) <= 2  # perhaps "no such socket", and this; not once for every attempt
+    assert len(told) <= 2  # perhaps "no such socket", and then this refusal, but not once for every attempt
 
 
 def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder: Recorder) -> None:
@@ -231,7 +231,7 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
         recorder.lists(recorder.plugin())
         with RawPlugin(directory / "p.sock", ["new"]):
             while (why := problem(served)) in ("it has just been lost", None):
-                pass  # it has not checked yet
+                pass  # the plugin has not checked its socket yet
             assert why == f"another process has taken {directory / 'p.sock'}"
             assert len(recorder.of(RegistrationRequested)) == 1
             served.stop()
@@ -486,7 +486,7 @@ def test_a_list_that_is_too_long_for_the_kubelet_is_logged_and_not_sent_each_sec
         recorder.wait_lost(recorder.plugin())
         wait_until(lambda: any(told in message for message in caplog.messages), "the plugin has noticed")
         time.sleep(20 * SOON)
-        pauses = math.log2(1 + (time.monotonic() - began) / SOON)  # because they double
+        pauses = math.log2(1 + (time.monotonic() - began) / SOON)  # the pauses double
         assert len(recorder.of(PluginRegistered)) <= 2 + pauses
         plugin.become(Device(D0))  # a list that fits is sent at once
         recorder.wait(DevicesReported)

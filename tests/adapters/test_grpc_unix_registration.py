@@ -71,7 +71,7 @@ class TestRegister:
         assert refusal[1].startswith("failed to dial device plugin:")
         assert "no such file" in refusal[1]
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
-        assert register(directory, "missing.sock") == refusal  # not that the dial timed out
+        assert register(directory, "missing.sock") == refusal  # the refusal does not say that the dial timed out
 
     @pytest.mark.parametrize("transport", [1.0], indirect=True)
     def test_a_socket_without_a_listener_is_dialed_until_the_deadline(self, directory: Path) -> None:
@@ -87,12 +87,12 @@ class TestRegister:
             answer = caller.submit(register, directory, "p.sock")
             recorder.wait(RegistrationRequested)
             with RawPlugin(directory / "new.sock", ["d0"]):
-                (directory / "new.sock").rename(directory / "p.sock")  # a socket always exists
+                (directory / "new.sock").rename(directory / "p.sock")  # so a socket exists at this path all the time
                 assert answer.result() == OK
                 assert register(directory, "p.sock") == OK
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
-                # Not later: if the plugin ends its stream now, so soon after registering again, it is dialed again, and
-                # may still answer while it stops.
+                # Count the registrations now: if the plugin ended its stream this soon after registering again, it
+                # would be dialed again, and might still answer while it stops.
                 assert len(recorder.of(PluginRegistered)) == 1
 
     @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 99, "\0", "kubelet.sock"])
@@ -208,7 +208,8 @@ class TestInstances:
             released.set()
             assert recorder.lists(recorder.plugin(1), 2) == [("s0",), ("s1",)]
 
-    @pytest.mark.parametrize("failure", [LookupError("bug"), SystemExit("bug")], ids=repr)  # no errors from us
+    # these exceptions are not devicecore's own
+    @pytest.mark.parametrize("failure", [LookupError("bug"), SystemExit("bug")], ids=repr)
     def test_a_listener_that_fails_refuses_a_plugin_but_not_a_list(
         self, directory: Path, caplog: pytest.LogCaptureFixture, failure: BaseException
     ) -> None:
@@ -252,7 +253,7 @@ with plugin_that_reads_no_more(directory / "p.sock", sys.argv[2]):
 with running(directory, recorder, wipe=False):
     print(register(directory, "none.sock")[1])
 print(f"{len(started)} thread")
-"""  # it sends 580 KB, but a socket buffers only 200
+"""  # the requests take 580 KB, but a socket buffers only 200 KB
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ class TestCalls:
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
                 return ContainerAllocateResponse(envs={"A": "x" * int(devices[0])})
 
-        fits = 256 * 1024 - 11  # protobuf adds the rest
+        fits = 256 * 1024 - 11  # protobuf adds 11 bytes
         with serve_plugin(Generous("d0"), directory):
             plugin = recorder.plugin()
             assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
@@ -411,7 +412,7 @@ class TestStartAndStop:
         with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")
             kubelet = directory / "kubelet.sock"
-            kubelet.symlink_to(odd / "kubelet.sock")  # for grpc's own client
+            kubelet.symlink_to(odd / "kubelet.sock")  # grpc's own client needs a path that can be decoded
             assert register(directory, "p.sock") == OK
             assert recorder.lists(recorder.plugin()) == [("d0",)]
             assert "\\udcff %\\udce9/q.sock: connect: no such file" in register(directory, "q.sock")[1]
@@ -579,7 +580,7 @@ class TestStartAndStop:
 
 def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder) -> None:
     tasks = Path("/proc/self/task")
-    before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # earlier tests may leave some
+    before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # earlier tests may leave some threads
     with running(directory, recorder) as transport:
         served = [serve_plugin(Gpus("d0", resource=f"acme.io/gpu{number}"), directory) for number in range(100)]
         plugins = [event.plugin for event in recorder.wait(PluginRegistered, 100)]
@@ -588,7 +589,7 @@ def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder)
             receipts = list(callers.map(lambda plugin: transport.allocate(plugin, [D0]), plugins))
         assert [transport.read(receipt).envs for receipt in receipts] == [{"GPUS": "d0"}] * 100
         assert threading.active_count() - before <= 32
-        assert len(list(tasks.iterdir())) - tasks_before <= 64  # including grpc's own threads
+        assert len(list(tasks.iterdir())) - tasks_before <= 64  # this includes grpc's own threads
         for each in served:
             each.stop()
         recorder.wait(PluginLost, 100)

@@ -331,10 +331,11 @@ class TestTrouble:
             wait_for_problem(sink, server, "^no connection to http.*: .*refused")
         server.start()
         sink.wait_until_published(PATIENCE)
-        assert len(server.patches) <= 2  # the second, if the first was started before the last of them was published
+        # there is a second patch if the first one was started before the last status was published
+        assert len(server.patches) <= 2
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
-        down, up = logged(caplog)  # each once, no matter how long it took
+        down, up = logged(caplog)  # one message each, no matter how long it took
         assert down.startswith(
             f"failed to publish the node's status to node {NODE} at {server.url}: no connection to {server.url}: "
         )
@@ -507,9 +508,9 @@ class TestCredentials:
         for name, text in files.items():
             if kind == "inline":
                 user[f"{name}-data"] = base64.b64encode(text.encode()).decode()
-            else:  # a kubelet keeps both in one file
+            else:  # a kubelet keeps both its certificate and its key in one file
                 (directory / name).write_text(text if kind == "files" else "".join(files.values()))
-                user[name] = name  # relative to the kubeconfig
+                user[name] = name  # the path is relative to the kubeconfig
 
         def embed(cluster: dict[str, Any]) -> None:
             if kind == "inline":
@@ -542,7 +543,7 @@ class TestCredentials:
 
     def test_in_a_cluster_the_service_account_is_used(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with serving(directory, secure=True, bearer="of the pod") as server:
-            server.config(directory)  # for its ca.crt
+            server.config(directory)  # this writes ca.crt
             (directory / "token").write_text("of the pod")
             (directory / "namespace").write_text("kube-system")
             host, port = server.address
@@ -888,7 +889,7 @@ class TestLimits:
         with pytest.raises(SinkError):
             sink.wait_until_published(0.3)
         assert len(server.patches) == 2
-        now = 1.0  # the first of them was a second ago
+        now = 1.0  # a second has passed since the first patch
         sink.publish(status(1001))
         sink.wait_until_published(PATIENCE)
         assert [patch.body["status"]["allocatable"][GPU] for patch in server.patches] == ["1", "2", "1001"]
@@ -943,7 +944,7 @@ class TestWatching:
         published(server.connect(resync=1000), status(4))
         server.wait_for(lambda: server.watches)
         with server.store.transaction():
-            server.add_node("other")  # an event that the watch has not seen when the history is forgotten
+            server.add_node("other")  # the watch has not seen this event when the history is forgotten
             server.store.forget_events()
         server.wait_for(lambda: len(server.watches) >= 2)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))

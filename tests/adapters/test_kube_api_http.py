@@ -101,7 +101,7 @@ def test_an_answer_is_read_to_its_end_and_its_connection_kept(answer: bytes, con
     ],
 )
 def test_the_next_request_goes_over_a_new_connection(answer: bytes) -> None:
-    """The server closes the old one, or has sent a second answer, which would be taken for the next request's."""
+    """The server closes the old connection, or has sent an extra answer, which would be taken for the next one."""
     answers, had = asked(answer, answer)
     assert [one.content for one in answers] == [b"{}", b"{}"]
     assert had == [1, 1]
@@ -134,7 +134,7 @@ def test_the_pause_that_a_server_asks_for_is_read() -> None:
 
 
 def test_a_number_that_is_not_finite_removes_no_field(tmp_path: Path) -> None:
-    """If it were written as null, the merge patch would remove the field."""
+    """If the number were written as null, the merge patch would remove the field."""
     with LocalApiServer() as api:
         api.create({"kind": "Node", "metadata": {"name": "n", "labels": {"a": "b"}}})
         server = ApiServer(Access(kubeconfig=api.kubeconfig(tmp_path / "config")), {})

@@ -141,7 +141,7 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     assert len(uid(manifest("train"))) == 32
     assert uid(manifest("train")) == uid(f"# another look\n{json.dumps(json.loads(manifest('train')), indent=3)}")
     others = [uid(manifest("train", 2)), uid(manifest("other")), uid(manifest("train"), "b.yaml")]
-    # it has more fields, so it counts as a different pod, as it would to a kubelet
+    # this pod has more fields, so it counts as a different pod, as it would to a kubelet
     labeled = uid(manifest("train", namespace="default"))
     assert len({uid(manifest("train")), *others, labeled}) == 5
 
@@ -332,7 +332,7 @@ def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place:
     assert [problem.file for problem in changes.problems] == ["a.json", "c.json"]
     assert pods.problems == changes.problems
     assert names(pods.pods) == ["a", "b"]
-    assert pods.poll() == Changes()  # once is enough
+    assert pods.poll() == Changes()  # the changes and problems are reported only once
     (place / "a.json").write_text(manifest("a"))
     (place / "c.json").unlink()
     assert pods.poll() == Changes(mended=("a.json", "c.json"))

@@ -136,7 +136,7 @@ def test_held_devices_are_listed_in_any_health_and_allocatable_ones_are_healthy(
     with stage.server, client:
         plugin.set_devices([device("gpu-0", 1, health=Health.UNHEALTHY), device("gpu-1", 1)])
         held = client.list().pod_resources[0].containers[0].devices
-        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # as when it was allocated
+        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # the topology from when the device was allocated
         assert elements(list(client.get_allocatable_resources().devices)) == [(GPU, "gpu-1", 1)]
         connection.disconnect()
         assert list(client.get_allocatable_resources().devices) == []
@@ -177,7 +177,7 @@ def test_a_missing_pod_is_an_error_with_the_kubelets_message(stage: Stage, clien
 
 def test_the_older_api_is_served_too(stage: Stage) -> None:
     stage.transport.connect(SimulatedPlugin(GPU, [device("gpu-0"), device("gpu-1", 0, 1)]))
-    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # v1alpha1 does not list it
+    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # v1alpha1 does not list sidecars
     stage.admit(pod("train", Container("main", {GPU: 1}), init=(sidecar,)))
     with stage.server, grpc.insecure_channel(f"unix:{stage.server.socket}") as channel:
         call = channel.unary_unary(

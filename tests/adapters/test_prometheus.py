@@ -111,7 +111,7 @@ class TestKubeletMetrics:
     def test_a_scrape_looks_like_a_kubelets(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
         metrics.device_plugin_registration(GPU)
         metrics.device_plugin_alloc_duration(GPU, 0.03)
-        metrics.device_plugin_alloc_duration(GPU, 2.5)  # a bound belongs to its bucket
+        metrics.device_plugin_alloc_duration(GPU, 2.5)  # a value equal to a bucket's bound belongs to that bucket
         metrics.device_plugin_alloc_duration(GPU, 60.0)
         by_name = "Broken down by resource name."
         registrations, duration = (
@@ -288,11 +288,11 @@ class TestServer:
             connections = [idle.enter_context(socket.create_connection(place)) for _ in range(IDLE)]
             for connection in connections[MAX_CONNECTIONS:]:
                 connection.settimeout(PATIENCE)
-                assert connection.recv(1) == b""  # refused at once
+                assert connection.recv(1) == b""  # the connection is refused at once
             assert threading.active_count() <= threads + MAX_CONNECTIONS
             for connection in connections[:MAX_CONNECTIONS]:
                 connection.settimeout(PATIENCE)
-                assert connection.recv(1) == b""  # ended after its deadline
+                assert connection.recv(1) == b""  # the connection is ended after its deadline
             deadline = time.monotonic() + PATIENCE
             while True:  # the threads of the ended connections may still be about to end
                 try:
@@ -324,7 +324,8 @@ class TestServer:
 
 def test_dra_is_measured_as_a_kubelet_measures_it() -> None:
     metrics = PrometheusMetrics()
-    assert not [one for one in metrics.registry.collect() if one.name.startswith("dra_")]  # for device plugins only
+    # the registry serves device plugins only
+    assert not [one for one in metrics.registry.collect() if one.name.startswith("dra_")]
     key = ClaimKey("default", "one")
     claims = (
         ClaimInfo(key, ClaimUid("c-1"), drivers={DRIVER: None}, phase=ClaimPhase.PREPARED),

@@ -99,7 +99,7 @@ def served(directory: Path) -> Iterator[RawPlugin]:
         yield plugin
 
 
-# Since Kubernetes 1.37, the helper for drivers shortens a name that would be too long to such a hash.
+# Since Kubernetes 1.37, the helper for drivers replaces a name that would be too long with such a hash.
 @pytest.mark.parametrize("name", ["gpu.sock", "dra-5f4dcc3b5aa765d61d8327deb882cf99-reg.sock"])
 @pytest.mark.usefixtures("kubelet", "served")
 def test_a_plugin_is_found_and_notified_that_it_is_registered(
@@ -130,7 +130,7 @@ def test_our_own_plugins_are_served_and_announced_on_one_socket(
 def test_a_plugin_that_started_before_the_kubelet_is_found(directory: Path, registry: Path, recorder: Recorder) -> None:
     registry.mkdir()
     with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
-        for number in (1, 2):  # the second time is after the kubelet's restart
+        for number in (1, 2):  # the second round is after the kubelet's restart
             transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
             transport.start(recorder)
             recorder.lists(recorder.plugin(number))
@@ -142,7 +142,7 @@ def test_a_plugin_that_started_before_the_kubelet_is_found(directory: Path, regi
 def test_a_recreated_socket_is_a_new_plugin(registry: Path, recorder: Recorder) -> None:
     with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
         first = recorder.plugin()
-        Path(plugin.socket).unlink()  # ours notices and serves again, at the same path
+        Path(plugin.socket).unlink()  # our plugin notices this and serves again, at the same path
         second = recorder.plugin(2)
         assert first.socket == second.socket
         events = [event for event in recorder.events if isinstance(event, PluginLost | PluginRegistered)]
@@ -258,7 +258,7 @@ def test_many_sockets_are_contacted_a_few_at_a_time(
     try:
         for _ in range(3):
             asked.get(timeout=PATIENCE)
-        with pytest.raises(Empty):  # no fourth one, until one of these three is answered
+        with pytest.raises(Empty):  # there is no fourth call until one of these three is answered
             asked.get(timeout=0.2)
         answer.set()
         for _ in range(5):

@@ -35,7 +35,7 @@ MODULES = [
 ]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-responses = st.builds(  # as plugins in other languages answer, with paths that plugins in Python cannot return
+responses = st.builds(  # responses of plugins in other languages, with paths that plugins in Python cannot return
     ContainerAllocateResponse,
     envs=st.dictionaries(text, text),
     mounts=st.lists(st.builds(partial(received, Mount), text, text, st.booleans())).map(tuple),

@@ -56,7 +56,7 @@ def test_parameters_that_apply_to_all_requests_name_none_since_1_37() -> None:
     assert _config(Release.V1_36_3, "one one", both) == [
         ("FromClass", "class-one", ["a", "b"]),
         ("FromClaim", "both", ["a", "b"]),
-        ("FromClaim", "both", ["a", "b"]),  # one for each request
+        ("FromClaim", "both", ["a", "b"]),  # one entry for each request
     ]
 
 

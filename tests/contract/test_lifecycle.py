@@ -96,7 +96,7 @@ class Harness:
 def answers(url: str, code: int = 200) -> bool:
     """Return whether a server listens and answers with this code."""
     try:
-        answer = httpx2.get(url, timeout=PATIENCE, verify=False)  # certificates take time to load
+        answer = httpx2.get(url, timeout=PATIENCE, verify=False)  # no verification: loading certificates takes time
     except httpx2.ConnectError:
         return False
     assert answer.status_code == code
@@ -358,14 +358,15 @@ with LocalApiServer() as server:
 def kubeconfig() -> Iterator[Path]:
     """Start an API server in another process, so that the server's resources are not counted.
 
-    It is not a child: without children, the check does not have to search all processes for them.
+    The server is not a child of this process: without children, the check does not have to search all processes for
+    them.
     """
     with tempfile.TemporaryDirectory() as directory:
         path, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
         with subprocess.Popen([sys.executable, "-c", SERVE, str(path)], stdin=pipe, stdout=pipe, text=True) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == "ready\n"
-            yield path  # then its standard input ends, and so does the process
+            yield path  # after this, the server's standard input ends, and so does the process
 
 
 def publish_status(subject: KubeApiSink) -> None:

@@ -72,7 +72,7 @@ def admitted(
 
 
 def gpus(amount: int = 8) -> SimulatedPlugin:
-    """GPUs with even numbers on NUMA node 0, and with odd numbers on 1."""
+    """Return GPUs: those with even numbers are on NUMA node 0, and those with odd numbers are on NUMA node 1."""
     return SimulatedPlugin(GPU, simulated_devices("gpu", amount, numa_nodes=[0, 1]))
 
 

@@ -116,7 +116,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @invariant()
     def they_load_the_same(self) -> None:
-        """This holds at any time, and any number of times."""
+        """The invariant holds at any time, no matter how often the stores are loaded."""
         assert self.memory.load() == self.file.load()
 
     def teardown(self) -> None:

@@ -37,7 +37,7 @@ class Result:
 
 @frozen
 class Part:
-    """The result of comparing some cases: the ones that differ, and how many of their steps were compared."""
+    """The result of comparing some cases: the cases that differ, and how many of all steps were compared."""
 
     count: int
     results: Sequence[Result]
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
             for part in as_completed(parts):
                 try:
                     done = part.result()
-                except BrokenProcessPool:  # a case has not ended, and is named
+                except BrokenProcessPool:  # a case took too long; its process has printed its name
                     is_wrong = True
                     break
                 total, compared, steps = total + done.count, compared + done.compared, steps + done.steps

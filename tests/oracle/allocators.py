@@ -29,7 +29,8 @@ def case(random: Random) -> Json:
     lists = made.pop("features", {})
     if allocator == "stable":  # the API server drops the fields of the other feature gates
         made = _without(made) | {"allocated": {**made["allocated"], "shared": [], "capacity": []}}
-        # It tries the slices of a pool as they are listed, which for a scheduler is any order. The others sort them.
+        # This allocator tries a pool's slices as they are listed, which for a scheduler is any order. The others sort
+        # them.
         made["slices"].sort(key=_place)
     return {"allocator": allocator, "features": {**gates, "ListTypeAttributes": False, **lists}, **made}
 
@@ -115,7 +116,8 @@ def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], r
 
 def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
     """Return the known bugs of an allocator in a release."""
-    mended = {KubernetesFault.FOREIGN_COUNTERS} if allocator == "stable" else set()  # in the other two
+    # the other two allocators have this bug
+    mended = {KubernetesFault.FOREIGN_COUNTERS} if allocator == "stable" else set()
     return release.faults | mended
 
 
@@ -125,7 +127,7 @@ def cause_of_error(
     """Return why one of two otherwise equal allocators returns an error.
 
     D24: the stable allocator finds nothing where ours returns an error. One Kubernetes bug makes it return an error
-    because of other nodes' pools, or none because their slices make an invalid pool incomplete.
+    because of other nodes' pools, or no error because those nodes' slices make an invalid pool incomplete.
     """
     foreign = KubernetesFault.FOREIGN_COUNTERS
     seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))
@@ -136,7 +138,7 @@ def cause_of_error(
         return foreign.value if foreign in known and not is_told else None
     stops, told = KubernetesFault.ALL_ERROR, theirs["error"] or ""
     if is_stable and stops in known and "a claim constraint would not be satisfied" in told:
-        return stops.value  # whether it stops there depends on the order in which it tries devices
+        return stops.value  # whether the allocator stops there depends on the order in which it tries devices
     return foreign.value if foreign in known and seen != situation.pools else None
 
 

@@ -129,7 +129,8 @@ def _serve(requests: socket.socket) -> list[str]:
             os.environ.clear()
             _show(environment)
             os.environ.update(environment)
-            given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]  # above all of `numbers`
+            # higher numbers than all in `numbers`
+            given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]
             requests.detach()
             os.closerange(3, 1000)
             for number, stream in zip(numbers, given, strict=False):
@@ -137,7 +138,7 @@ def _serve(requests: socket.socket) -> list[str]:
             os.write(given[-1], str(os.getpid()).encode())
             os.closerange(1000, given[-1] + 1)
             return list(words)
-        os.waitpid(between, 0)  # so that the fork has its new parent before that parent waits for it
+        os.waitpid(between, 0)  # the fork must have its new parent before that parent waits for it
         requests.send(os.read(told, 20))
         for descriptor in (told, tells, *streams):
             os.close(descriptor)
@@ -169,7 +170,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and all programs that the tests start would, too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores SIGHUP, and so would all programs that the tests start
     for module in _PRELOADED:
         import_module(module)
     words = _serve(socket.socket(fileno=int(sys.argv[1])))

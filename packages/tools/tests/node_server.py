@@ -28,8 +28,8 @@ class NodeServer(LocalApiServer):
 
     def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
         """Write `ca.crt` and `kubeconfig`, whose only user has these credentials, and return the path of the latter."""
-        # Named even where it is not needed: a client is created instantly with one authority, but takes 0.1 s with all
-        # of them.
+        # The authority is named even where none is needed: creating a client is instant with one authority, but takes
+        # 0.1 s with all of the system's.
         authority = directory / "ca.crt"
         authority.write_text(certificates.AUTHORITY)
         return self.kubeconfig(directory / "kubeconfig", user, authority=authority)

@@ -105,7 +105,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "device gpu.nvidia.com/n1/gpu-0 has no profile",
-            "  do            name a DeviceClass that selects gpu.nvidia.com/n1/gpu-0-mig-3g-0, or create one: it is as",
+            "  do            name a DeviceClass that selects gpu.nvidia.com/n1/gpu-0-mig-3g-0, or create one: the",
             "have it\n  do            request r: write device.attributes",
             "but this alone provides no device",
         ],

@@ -117,7 +117,7 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
     state = node.wait_until(lambda state: "no power" in state.pods[0].reason)
     expected = "prepare dynamic resources: NodePrepareResources failed for ResourceClaim shared: no power"
     assert state.pods[0].reason == state.dra.claims[0].reason == expected
-    node.register(other)  # does not affect the claim
+    node.register(other)  # another driver does not affect the claim
     node.put("other", claim("other", OTHER), pod("b", "other"))
     node.wait_for_phases(b="Running")
     assert driver.calls == [("prepare", "shared")]
@@ -176,7 +176,7 @@ def test_pods_whose_drivers_are_not_known_delay_no_other(node: Node) -> None:
         node.turn()
     node.put("other", claim("other", OTHER), pod("other", "other"))
     node.wait_for_phases(other="Running")
-    assert len(hung.calls) == lanes.MAX_THREADS  # so no thread was released
+    assert len(hung.calls) == lanes.MAX_THREADS  # the hanging calls still occupy all threads
     hung.answers.set()
     node.wait_until_settled()
     assert sorted(hung.calls) == sorted(("prepare", name) for name in names)
@@ -211,7 +211,7 @@ def test_a_claim_on_the_api_server_is_read_again(node: Node, monkeypatch: Patch)
     assert driver.calls == []
     node.api_claims.put(evolve(made, reserved_for=frozenset({"u-a"})))
     node.wait_for_phases(a="Running")
-    node.put("claim", claim(reservedFor=[]))  # from now on, this is the valid one
+    node.put("claim", claim(reservedFor=[]))  # from now on, the claim in the manifest is the valid one
     node.put("b", pod("b"))
     node.wait_until(lambda state: len(state.pods) == 2 and "is not allowed to use" in state.pods[1].reason)
 
@@ -419,7 +419,7 @@ def test_pods_that_are_not_released_together_are_released_later(tmp_path: Path, 
 
 def test_claims_that_were_lost_are_prepared_again_before_their_pod_counts_as_running(tmp_path: Path) -> None:
     store, driver = MemoryStore(), CountingDriver()
-    for _ in range(2):  # the second time without the claims file
+    for _ in range(2):  # the second run starts without the claims file
         with Node(tmp_path, store) as node:
             node.register(driver)
             node.put("all", claim(), pod("a"))
@@ -513,7 +513,7 @@ def test_text_of_drivers_is_bounded_and_escaped(node: Node, caplog: pytest.LogCa
         assert "\nFORGED" not in output
         assert len(output) < 1_000_000
     assert "\u202e" not in outputs[1] + outputs[2]
-    assert len(caplog.records) < 50  # not one for each of the 70 names
+    assert len(caplog.records) < 50  # fewer than one record for each of the 70 names
 
 
 @pytest.mark.parametrize("changes", [1, 3, 5])

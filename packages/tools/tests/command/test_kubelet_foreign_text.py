@@ -119,7 +119,7 @@ def test_untrusted_text_is_bounded_and_escaped_in_all_output(
         wait_until(lambda: all(word in log.read_text() for word in words), log)
         wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) in (0, -signal.SIGALRM)  # by force, if the machine is busy for 5 s
+        assert process.wait(PATIENCE) in (0, -signal.SIGALRM)  # SIGALRM if the machine is busy for 5 s
     with closing(Terminal(arguments, 100, 50)) as terminal:
         screen = terminal.read_until("(?s)cannot start.*manifests cannot be used").encode()
     for one in served:
@@ -134,7 +134,7 @@ def test_untrusted_text_is_bounded_and_escaped_in_all_output(
         "--once": once.stdout.encode() + once.stderr.encode(),
     }
     for where, output in outputs.items():
-        assert b"owned" in output, where  # it was present and was made harmless
+        assert b"owned" in output, where  # the text is present, but harmless
         assert_harmless(output, where)
     assert TITLE not in shown.stdout
     assert "Traceback" not in log.read_text()

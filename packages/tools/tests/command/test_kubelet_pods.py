@@ -197,7 +197,7 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
         node.wait_for_phases(plain="Running")
         (node.manifests / "plain.yaml").unlink()
         node.turn()
-        node.write("plain")  # it has the same UID, so it waits until the earlier pod is released
+        node.write("plain")  # the new pod has the same UID, so it waits until the earlier pod is released
         node.wait_for_phases(plain="Running")
         store.works.set()
         node.wait_until_settled()

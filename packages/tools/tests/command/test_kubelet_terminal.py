@@ -66,7 +66,7 @@ def test_the_live_view_is_drawn_again_when_the_terminal_changes_its_size(root: P
         shown.resize(30, 24)
         shown.read_until(r"(·{8} ){2}·{8}\x1b\[K\s")
     shown.process.send_signal(signal.SIGTERM)
-    shown.read_until(r"\x1b\[\?1049l")  # the earlier screen
+    shown.read_until(r"\x1b\[\?1049l")  # back to the earlier screen
     assert shown.process.wait(PATIENCE) == 0
 
 
@@ -94,7 +94,7 @@ def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-            time.sleep(1.5)  # longer than any of its waits
+            time.sleep(1.5)  # longer than any wait of the process
             process.send_signal(signal.SIGCONT)
         write_pod(root, "train")
         assert any("pod default/train: Running" in line for line in log)
@@ -177,7 +177,7 @@ def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
         assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), True)
         while Path(f"/proc/{process.pid}/status").read_text().count("SigBlk:\t0000000000000000"):
-            time.sleep(0.05)  # its signals are not blocked yet
+            time.sleep(0.05)  # the process has not blocked signals yet
         ends_in_time(process)
         assert "Traceback" not in process.stderr.read()
 

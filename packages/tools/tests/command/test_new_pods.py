@@ -50,10 +50,10 @@ INVALID = {
     "other huge pages": (sized({"hugepages-2Mi": "4Mi", "cpu": "1"}, {"hugepages-2Mi": "2Mi"}), "under limits"),
     "below zero": (sized({"cpu": "-1"}), "a limit of -1 of cpu: expected 0 or more"),
     "a device for the whole pod": (sized(resources={"limits": {CARD: "1"}}), "has acme.io/card in spec.resources"),
-    "less than its containers": (sized({"cpu": "2"}, resources={"requests": {"cpu": "1"}}), "and its containers 2"),
+    "less than its containers": (sized({"cpu": "2"}, resources={"requests": {"cpu": "1"}}), "its containers request 2"),
     "a container that exceeds the pod": (
         sized({"cpu": "2"}, resources={"limits": {"cpu": "1"}}),
-        "container app one of 2",
+        "container app has one of 2",
     ),
     "a port twice": (sized(ports=[*a_port(80), *a_port(80)]), "host port 80 is used twice"),
     "another port": (

@@ -63,7 +63,7 @@ def devicecore_process() -> Iterator[Start]:
     yield start
     for process in started:
         process.kill()
-        with process:  # waits for it, and closes its pipes
+        with process:  # waits for the process, and closes its pipes
             pass
 
 

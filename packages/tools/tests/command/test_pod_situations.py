@@ -37,7 +37,7 @@ def devices_in(node: Json) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PODS)
 def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """The verdict is about the whole pod, and the node and the devices are those that it got."""
+    """The verdict is about the whole pod, and the node and the devices are those that the pod got."""
     truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
     status = main(["why", pod, "--slices", objects, "--claims", objects, "--json"])
     document = json.loads(capsys.readouterr().out)

@@ -174,7 +174,7 @@ def test_a_note_that_cannot_be_read_keeps_its_devices(place: Place) -> None:
         note.write_bytes(damaged)
         assert f"the devices of claim {UID} are not known" in error_of(driver, other)
     note.write_bytes(half_a_pair)
-    with driver.running():  # it starts anyway
+    with driver.running():  # the driver starts anyway
         assert error_of(driver, REF) == ""  # preparing that claim again repairs its record
     assert "is prepared for" in error_of(driver, other)
     note.write_bytes(b"")
@@ -205,7 +205,7 @@ def test_a_release_removes_a_cdi_file_without_a_record(place: Place) -> None:
     place.put(row("dev-1"))
     place.driver().prepare([REF])
     shutil.rmtree(place.directory / "state")
-    (place.cdi / f".{next(place.cdi.iterdir()).name}.1-1.new").touch()  # as a killed driver leaves it
+    (place.cdi / f".{next(place.cdi.iterdir()).name}.1-1.new").touch()  # a file that a killed driver leaves behind
     assert place.driver().unprepare([REF]) == {UID: UnprepareResult()}
     assert place.cdi_files() == {}
 
@@ -239,7 +239,7 @@ def test_a_release_waits_for_the_preparation_that_it_follows(place: Place) -> No
     with ThreadPoolExecutor(2) as workers:
         prepared = workers.submit(driver.prepare, [REF])
         assert reading.wait(PATIENCE)
-        released = workers.submit(place.driver().unprepare, [REF])  # another instance releases it
+        released = workers.submit(place.driver().unprepare, [REF])  # another instance releases the claim
         assert not released.done()
         answer.set()
         assert prepared.result(PATIENCE)[UID].error == ""
@@ -282,7 +282,7 @@ def test_a_driver_whose_cdi_names_no_runtime_accepts_is_refused(tmp_path: Path) 
 
 
 def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dra_drivers, "EVENT_TIMEOUT", 60.0)  # a process has to start
+    monkeypatch.setattr(dra_drivers, "EVENT_TIMEOUT", 60.0)  # a process takes a while to start
     registry, heard = directory / "registry", DriverEvents()
     transport = GrpcDriverTransport(registry)
     published_too_early: list[object] = []

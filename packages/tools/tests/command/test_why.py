@@ -71,7 +71,7 @@ def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: Cap
 
 
 def test_the_refusal_inside_a_resize_is_explained(capsys: Capsys) -> None:
-    """The condition of a running pod has only the inner part of the event, and the pod does not fail."""
+    """The condition of a running pod contains only the inner part of the event's message, and the pod does not fail."""
     inner = REFUSAL.removeprefix("Pod was rejected: ")
     event = {"kind": "Event", "message": f"Pod resize UnexpectedAdmissionError: {json.dumps({'error': inner})}"}
     condition = {"type": "PodResizePending", "reason": "Deferred", "message": inner}
@@ -116,7 +116,7 @@ def test_each_recorded_refusal_is_explained_in_any_form(
 def test_the_only_refused_pod_of_a_list_is_tried(
     count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: Capsys
 ) -> None:
-    """If several were refused, it is unclear which one is meant."""
+    """If several pods were refused, it is unclear which one is meant."""
     running = {**POD, "status": {"phase": "Running"}}
     refused = [{**POD, "metadata": {"name": f"big-{number}", "uid": f"u-{number + 7}"}} for number in range(count)]
     file = tmp_path / "pods.json"
@@ -231,7 +231,7 @@ def test_a_missing_file_is_not_taken_for_a_message(name: str, capsys: Capsys) ->
 
 
 def test_a_name_refers_to_a_pod_or_otherwise_to_a_claim(tmp_path: Path, capsys: Capsys) -> None:
-    """A record contains both. If it contains neither, nothing is guessed."""
+    """A record contains pods and claims. If none has the name, nothing is guessed."""
     claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
     result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": []}
@@ -271,7 +271,8 @@ def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) 
         config = str(server.kubeconfig(tmp_path / "config"))
         for name in ("big", "team/big"):
             assert why(name, "--kubeconfig", config) == 0
-            assert capsys.readouterr().out.count("DM-05") == 1  # not again for the event, which has the same message
+            # the event has the same message, which is explained only once
+            assert capsys.readouterr().out.count("DM-05") == 1
         for name in ("default/big", "twice"):
             assert why(name, "--kubeconfig", config, "--node-name", "n1") == 1
         assert why("big", "--kubeconfig", str(tmp_path / "none")) == 2
@@ -347,7 +348,7 @@ def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.C
 def test_a_name_that_the_api_server_does_not_have_is_refused(
     name: list[str], said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """It does not ask for --node-name, which would not help."""
+    """The error does not ask for --node-name, which would not help."""
     with LocalApiServer() as server:
         assert why(*name, "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))) == 2
     assert said in capsys.readouterr().err

@@ -135,7 +135,8 @@ class Findings:
 
     def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
         self._ending = ExitStack()
-        self._ending.enter_context(orphans_come_here())  # otherwise, the first run to end would stop it for all of them
+        # otherwise, the first run to end would stop adopting orphans for all of them
+        self._ending.enter_context(orphans_come_here())
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._reports = {
             fault: self._pool.submit(report_on, fault, stubs if number % 2 else None)

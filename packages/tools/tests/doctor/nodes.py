@@ -1,7 +1,7 @@
 """A node with nothing wrong, and functions that inject each anomaly into it.
 
 A node is a `Look`, which contains what every source says. `CLEAN` contains two resources, three pods and every source.
-Each function changes the sources as little as possible, and never changes what another one changes, so they can be
+Each function changes the sources as little as possible, and never changes what another function changes, so they can be
 combined.
 """
 

@@ -139,7 +139,7 @@ def test_a_plugin_that_has_just_started_is_not_called_stable() -> None:
 
 
 def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin that is replaced after an hour does not count. After the kubelet has started, no plugin counts."""
+    """A plugin that is replaced after an hour does not count. Just after the kubelet has started, no plugin counts."""
 
     def make(socket: str, at: float) -> None:
         place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket

@@ -149,7 +149,7 @@ def test_a_finding_that_was_not_looked_for_again_is_not_lost(tmp_path: Path) -> 
     left = report_on(damaged(tmp_path), 0.0, lambda _: False, budget=Budget(1.5 * len(CHECKS), now=count().__next__))
     assert left is not None
     assert not left.findings
-    assert left.not_ruled_out[0].startswith(f"{finding.brief}: it was found, and was not searched for again, because")
+    assert left.not_ruled_out[0].startswith(f"{finding.brief}: this was found, but was not searched for again, because")
     assert _status([left], ()) == 3
 
 

@@ -28,13 +28,13 @@ from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
 from devicecore.domain.checkpoint import judge
 from devicecore.domain.device_list import DeviceList
 
-ALSO = {  # what is also true on the node with the anomaly
+ALSO = {  # findings that are also true on the node with the anomaly
     "over-allocated": {"node-status-differs"},
     "pod-cannot-end": {"driver-gone"},
     "resource-not-on-node": {"node-status-differs"},
     "same-ids": {"socket-without-resource"},
 }
-EXPLAINED = (  # the second explains the first, or removes its source
+EXPLAINED = (  # pairs in which one anomaly explains the other's finding, or removes its source
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
     {"pods-not-taken", "node-not-ready"},
@@ -42,7 +42,7 @@ EXPLAINED = (  # the second explains the first, or removes its source
     {"same-ids", "plugins-differ"},
     {"resource-not-on-node", "over-allocated"},
 )
-HIDE_OTHERS = {  # what removes a source that other findings depend on
+HIDE_OTHERS = {  # anomalies that remove a source that other findings depend on
     "node-missing",
     "kubelet-gone",
     "kubelet-starting",
@@ -452,7 +452,7 @@ for code, plant in PLANTS.items():
 
 
 def test_no_finding_depends_on_the_order_of_a_set() -> None:
-    """This makes the report on a record equal to the report on the live node, which a different process made."""
+    """So a report on a record equals the report on the live node, even though different processes make them."""
     said = {
         subprocess.run(
             [sys.executable, "-c", FINDINGS_OF_EACH_PLANT],

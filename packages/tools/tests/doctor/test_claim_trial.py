@@ -13,7 +13,7 @@ from devicecore.domain.documents import Value
 
 
 class Parsed(dict[str, object]):
-    """A parsed document. A test can see whether it still exists."""
+    """A parsed document that supports weak references, so a test can see whether it still exists."""
 
 
 def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:

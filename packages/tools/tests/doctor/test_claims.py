@@ -1,4 +1,4 @@
-"""A device that both a plugin and a ResourceClaim claim is found only if a source shows it."""
+"""A device that belongs to both a plugin and a ResourceClaim is found only if a source shows it."""
 
 import pytest
 from attrs import evolve

@@ -42,7 +42,7 @@ def test_a_case_shows_what_its_commands_print(
         printed = capsys.readouterr()
         rest = "".join(f"{printed.out}{printed.err}".split())
         for part in parts:
-            shown = "".join(part.split())  # the page shows output folded for a terminal of its width
+            shown = "".join(part.split())  # the page wraps output to its own width
             assert shown in rest, f"{command}\nprints\n{printed.out}{printed.err}\nwithout\n{part}"
             rest = rest.partition(shown)[2]
     (picture,) = re.findall(r"!\[[^\]]{20,}\]\(nodes/([\w-]+\.svg)\)", text)

@@ -112,7 +112,7 @@ def test_without_a_kubelet_the_file_in_its_directory_is_read(tmp_path: Path) -> 
     (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n")
     assert read_topology(str(tmp_path), DEFAULT).policy is Policy.RESTRICTED
     (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration\n")
-    assert read_topology(str(tmp_path), DEFAULT) == DEFAULT  # a flag may say something else
+    assert read_topology(str(tmp_path), DEFAULT) == DEFAULT  # a flag may set a different policy
 
 
 def test_a_record_keeps_the_policy(process: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_driver_may_register_at_a_socket_with_any_name(tmp_path: Path, capsys:
     assert document["findings"] == []
     spec: dict[str, object] = {"resourceClaims": [{"name": "c", "resourceClaimName": "kone"}]}
     assert asked(capsys, root, **spec)[0] == 0
-    (root / "dra_health_state").unlink()  # then nothing shows whose socket it is
+    (root / "dra_health_state").unlink()  # without this file, nothing shows whose socket it is
     _, document = findings(capsys, root)
     assert document["findings"] == []
     assert {row["owner"] for row in document["devices"]} == {"team-54/p1", "unknown"}
@@ -147,7 +147,7 @@ def test_another_nodes_pods_are_not_this_kubelets_pods() -> None:
         "b", theirs, PodResourcesSeen("v1", frozenset({("default", "on-a")}))
     )
     assert not why_other_pods("b", theirs, PodResourcesSeen("v1", frozenset({("default", "on-b")})))
-    assert not why_other_pods("b", theirs, PodResourcesSeen("v1"))  # it has just started
+    assert not why_other_pods("b", theirs, PodResourcesSeen("v1"))  # a kubelet that has just started lists no pods
 
 
 def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Capsys) -> None:

@@ -261,7 +261,7 @@ def test_no_label_is_wider_than_its_cell_or_under_a_number(browser: Browser, tmp
     image.write_text(svg(of, picture(of)), encoding="utf-8")
     browser.open(image.as_uri())
     assert browser.run(SPILT) == []
-    assert browser.run("document.documentElement.width.baseVal.value") <= 830, "a README would make it smaller"
+    assert browser.run("document.documentElement.width.baseVal.value") <= 830, "a README would scale it down"
 
 
 def test_names_of_cells_and_findings_contain_the_text_that_is_seen(browser: Browser, tmp_path: Path) -> None:

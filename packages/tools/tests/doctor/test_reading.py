@@ -287,7 +287,7 @@ def test_a_state_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Path, tmp_path: Path) -> None:
-    """A record says so too. On a real kubelet 1.37.2, each pod with devices was refused."""
+    """A record says this, too. On a real kubelet 1.37.2, each pod with devices was refused."""
     (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
     sources = NodeSources(root=str(directory))
     look = sources.look()
@@ -725,7 +725,7 @@ def api_server_of(answers: type[_Answers]) -> Iterator[str]:
 
 
 class _EndlessPages(_Answers):
-    """Answers each list with a page that is not the last one. DeviceTaintRules exist only as v1alpha3."""
+    """Answers each list request with a page that is not the last one. DeviceTaintRules exist only as v1alpha3."""
 
     def do_GET(self) -> None:
         pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
@@ -1054,7 +1054,7 @@ def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(directory / "dead.sock"))
     with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
-        (directory / "kubelet_internal_checkpoint").touch()  # shows that it is a kubelet's directory
+        (directory / "kubelet_internal_checkpoint").touch()  # this file shows that it is a kubelet's directory
         sources = NodeSources(str(directory), plugins=True, cdi_directories=(str(cdi_files),))
         look = sources.look()
         sources.save(str(tmp_path / "saved"), look)

@@ -465,7 +465,7 @@ def test_fits_recognizes_a_driver_that_exited_and_a_claim_that_is_full(tmp_path:
         said.append(answer["reason"])
     assert said == [
         "ResourceClaim team-13/k1 cannot be prepared: DRA driver gpu.example.com has ended",
-        "ResourceClaim team-13/k1 is already reserved for 256 pods, and no more may use it",
+        "ResourceClaim team-13/k1 is already reserved for 256 pods, and no other pod may use it",
     ]
 
 
@@ -490,7 +490,7 @@ def without_records_of_claims(root: Path) -> None:
 
 
 def with_a_monitor(root: Path) -> None:
-    """The claim of p1 has admin access only: it leaves the devices for others."""
+    """The claim of p1 has admin access only: it leaves the devices available to others."""
     changed(
         root,
         "resourceclaims.json",
@@ -600,7 +600,8 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         ),
         ("07-dra-state-damaged", [of_kubelet_1_31], "No kubelet runs on this node", "dra_manager_state"),
         ("01-healthy", [with_the_names_of_json], '"sources": ["checkpoint", "pod-resources"]', '"pods"]'),
-        ("01-healthy", [with_pods_that_have_ended], '"owner": "free"', "team-1/"),  # kubelets up to 1.33 list them
+        # kubelets up to 1.33 list pods that have ended
+        ("01-healthy", [with_pods_that_have_ended], '"owner": "free"', "team-1/"),
         (
             "01-healthy",
             [lambda root: changed(root, ALLOCATABLE_NAME, lambda answer: without_device(answer, "gpu-3"))],
@@ -849,7 +850,7 @@ def damage(path: Path, how: str) -> None:
         case "directory":
             path.mkdir()
         case _:
-            pass  # it is missing
+            pass  # the file is missing
 
 
 def without_last(text: str, *where: str | int) -> str:
@@ -889,16 +890,16 @@ def node_with(change: int, *fields: str) -> Callable[[str], str]:
 
 
 FILE = "kubelet_internal_checkpoint"
-LOST = {"sources-disagree", "request-without-device"}  # the second, if the kubelet's response was not read
-UNREGISTERED = {"socket-without-resource"}  # if no other source names a resource
-UNKNOWN_HOLDER = {"unhealthy"}  # if no other source names the pod that holds the device
+LOST = {"sources-disagree", "request-without-device"}  # the second is found if the kubelet's response was not read
+UNREGISTERED = {"socket-without-resource"}  # found if no other source names a resource
+UNKNOWN_HOLDER = {"unhealthy"}  # found if no other source names the pod that holds the device
 OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "as it was": ("listing.txt", str, set()),
     "no pod in the answer": (LIST_NAME, lambda _: "{}", {"kubelet-starting"}),
     "the response before the last pod": (
         LIST_NAME,
         lambda text: without_last(text, "pod_resources"),
-        {"kubelet-starting"},  # if it was the only pod
+        {"kubelet-starting"},  # found if it was the only pod
     ),
     "no device in the answer": (ALLOCATABLE_NAME, lambda _: "{}", UNREGISTERED),
     "the response before the last device": (ALLOCATABLE_NAME, lambda text: without_last(text, "devices"), set()),
@@ -922,12 +923,13 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "no prepared claims": (
         "dra_manager_state",
         lambda _: NODES["01-healthy"]["dra_manager_state"],
-        {"claim-without-record"},  # if the kubelet's response was not read
+        {"claim-without-record"},  # found if the kubelet's response was not read
     ),
     "a Node with fewer devices": (
         "node.json",
         node_with(-1, "allocatable"),
-        {"node-status-differs", "over-allocated", "unhealthy"},  # the last if no other source counts the devices
+        # the last is found if no other source counts the devices
+        {"node-status-differs", "over-allocated", "unhealthy"},
     ),
     "a Node with more devices": ("node.json", node_with(1, "allocatable"), {"node-status-differs"}),
     "a Node before the plugin": (

@@ -2,7 +2,7 @@
 
 Law: a claim is prepared once for all its pods and released once after the last of them, and no pod counts as running
 while its claim is not prepared. A kubelet that was killed calls a driver again only when another pod starts, as a real
-one does.
+kubelet does.
 """
 
 import signal
@@ -51,7 +51,7 @@ def test_a_claim_is_prepared_and_released_once_whatever_is_killed(world: ClaimWo
     assert world.calls() == ["prepared"]  # no driver was called twice
     world.put("b", pod("b"))
     world.wait_until_running("a", "b")
-    assert world.calls() == ["prepared", "prepared"]  # the second kubelet called it for its first new pod
+    assert world.calls() == ["prepared", "prepared"]  # the second kubelet called the driver for its first new pod
     world.put("c", pod("c"))
     world.wait_until_running("a", "b", "c")
     world.kill_driver()
@@ -125,7 +125,7 @@ def test_claims_of_an_api_server_are_prepared_and_slices_are_deleted(world: Clai
             "shared",
             lambda found: found.update(status={"allocation": allocation, "reservedFor": reserved}),
         )
-        world.start_driver()  # its registration is a reason to try again
+        world.start_driver()  # the driver's registration is a reason to try again
         state = world.wait_until_running("a")
         assert state["claims"][0]["uid"] == made["metadata"]["uid"]
         server.wait_for(lambda: len(server.objects("ResourceSlice")) == 2)  # the driver has published its devices

@@ -31,7 +31,7 @@ def world(directory: Path) -> Iterator[World]:
 
 
 def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:
-    world.put("a", pod("a", 2, 1, 1, sidecar=True))  # before a plugin exists
+    world.put("a", pod("a", 2, 1, 1, sidecar=True))  # the pod appears before any plugin exists
     gpus = world.plugin(GPU, 4, "--numa-nodes", "0,1")
     world.plugin(NIC, 2)
     files = world.watched_plugin(FILE, 2)
@@ -61,7 +61,7 @@ def pods_come_and_change(world: World, kubelet: Kubelet) -> None:
     (problem,) = state["problems"]
     assert (problem["file"], problem["line"], problem["field"]) == ("broken.yaml", 3, "metadata")
     world.check_all_sources(state)
-    world.put("c", pod("c", 2))  # none are left
+    world.put("c", pod("c", 2))  # no devices are left
     state = kubelet.wait_for(lambda state: "c" in phases(state))
     assert phases(state)["c"] == "Pending"
     assert f"requested number of devices unavailable for {GPU}" in state["pods"][-1]["reason"]
@@ -82,13 +82,13 @@ def a_device_becomes_unhealthy(world: World, kubelet: Kubelet, gpus: Plugin) -> 
         world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy, PATIENCE)  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
         world.check_all_sources(kubelet.wait_for(lambda state, healthy=healthy: state["allocatable"][GPU] == healthy))  # type: ignore[misc] # nor that
-    assert min(took) < 10  # not each one: the machine may be busy
+    assert min(took) < 10  # the faster one, because the machine may be busy
 
 
 def the_kubelet_is_killed(world: World, kubelet: Kubelet) -> Kubelet:
     before = of("a", kubelet.states[-1])
     world.kill_kubelet()
-    world.remove("b")  # while no kubelet runs
+    world.remove("b")  # the pod is removed while no kubelet runs
     kubelet = world.start()
     state = kubelet.wait_for(lambda state: state["allocatable"] == {GPU: 4, NIC: 2, FILE: 2})
     assert phases(state) == {"a": "Running"}
@@ -122,7 +122,7 @@ def test_changes_take_effect_soon_and_idling_costs_next_to_nothing(world: World)
             world.remove("pod")
         kubelet.wait_for(lambda state, name=name: phases(state) == ({name: "Running"} if name else {}))  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
-    # The better run of each kind, because the machine may be busy.
+    # The faster run of each kind counts, because the machine may be busy.
     assert all(min(pair) < 10 for pair in zip(took[:3], took[3:], strict=True)), took
     seen = 0
     while seen < len(kubelet.states):  # effects of the last change may arrive later
@@ -130,7 +130,7 @@ def test_changes_take_effect_soon_and_idling_costs_next_to_nothing(world: World)
         time.sleep(1)
     used = kubelet.seconds_of_cpu
     time.sleep(3)  # nothing happens, as intended
-    assert kubelet.seconds_of_cpu - used <= 0.3  # it needs 0.03 seconds on an idle machine
+    assert kubelet.seconds_of_cpu - used <= 0.3  # the kubelet needs 0.03 seconds on an idle machine
     assert len(kubelet.states) == seen
 
 
@@ -161,8 +161,8 @@ def test_a_plugin_that_does_not_answer_delays_no_other_pod(world: World) -> None
 
     until = time.monotonic() + PATIENCE
     while not b_runs() and time.monotonic() < until:
-        time.sleep(0.05)  # a state that is not settled, so no call follows
+        time.sleep(0.05)  # the state is not settled, so no wait method can be used
     assert b_runs()
     assert phases(kubelet.states[-1])["a"] == "Pending"
-    assert kubelet.end(signal.SIGTERM) == 0  # long before the plugin's deadline
+    assert kubelet.end(signal.SIGTERM) == 0  # this is long before the plugin's deadline
     hung.process.send_signal(signal.SIGCONT)

@@ -87,15 +87,15 @@ def test_dying_during_a_call_leaves_its_effect_unknown(
     npu = connected(heard)
     with ThreadPoolExecutor(1) as caller:
         call = caller.submit(transport.prepare, npu, [claim("hang", "u1")])
-        transport.prepare(npu, [claim("one", "u2")])  # the first call is in progress, or was sent
+        transport.prepare(npu, [claim("one", "u2")])  # by now, the first call is in progress, or was at least sent
         process.kill()
-        # The call ends with its connection, or before it if the registrar's connection is the first to break.
+        # The call ends with its connection, or earlier if the registrar's connection breaks first.
         ended = "NodePrepareResources: rpc error: code = (Unavailable|Canceled)"
         with pytest.raises(DriverCallError, match=ended) as failed:
             call.result(PATIENCE)
     assert failed.value.unanswered
     heard.wait_for(DriverDisconnected)
-    assert heard.of(DriverRemoved) == []  # its socket still exists
+    assert heard.of(DriverRemoved) == []  # the driver's socket still exists
     run()
     assert heard.wait_for(DriverRemoved) == [npu]
     again = heard.wait_for(DriverRegistered, 2)[-1]

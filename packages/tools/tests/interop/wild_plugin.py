@@ -82,18 +82,18 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         """Serve the socket, even if another process had it."""
         path = f"{DIR}/{self.endpoint}"
         if self.server is not None:
-            # otherwise, Python stops it later, and deletes whatever is at its path by then
+            # otherwise, Python stops the old server later, and deletes whatever is at its path by then
             self.server.stop(None).wait(0.5)
         Path(path).unlink(missing_ok=True)
         self.server = grpc.server(futures.ThreadPoolExecutor(20))
         api_grpc.add_DevicePluginServicer_to_server(self, self.server)
         self.server.add_insecure_port("unix://" + path)
         self.server.start()
-        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's way to find out whether it serves
+        with grpc.insecure_channel("unix://" + path) as itself:  # as NVIDIA's plugin finds out whether it is serving
             try:
                 grpc.channel_ready_future(itself).result(1)
             except grpc.FutureTimeoutError:
-                self.serve()  # a kubelet has deleted it
+                self.serve()  # a kubelet has deleted the socket
 
     def register(self) -> None:
         """Call Register with the socket's path as `:authority`, as old versions of grpc-go do."""
@@ -195,7 +195,7 @@ def empty() -> None:
 
 
 def alpha() -> None:
-    """Behaves like a plugin of 2017."""
+    """Behaves like a plugin from 2017."""
     with grpc.insecure_channel("unix://" + KUBELET) as channel:
         call: Any = channel.unary_unary("/deviceplugin.Registration/Register")
         try:

@@ -40,7 +40,7 @@ def answer_to(case: Json) -> allocation.DeviceAllocation | allocation.NoAllocati
     )
 
 
-SEES_NODE_ONLY = "right only if slices of other nodes are not looked at"
+SEES_NODE_ONLY = "right only if other nodes' slices are ignored"
 
 
 def verdict(case: Json) -> str:

@@ -130,13 +130,13 @@ KNOWN = {
     "policies forbid nothing": 782,
     "contradictions in pools are ignored": 20,
 }
-"""The random cases that show mutations. The first one reveals the others."""
+"""For each mutation, a random case that shows it. Case 0 shows all other mutations."""
 
 
-@pytest.mark.no_cover  # cases that do not measure coverage
+@pytest.mark.no_cover  # these cases do not measure coverage
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known case shows it, or a different one if the cases have changed."""
+    """The known case shows the mutation, or a different case does if the cases have changed."""
     where, name, instead = MUTATIONS[mutation]
     monkeypatch.setattr(where, name, instead, raising=False)
     assert any(_differs(number) for number in (KNOWN.get(mutation, 0), *range(4_000)))
@@ -146,7 +146,7 @@ def _differs(number: int) -> bool:
     try:
         return bool(disagreement_on(number, "mutation"))
     except (KeyError, IndexError, RuntimeError):
-        return True  # a mutation may also break what relies on it
+        return True  # a mutation may also break code that relies on the mutated function
 
 
 def test_the_published_cases_are_answered_right_by_our_allocation_and_by_the_program() -> None:

@@ -47,7 +47,7 @@ SHORT = {
     "slow-to-start": evolve(QUICK, returning=2.5),
     "slow-to-return": evolve(QUICK, refusing=0.5),  # the plugin returns after 5 s
     "floods-for-one-of-two": evolve(QUICK, refusing=5),
-    "floods": evolve(QUICK, refusing=5),  # so that a busy machine makes enough calls
+    "floods": evolve(QUICK, refusing=5),  # enough time for the calls on a busy machine
 }
 OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-socket": "--noticing"}
 """The option that allows more time and that the report names, by fault."""

@@ -1033,8 +1033,8 @@ def test_a_client_that_asks_for_the_health_hears_ok(server: LocalApiServer, path
 
 def test_a_slice_is_written_as_protobuf_as_client_go_does(server: LocalApiServer) -> None:
     sent = api_objects.ResourceSlice()
-    sent.metadata.name, sent.metadata.generateName, sent.metadata.uid = "s", "", ""  # Go sends empty strings, ...
-    sent.metadata.creationTimestamp.SetInParent()  # ... and its zero time as an empty message
+    sent.metadata.name, sent.metadata.generateName, sent.metadata.uid = "s", "", ""  # Go sends empty strings
+    sent.metadata.creationTimestamp.SetInParent()  # Go sends its zero time as an empty message
     sent.metadata.ownerReferences.add(apiVersion="v1", kind="Node", name="n", uid="u", controller=True)
     sent.spec.driver, sent.spec.nodeName = DRIVER, "n"
     sent.spec.pool.name, sent.spec.pool.generation, sent.spec.pool.resourceSliceCount = "p", 0, 1

@@ -297,7 +297,7 @@ def test_a_long_list_is_merged_in_time_that_grows_with_it() -> None:
     change = {"metadata": {"finalizers": [f"a.com/{number}" for number in range(20_000)]}}
     began = time.process_time()
     assert strategically_merged(begin, change) == change
-    assert time.process_time() - began < 5.0  # it took minutes when each item searched the list
+    assert time.process_time() - began < 5.0  # this took minutes when the list was searched for each item
 
 
 def test_custom_resources_know_no_strategic_merge(server: LocalApiServer) -> None:

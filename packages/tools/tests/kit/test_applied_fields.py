@@ -1,8 +1,8 @@
 """Server-side apply on the API server for tests, compared with Kubernetes' Go library on the same requests.
 
-`applied_fields.jsonl` contains random sequences of requests. For each, it has the refusals, and the object and its
-owners after the last success, according to `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4. The recording also does
-what kube-apiserver does before and after it.
+`applied_fields.jsonl` contains random sequences of requests. For each sequence, it has the refusals, and the object and
+its owners after the last success, according to `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4. The program that
+recorded it also does what kube-apiserver does before and after an apply.
 """
 
 import json
@@ -138,7 +138,7 @@ def test_the_entry_of_an_owner_with_the_same_fields_is_kept() -> None:
 
 
 def test_the_conditions_of_a_device_exist_even_if_they_are_empty() -> None:
-    """Go writes missing conditions as null, so the first one changes the field, and all disappear with the device."""
+    """Go writes missing conditions as null: the first condition changes the field, and all go with the device."""
 
     def status(*conditions: str) -> fields.Keyed:
         device = {"driver": "d", "pool": "p", "device": "x", "conditions": [{"type": one} for one in conditions]}

@@ -36,7 +36,7 @@ def conformance(*arguments: str | Path, kind: str = "plugin") -> Ran:
     """Run the command in this process, because another process would need half a second to start."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patched:
-        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets it, but would not unset it
+        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets the variable, but would not unset it
         status = main(["conformance", kind, *map(str, arguments)])
     return Ran(status, out.getvalue(), err.getvalue())
 

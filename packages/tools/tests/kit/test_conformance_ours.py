@@ -25,7 +25,7 @@ def run_checks_on(argument: str) -> Report:
 
 
 def test_our_plugins_pass_every_check() -> None:
-    with ThreadPoolExecutor() as both:  # both mostly wait
+    with ThreadPoolExecutor() as both:  # both runs mostly wait
         registering, watched = both.map(run_checks_on, ("directory", "registry"))
     for report in (registering, watched):
         assert {result.name: result.actual for result in report.failures} == {}

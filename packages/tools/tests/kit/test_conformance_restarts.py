@@ -25,8 +25,9 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
 
 def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(directory: Path) -> None:
     report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
-    left = set(not_passed(report)) - {"ends-or-registers-after-a-refusal"}  # it does not call Register
-    assert all("leaves-sockets-of-others-alone" in name for name in left)  # a watcher would consider one a plugin
+    left = set(not_passed(report)) - {"ends-or-registers-after-a-refusal"}  # this plugin does not call Register
+    # a watcher would consider such a socket a plugin
+    assert all("leaves-sockets-of-others-alone" in name for name in left)
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
 
 

@@ -148,7 +148,7 @@ def test_a_restart_asks_again_with_the_state_and_not_at_all_without_pods(kubelet
     pod = kubelet.prepare(claim)
     kubelet.restart()
     kubelet.wait_for_driver(GPU)
-    assert kubelet.published(GPU) == ()  # a kubelet deletes them at its start
+    assert kubelet.published(GPU) == ()  # a kubelet deletes the slices when it starts
     pod.prepare()
     pod.prepare()
     assert [call.claims for call in kubelet.calls] == [(claim.ref,)] * 2
@@ -275,7 +275,7 @@ def test_a_killed_driver_answers_the_same_after_its_start(processes: DraKubelet)
     processes.wait_for_driver(GPU)
     pod.prepare()
     assert (pod.cdi_devices(), processes.cdi_edits(pod.cdi_devices()[0])) == before
-    assert processes.wait_for_devices(GPU, 4)  # they were deleted at the kubelet's start
+    assert processes.wait_for_devices(GPU, 4)  # the slices were deleted when the kubelet started
     other = processes.claim(GPU, 3)
     processes.prepare(other)
     pod.delete()

@@ -82,7 +82,7 @@ def pytest_run(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]
         "-pno:hypothesispytest",
         "-pno:pytest_cov",
         "-pno:anyio",
-    ]  # pytest starts faster without them
+    ]  # pytest starts faster without these plugins
     command = [sys.executable, "-m", "pytest", "-W", "error", *plugins, *options]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     stacks = "".join(path.read_text() for path in sorted(folder.glob("stacks-*")))

@@ -16,13 +16,13 @@ NODES: dict[str, dict[str, Any]] = {
     for path in sorted((DATA / of).glob("*.json"))
 }
 NEEDLESS = {
-    "truth.json": "it is the test's",
-    "sources.json": "without it, a file that is missing was not read, and none is missing",
+    "truth.json": "it belongs to the test",
+    "sources.json": "without it, a missing file counts as not read, and no file is missing",
     "config.yaml": "it says how to read other files",
     "deviceclasses.json": "doctor asks nothing about classes",
-    "events.json": "they explain pods that wait, and without such a pod nothing",
+    "events.json": "events only explain pods that wait",
     "plugins.json": "a node is read without its plugins' lists unless --plugins asks for them",
-    "resourceclaims.json": "on a node without drivers no claim has devices",
+    "resourceclaims.json": "on a node without drivers, no claim has devices",
 }
 
 

@@ -92,7 +92,7 @@ class CleanSteps(Steps):
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
-        """Return whether the pod has its devices. If admitted before a plugin had registered, it may have none."""
+        """Return whether the pod has its devices. A pod admitted before a plugin had registered may have none."""
         held = {(one.key, one.resource): len(one.numa_nodes) for one in self.world.node.ledger}
         return all(
             held.get((pod.key(container), ResourceName(resource)), 0) >= size

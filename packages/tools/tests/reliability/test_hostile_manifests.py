@@ -70,7 +70,7 @@ def test_many_large_pods_do_not_delay_a_small_one(world: KubeletWorld) -> None:
     world.wait_until_running("first")
     names = {f"large{number:02}" for number in range(LARGE_PODS)}
     containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
-    kubelet.process.send_signal(signal.SIGSTOP)  # so that it finds them all at once
+    kubelet.process.send_signal(signal.SIGSTOP)  # the kubelet will find all pods at once
     for name in sorted(names):
         world.put(name, {**manifest(name), "spec": {"containers": containers}})
     world.put("small", manifest("small"))

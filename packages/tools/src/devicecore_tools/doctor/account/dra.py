@@ -87,7 +87,7 @@ class DraDevices:
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.
         ended: the drivers that have left their registration sockets behind. A kubelet counts them as registered.
         silent: the registration sockets of drivers that do not answer and that no other source names.
-        left: the registration sockets that such drivers have left without a process.
+        left: the registration sockets without a process, of drivers that no source names any longer.
         unasked: the registration sockets that were not called, of drivers that no other source names.
         unusable: why a kubelet cannot call a driver that answers at its registration socket.
     """
@@ -246,7 +246,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what is left of each pool's counters, given the devices that are used, possibly only watched, or taken."""
+    """Return what each pool's counters have left beside `used`, which may be only watched, and beside `taken`."""
     in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
     pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
     return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}

@@ -62,10 +62,9 @@ class Entry:
     """One thing to judge.
 
     Attributes:
-        kind: its kind.
-        name: its name.
-        hole: why it is unknown whether this object is sound, as the end of a sentence, or an empty string if it is
-            known.
+        kind: what kind of thing it is.
+        name: the name that identifies it among its kind.
+        hole: why it is unknown whether the thing is sound, as the end of a sentence, or an empty string if it is known.
         resource: the resource or driver whose findings also apply to it.
     """
 
@@ -241,7 +240,7 @@ def _drivers(facts: Facts) -> Iterator[Entry]:
         if sick:
             said = f"{driver} says that {names(sick)} {by_number(sick, 'is', 'are')} unhealthy"
             hole = (
-                f"whether pods that get devices of {name(driver)} can use them: {said}, and a scheduler allocates them"
+                f"whether pods that get devices of {name(driver)} can use them: {said}, but a scheduler allocates them"
             )
             yield Entry(Kind.DEVICE, sick[0], hole, driver)
 
@@ -294,7 +293,7 @@ def _why_unknown(facts: Facts, pod: PodSeen) -> str:
 
 
 def _why_stopped(pod: PodSeen, who: str) -> str:
-    """Yield what a kubelet or a runtime did to a pod with devices although the pod had no fault."""
+    """Return what a kubelet or a runtime did to a pod with devices that was not at fault, or an empty string."""
     if not pod.asks_for_devices:
         return ""
     if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:
@@ -319,10 +318,10 @@ def _why_waiting(facts: Facts, pod: PodSeen, who: str) -> str:
     if not pod.is_acknowledged:
         return f"whether the kubelet admits {who}, which was sent to this node"
     if any(reason not in _BEGINNING for reason, _ in pod.waiting.values()):
-        return ""  # it shows what it is waiting for: an image, a ConfigMap, or something that a check covers
+        return ""  # the status shows what the pod waits for: an image, a ConfigMap, or something that a check covers
     late, failed = age(pod, facts.look.taken), _failure(facts, pod)
     if not pod.asks_for_devices and (pod.has_sandbox or not (failed or _lacks_sandbox(facts, pod, late))):
-        return ""  # the image may be large
+        return ""  # the kubelet may be pulling a large image
     said = f"{failed.reason}: {foreign_text(failed.message, 300).rstrip('.')}" if failed else _NOT_SAID
     return "" if late is not None and late < TO_ADMIT else f"why {who} does not start: {said}"
 
@@ -438,7 +437,7 @@ def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str
 
 
 def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedClaimSeen | None) -> str:
-    """Return the devices that a driver has prepared instead of those allocated on the API server.
+    """Name the devices that a driver has prepared instead of those allocated on the API server.
 
     A driver may prepare more devices than the claim has, such as the parts of a device.
     """

@@ -51,7 +51,7 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 
 @frozen
 class Facts:
-    """The values. Each is computed from the look and the values above it.
+    """A look and the values computed from it. Each value is computed from the look and the values above.
 
     `not_free` says why no device of a resource is free.
 

@@ -1,8 +1,7 @@
 """Why a resource has no devices, according to sockets, plugins' answers and the kubelet's lists.
 
 Laws: `doctor`, `why` and `fits` all use this module's decision. A plugin is called gone only if no live socket can
-    belong to it, or if a process has left its socket behind, and the kubelet has lost the devices since the last
-    report.
+    belong to it, or if a process has left its socket behind and the kubelet has lost the devices since the last report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -103,8 +102,8 @@ class Absence:
     """Why a resource has no devices, with the proof.
 
     Attributes:
-        resource: its name.
-        why: the reason.
+        resource: the name of the resource.
+        why: the kind of reason.
         because: the reason in words, as the end of a sentence.
         proof: the statement of each source that shows it, or nothing if only all sources together show it.
         devices: the devices that the kubelet had before, as far as they are known.

@@ -370,7 +370,7 @@ def _allocations(
 
 def _written(entry: Allocation) -> AllocationSeen:
     owner = Owner(str(entry.key.pod), "", "", entry.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN)
-    # because calling a NewType 50,000 times takes long
+    # because calling a NewType 50,000 times takes a long time
     devices = cast("Mapping[str, tuple[int, ...]]", entry.numa_nodes)
     return AllocationSeen(owner, str(entry.resource), devices)
 
@@ -522,7 +522,7 @@ class Lists:
 
     Attributes:
         registered: the healthy devices of each resource in the checkpoint, in its order.
-        in_file: the same as sets.
+        in_file: the devices in `registered`, as sets.
         allocatable: the healthy devices of each resource in the kubelet's answer, or None if the kubelet was not
             queried.
         listed: the devices that plugins listed, by resource, if it is certain which resource a plugin serves.

@@ -71,7 +71,7 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
                 f"kubelet admits {which}",
                 f"condition {name}: True",
                 f"the Node no longer has {name}",
-                f"Free up whatever is short ({name}); kubectl describe node NODE shows since when, and the kubelet's "
+                f"Free up whatever is scarce ({name}); kubectl describe node NODE shows since when, and the kubelet's "
                 "log says what it evicts.",
                 Taint(key, "", "NoSchedule"),
                 admits_only_critical=key != MEMORY_PRESSURE,

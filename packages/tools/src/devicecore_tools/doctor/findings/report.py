@@ -162,7 +162,8 @@ def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]
     node = facts.look.node.value
     named = {node.name} if node and node.name else {one.node for one in facts.look.pods.value or () if one.node}
     name = named.pop() if len(named) == 1 else ""
-    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"  # because it is inserted into a command
+    # checked because the name is inserted into a command
+    name = name if re.fullmatch(r"[a-z0-9.-]{1,253}", name) else "NODE"
     is_stopped = facts.kubelet is KubeletNow.STOPPED
     return tuple(
         NodeFinding(
@@ -269,7 +270,7 @@ def report(
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
     node = facts.look.node.value
     name = node.name if node else ""
-    unsteady = [f"{one.brief}: it was found, and {again}" for one in changing]
+    unsteady = [f"{one.brief}: this was found, but {again}" for one in changing]
     if budget and budget.skipped:
         unsteady.append(f"what {listed([*budget.skipped], _MAX_HOLES)} would find, because {spent}")
     account, seen, unread = _account(facts, numbered)

@@ -46,7 +46,7 @@ class TopologySettings:
             return "the kubelet's topology policy, assumed to be none: name it with --topology-policy"
         if topology.distances or not self.options.prefer_closest_numa_nodes:
             return ""
-        if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # it ignores distances
+        if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # these policies ignore distances
             return ""
         return "how far apart the NUMA nodes are: pass it with --numa-distances"
 

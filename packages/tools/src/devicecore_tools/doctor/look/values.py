@@ -165,9 +165,9 @@ class SocketsSeen:
     keys of `served` are paths relative to the kubelet's root, and its values say whether a process listens there.
     Sockets that could not be tried are missing. `named` contains the answer of each process that was asked for its
     identity: the type of plugin and its name, which is empty for a device plugin in the kubelet's own directory.
-    `silent` says why a process has not answered, and `unusable` why a kubelet cannot call a driver that has. `made`
-    contains the time at which each socket was created, in seconds since 1970. `remade` contains the sockets that were
-    recreated within a minute during the look, although the kubelet's was not.
+    `silent` says why a process has not answered, and `unusable` why a kubelet cannot call a driver that has answered.
+    `made` contains the time at which each socket was created, in seconds since 1970. `remade` contains the sockets that
+    were recreated within a minute during the look, although the kubelet's was not.
     """
 
     kubelet: bool = False
@@ -239,8 +239,8 @@ class ClaimsSeen:
         devices: the prepared devices.
         drivers: the drivers that release each claim. Claims are named `namespace/name`.
         pods: the UIDs of each claim's pods.
-        unanswered: for each claim, its drivers without devices in the file. A kubelet enters a claim before it calls
-            the drivers, and a driver may answer without devices.
+        unanswered: for each claim, its drivers without devices in the file. A kubelet adds a claim to the file before
+            it calls the drivers, and a driver may answer without devices.
         uids: the UID of each claim. A claim that was deleted and created again has a different UID.
         problem: why a kubelet cannot start with the file, or an empty string if the file is sound.
     """
@@ -512,15 +512,15 @@ class NodeSeen:
     """The parts of a Node object that concern devices: extended resources only.
 
     Attributes:
-        name: its name.
-        kubelet_version: the version of the kubelet that wrote it.
+        name: the Node's name.
+        kubelet_version: the version of the kubelet that last wrote the Node's status.
         capacity: the number of devices of each resource.
         allocatable: the number of healthy devices of each resource.
         ready: the status of the condition Ready, empty if there is none. `Unknown` means that the API server has not
             heard from the kubelet for about 40 s or more.
-        why_not_ready: the reason and message of that condition.
+        why_not_ready: the reason and message of the condition Ready.
         machine: the machineID and bootID of the machine, empty if not known.
-        taints: its taints. A cordoned Node also has the taint that the scheduler assumes for it.
+        taints: the Node's taints. A cordoned Node also has the taint that the scheduler assumes for it.
         pressures: the pressure conditions that are true, such as DiskPressure, each with its message.
         max_pods: the maximum number of pods that the kubelet admits, or None if not known.
         unsettled: the other conditions that differ from those of a sound node, each with its message.

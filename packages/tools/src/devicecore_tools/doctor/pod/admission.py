@@ -312,13 +312,13 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
                 )
             size = one.amount()
             if which == "requests" and name in of_containers and of_containers[name].nanos > size.nanos:
-                yield f"requests {size} of {name} in spec.resources, and its containers {of_containers[name]}"
+                yield f"requests {size} of {name} in spec.resources, but its containers request {of_containers[name]}"
             if which == "limits":
                 for container in spec["containers"].sequence():
                     limit = container["resources"]["limits"][name]
                     if limit.data is not None and limit.amount().nanos > size.nanos:
                         called = foreign_text(container["name"].text(""), 100)
-                        yield f"has a limit of {size} of {name}, and its container {called} one of {limit.amount()}"
+                        yield f"has a limit of {size} of {name}, but its container {called} has one of {limit.amount()}"
     yield from _of_sizes(own)
 
 
@@ -387,7 +387,7 @@ def why_refused(pod: Pod) -> str:
     for one in pod.in_start_order:
         for resource, size in one.requests.items():
             if is_extended_resource(resource):
-                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit of it"
+                limit = f"a limit of {one.limits[resource]}" if resource in one.limits else "no limit for it"
                 return (
                     f"{REFUSES}: container {one.name} requests {size} of {resource} but has {limit}. Write the "
                     "resource under limits, with the same number"

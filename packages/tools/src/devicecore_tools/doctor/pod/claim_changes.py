@@ -72,10 +72,10 @@ class Change(NamedTuple):
 
     Attributes:
         holder: the owner of the devices that are released.
-        pods: the pods for which the owner holds them.
+        pods: the pods for which the owner holds these devices.
         device_class: the new class of a request.
         classes: the changed classes, by name.
-        is_pair: whether it consists of two changes. Such a pair is pointless if one of them helps on its own.
+        is_pair: whether it consists of two changes. Such a pair is pointless if one of the two helps on its own.
     """
 
     sentence: str

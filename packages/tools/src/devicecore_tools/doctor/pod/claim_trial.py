@@ -81,7 +81,7 @@ MAX_ADVICE_SECONDS = 2.0
 
 _MIN_TRIALS = 10
 _PATIENCE = 0.5  # seconds of trials before the user is informed
-_MAX_DEVICES_TRIED = 1_000_000  # for all trials together
+_MAX_DEVICES_TRIED = 1_000_000  # the limit for all trials together
 _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
@@ -312,7 +312,7 @@ class ClaimTrial:
         releases: the possible releases of the cluster's scheduler, most probable first. The default is every release
             that the kubelets' versions allow.
         sources: the origins of the objects, such as `in slices.json`.
-        budget: the budget of the surrounding question; by default a new one.
+        budget: the budget of the question that this trial is part of; by default a new one.
         lists_claims: whether the objects include all claims and templates of the cluster.
     """
 
@@ -389,8 +389,8 @@ class ClaimTrial:
         return [
             *self.unread,
             *(
-                f"whether the scheduler knows {foreign_text(name)}: it does not if it saw DeviceClass {other[name]}, "
-                "which has the same extendedResourceName, first"
+                f"whether the scheduler knows {foreign_text(name)}: it does not if it first saw DeviceClass "
+                f"{other[name]}, which has the same extendedResourceName"
                 for name in resources
                 if name in other
             ),
@@ -480,7 +480,7 @@ class ClaimTrial:
             return ClaimsDecision(undecided=asked)
         if problem:
             known = [name for name, _ in found]
-            # Otherwise the scheduler deallocates them before it tries again.
+            # The scheduler deallocates claims that no other pod uses before it tries again.
             idle = self._idle(known, pod)
             return self.without(idle).decide(pod, [*known, *missing], extended) if idle else ClaimsDecision(problem)
         if not wanted:
@@ -529,7 +529,8 @@ class ClaimTrial:
             is_here = not allocated or allocated.nodes is None or node.name in allocated.nodes
             if allocated and len(allocated.pods) >= MAX_PODS and not is_own:
                 return (
-                    f"ResourceClaim {name} is already reserved for {len(allocated.pods)} pods, and no more may use it"
+                    f"ResourceClaim {name} is already reserved for {len(allocated.pods)} pods, "
+                    "and no other pod may use it"
                 )
             if allocated and not is_here and node.name in self._known_nodes:
                 by = f" for pod {listed(others, 3)}" if others else ""
@@ -599,7 +600,7 @@ class ClaimTrial:
         return f"{missing}: {words}"
 
     def why_refused(self, pod: Pod) -> str:
-        """Return why an API server refuses a pod's claim, or an empty string if it accepts or has accepted all.
+        """Return why an API server refuses a pod's claim, or an empty string if it accepts every claim.
 
         A namespace without the label cannot have claims with admin access (KEP-5018).
         """
@@ -610,11 +611,11 @@ class ClaimTrial:
                 continue
             labels = (self._objects.namespaces or {}).get(pod.namespace)
             if labels is None or labels.get(_ADMIN_LABEL) != "true":
-                lacks = "does not have" if labels is not None else "must have, but was not read with,"
+                lacks = " does not have" if labels is not None else ", which was not read, must have"
                 label = f'{_ADMIN_LABEL}: "true"'
                 return (
                     f"an API server refuses the claim {name}: it requests admin access, for which the namespace "
-                    f"{pod.namespace} {lacks} the label {label}"
+                    f"{pod.namespace}{lacks} the label {label}"
                 )
         for entry in pod.claims:
             made = self._objects.templates.get(f"{pod.namespace}/{entry.template}") if entry.template else None

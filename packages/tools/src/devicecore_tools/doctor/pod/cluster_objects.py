@@ -97,7 +97,8 @@ class ClusterObjects:
     @cached_property
     def features(self) -> Features:
         """The scheduler's feature gates: an API server stores list attributes only if the gate for them is on."""
-        listed = (device for one in self.slices for device in one.devices)  # also those of an older generation
+        # including devices in slices of an older generation
+        listed = (device for one in self.slices for device in one.devices)
         attributes = (one for device in listed for one in device.attributes.values())
         return Features(list_attributes=any(one.is_list for one in attributes))
 

@@ -143,7 +143,7 @@ def concerning(
     )
 
 
-_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # the plugin may then list unhealthy devices
+_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # for these reasons, the plugin may list unhealthy devices
 
 
 def _foreign(found: Foreign, facts: Facts | None) -> Explanation:

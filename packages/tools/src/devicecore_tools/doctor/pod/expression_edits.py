@@ -174,7 +174,7 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
             for value in others
             if value != text and not set(value) & set("\"'\\\n")
         )
-    # each costs time and memory in proportion to its length
+    # each edit costs time and memory in proportion to the expression's length
     most = min(_MAX_EDITS, 1 + _MAX_EDITED // max(len(expression), 1))
     best = nsmallest(most, found)
     singles = [(_written(expression, start, end, value), start) for _, value, start, end in best]

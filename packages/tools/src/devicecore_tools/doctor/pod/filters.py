@@ -55,8 +55,8 @@ class Filters:
             }
             names, machines, wishes = objects.namespaces or {}, objects.machines, asks.wishes
             if self._needs_namespaces:
-                wishes = evolve(wishes, near=(), apart=())  # `unjudged` names them
-            with suppress(QuestionGivenUpError):  # then no node is tried
+                wishes = evolve(wishes, near=(), apart=())  # `unjudged` names these requirements
+            with suppress(QuestionGivenUpError):  # once the budget is spent, no node is tried
                 self._neighbors = Neighbors(
                     asks.name, asks.own_labels, wishes, machines, bound, names, self._is_counted, budget.ask
                 )

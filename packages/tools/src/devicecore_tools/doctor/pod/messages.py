@@ -1,6 +1,6 @@
 """Explains a kubelet's refusals: reads the table `messages.toml` and looks up rows.
 
-Law: each message from a kubelet of 1.29 to 1.37 matches one row. The rows for everything else are tried last.
+Law: each message from kubelets 1.29 to 1.37 matches one row. The rows for everything else are tried last.
 """
 
 import re

@@ -93,7 +93,7 @@ class Neighbors:
             if here + one.selects(self._labels) - least > one.max_skew:
                 shown = foreign_text(f"{key}={value}")
                 numbers = (
-                    f"{shown} has {here:,} such pods, the emptiest domain {least:,}, and maxSkew is {one.max_skew}"
+                    f"{shown} has {here:,} such pods, the emptiest domain has {least:,}, and maxSkew is {one.max_skew}"
                 )
                 if len(counts) < one.min_domains:
                     numbers = f"{shown} has {here:,} such pods, and {len(counts)} of {one.min_domains} domains exist"
@@ -142,7 +142,7 @@ class Neighbors:
     def _first_at(
         self, key: str, value: str, pods: Sequence[BoundPod], node: ClusterNode, is_it: Callable[[BoundPod], bool]
     ) -> str:
-        """Return the name of the first matching pod in a domain: on this node, or otherwise on another one."""
+        """Return the name of the first matching pod in a domain: on this node, or otherwise on another node."""
         others = (
             one
             for name, machine in self._nodes.items()

@@ -99,12 +99,12 @@ def _find_in(record: str) -> Match | None:
     if len(record) < _SHORTEST:
         return None
     readings = [" ".join(record.split())]
-    if "\n" in record:  # it may be wrapped within words, with or without spaces at line ends
+    if "\n" in record:  # the text may be wrapped within words, with or without spaces at line ends
         readings += [" ".join(record.replace("\n", "").split()), "".join(map(str.strip, record.split("\n")))]
     found = [[*_readings(reading[:MAX_MESSAGE])] for reading in readings]
     better = [next((one for one in matches if not one.message.is_last_resort), None) for matches in found]
     better += [_in_log(reading) for reading in readings[:1]]
-    # not only the last words of the message
+    # Prefer the longest match: a shorter one may be only the last words of the message.
     whole = max(filter(None, better), key=lambda match: len(match.text), default=None)
     return whole or next(chain.from_iterable(found), None)
 

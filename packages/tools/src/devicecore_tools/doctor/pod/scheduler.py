@@ -1,7 +1,7 @@
 """Parses and explains the scheduler's message about a pod that it cannot place.
 
-Law: an unknown reason is repeated unchanged, never guessed. For a taint that Kubernetes adds because of a problem of
-the node, the explanation names the problem and never suggests a toleration.
+Law: an unknown reason is repeated unchanged, never guessed. For a taint that Kubernetes adds because of a node problem,
+the explanation names the problem and never suggests a toleration.
 """
 
 import re
@@ -34,7 +34,8 @@ _END = re.compile(
     r"\.(?:[\s\"'`}|<]|$)|,? preemption: |,? still not schedulable|,? no new claims to deallocate"
     r"|,? de(?:allocation|letion) of ResourceClaim completed"
 )
-_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)  # the last one is about all nodes
+# a part without a count is about all nodes
+_PART = re.compile(r"(?:^|, )(?:(\d{1,7}) )(.+?)(?=, \d{1,7} |$)|^(.+)", re.DOTALL)
 _INSUFFICIENT = re.compile(r"Insufficient (\S{1,400})", re.IGNORECASE)
 _TAINT = re.compile(r"node\(s\) had (?:untolerated )?taints?(?:\(s\))?(?: \{([^}:]{1,400})(?::[^}]*)?\})?")
 
@@ -123,7 +124,7 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
     sentences = list(_SENTENCE.finditer(text))
     for found in sentences:
         if text[: found.start()].rstrip().endswith("preemption:"):
-            continue  # it lists the same nodes again
+            continue  # this sentence lists the same nodes again
         yield _explained(found, nodes, absent)
     because, change = ("", "") if sentences else _after(text)
     if because:
@@ -137,7 +138,7 @@ def _errors(text: str) -> Iterator[Unscheduled]:
         problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)
         ended = "so the pod is not bound to the chosen node"
         if point == "filter":
-            ended = "so it tries no other node, even if one has free devices"
+            ended = "so the scheduler tries no other node, even if one has free devices"
         because, change = _of_problem(found["problem"])
         yield Unscheduled(
             f"{found[0][: found.start('problem') - found.start()]}{problem}",
@@ -188,7 +189,7 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
     because = f"An expression has no value for device {device}{where} regardless of other devices: {owner}: {error}."
     if key := _NO_KEY.search(wrong["error"]):
         change = (
-            f"The device has no {key[1]}, which the expression reads. If others have it, write "
+            f"The device has no {key[1]}, which the expression reads. If other devices have it, write "
             f'device.attributes["DOMAIN"].?{key[1]}.orValue(VALUE), so that devices without it are skipped; otherwise '
             "correct the name or the domain."
         )
@@ -314,7 +315,9 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
         )
     for pattern, scheduler in _OF_OTHERS:
         if pattern.fullmatch(resource):
-            run = f"Check that the webhook and the scheduler of {scheduler} are running; the pod must use it."
+            run = (
+                f"Check that the webhook and the scheduler of {scheduler} are running; the pod must use that scheduler."
+            )
             of_other = f"it is a resource that {scheduler} counts and this scheduler does not know"
             return f"no Node has {name}: {of_other}", run
     request = f"Delete pods that request {name}, or request fewer."

@@ -205,7 +205,8 @@ def _unjudged(pod: Value) -> Iterator[str]:
     if any(spec[group].data is not None for group in ("schedulingGroup", "workloadRef")):
         yield "the other pods of its group, with which it is scheduled"
     is_stored = pod["metadata"]["uid"].data is not None
-    if not is_stored and (name := spec["runtimeClassName"].text("")):  # an API server copies it into the pod
+    # an API server copies the RuntimeClass into a pod when it stores it
+    if not is_stored and (name := spec["runtimeClassName"].text("")):
         get = "kubectl get runtimeclasses -o json, as an additional file for --slices, or --kubeconfig"
         yield f"the node selector, tolerations and overhead of RuntimeClass {foreign_text(name, 100)}: {get}"
 

@@ -1,4 +1,4 @@
-"""Builds, from the sources, the `NodeState` that the device manager's decisions depend on.
+"""Builds from the sources the `NodeState` that the device manager's decisions depend on.
 
 Law: on an idle node whose sources were all read, the result has the same devices, health, NUMA nodes and holders
 as the manager's own state, so the domain's functions decide the same.

@@ -1,4 +1,4 @@
-"""Tries whether a pod fits on a node, and finds the smallest change that makes it fit.
+"""Tests whether a pod fits on a node, and finds the smallest change that makes it fit.
 
 Laws: A trial decides nothing about devices itself. A `DeviceManager` with in-memory adapters admits the pod, so the
 answer equals that of the node's own manager. The same applies to the CPU manager and memory manager, if they are
@@ -75,7 +75,7 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""Holds a description's devices whose owner is unknown. It is not a pod, so ending it is not proposed."""
+"""The holder of a description's devices whose owner is unknown. It is not a pod, so ending it is not proposed."""
 
 
 @frozen
@@ -91,7 +91,7 @@ class TrialNode:
             them now.
         requests: the requests of the pods on the node, by pod and resource.
         allocatable: how many devices of each resource the Node has. Resources that are missing here are not counted.
-        stopped: why the node admits no pods now, or an empty string if it does. `restart` is the remedy.
+        stopped: why the node admits no pods now, or an empty string if it admits pods. `restart` is the remedy.
         drivers_gone: the missing DRA drivers, each with what is known about it, as the end of a sentence.
         claims: the drivers of allocated claims, by the claim's `namespace/name`.
         pod_claims: decides about a pod's claims, or None if the necessary objects were not read.
@@ -105,7 +105,7 @@ class TrialNode:
         blocked: why pods get no devices of a resource although the kubelet is running, by resource.
         topology: the NUMA nodes, the topology policy and the topology scope.
         managers: the kubelet's CPU manager and memory manager, or None if they refuse no pod or are unknown.
-        managers_unknown: why their decision about this pod is unknown, or an empty string.
+        managers_unknown: why the managers' decision about this pod is unknown, or an empty string.
         pod_names: the holders' names for answers. A pod without a name is identified by its UID.
     """
 
@@ -176,7 +176,7 @@ class TrialNode:
         return pod if self.pod_claims is None else self.pod_claims.admitted(pod, self.name, self.allocatable)
 
     def _extended_claim(self, known: ClaimTrial, pod: Pod) -> UnallocatedClaim | None:
-        """Return the claim that a scheduler creates for a pod's extended resources, or None if it needs none."""
+        """Return the claim that a scheduler creates for a pod's extended resources, or None if the pod needs none."""
         claim = self.with_claims(pod).extended_claim
         if claim is None or pod.extended_claim is not None:
             return None
@@ -336,7 +336,7 @@ class Fit:
 def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does.
 
-    `budget` is the budget of the surrounding question; by default a new one.
+    `budget` is the budget of the question that this trial is part of; by default a new one.
     """
     budget = budget or Budget()
     if why := budget.spent():
@@ -673,7 +673,7 @@ def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
                 at = foreign_text(plugin.socket, 300)
                 yield resource, f"the plugin at {at}, which may be the plugin for {resource}, {_HANGS.format(resource)}"
     for resource in sorted(facts.lists.left_out):
-        yield resource, f"the kubelet's answer lists no device of {resource}: if its plugin has exited, no pod gets any"
+        yield resource, f"the kubelet's answer lists no device of {resource}: if the plugin has exited, no pod gets any"
     for one in facts.holders.missing:
         if is_of_others(facts.look, facts.lists, one.resource):
             continue

@@ -199,11 +199,11 @@ class Volumes:
     """The volumes of a cluster.
 
     Attributes:
-        claims: by `namespace/name`.
-        are_read: whether its PersistentVolumeClaims were read.
+        claims: the PersistentVolumeClaims, by `namespace/name`.
+        are_read: whether the cluster's PersistentVolumeClaims were read.
         limits: how many volumes of each driver each node can attach, or None if no CSINode was read.
         tracked: the drivers that publish their storage capacity, or None if no CSIDriver was read.
-        rooms: the capacities that they publish.
+        rooms: the capacities that these drivers publish.
     """
 
     claims: Mapping[str, VolumeClaim] = field(factory=dict)
@@ -274,10 +274,12 @@ class Volumes:
                 return Obstacle(f'persistentvolumeclaim "{shown}" not found', because, "it is created")
             if claim.phase == "Lost":
                 says = f'persistentvolumeclaim "{shown}" bound to non-existent persistentvolume "{claim.volume}"'
-                return Obstacle(says, "its phase is Lost", "the claim is created again, and its data restored")
+                return Obstacle(says, "its phase is Lost", "the claim is created again, and its data is restored")
             if claim.is_deleted:
                 because = "it has a deletionTimestamp, so no new pod may use it"
-                return Obstacle(f'persistentvolumeclaim "{shown}" is being deleted', because, "the pod uses another")
+                return Obstacle(
+                    f'persistentvolumeclaim "{shown}" is being deleted', because, "the pod uses another claim"
+                )
             of = self.classes.get(claim.storage_class)
             waits = of is not None and of.waits and not claim.volume
             if not claim.is_bound and not waits:

@@ -55,8 +55,8 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 def _answer(place: Path, wanted: str, *others: str) -> Value:
     """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has only other fields. It is then not a kubelet's answer, and must not be
-    mistaken for an empty one.
+    Raises DocumentError if the document has only other fields. Such a document is not a kubelet's answer, and must not
+    be mistaken for an empty answer.
     """
     document, known = read_document_file(str(place)), {wanted, *others}
     devices = document["devices"].data
@@ -152,7 +152,7 @@ def seen_of(
     listed: podresources.ListPodResourcesResponse | podresources_v1alpha1.ListPodResourcesResponse,
     allocatable: dict[str, Devices] | None,
 ) -> PodResourcesSeen:
-    """Return the content of these answers.
+    """Return the contents of the pod-resources API's two answers.
 
     `allocatable` is None if the kubelet does not offer GetAllocatableResources.
     """

@@ -1,7 +1,7 @@
 """The objects of a node or of all nodes, read from the API server. Nothing is written.
 
-Laws: the result is what the server sent, or a `RequestError` with a sentence. All answers for one question are
-charged to its budget.
+Laws: the result is what the server sent, or a `RequestError` with a sentence. All responses read for one question are
+charged to the question's budget.
 """
 
 import re
@@ -26,8 +26,9 @@ from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.reading.objects import OF_NODES
 
 _SECONDS = 30.0  # seconds for a request
-_PODS_AT_ONCE = 100  # keeps answers well below the size limit
-_VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")  # their versions since Kubernetes 1.37, 1.36 and 1.33
+_PODS_AT_ONCE = 100  # keeps responses well below the size limit
+# the API versions of DeviceTaintRules since Kubernetes 1.37, 1.36 and 1.33
+_VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")
 _RESOURCES = {
     "Node": [NODES],
     "Pod": [PODS],
@@ -50,7 +51,8 @@ _RESOURCES = {
     "Namespace": [ApiResource("", "v1", "namespaces")],
     "DeviceTaintRule": [ApiResource("resource.k8s.io", one, "devicetaintrules") for one in _VERSIONS_OF_RULES],
 }
-_OLDER = ("v1beta2", "v1beta1")  # the other kinds of dynamic resource allocation, until Kubernetes 1.33
+# the API versions of the other kinds of dynamic resource allocation, until Kubernetes 1.33
+_OLDER = ("v1beta2", "v1beta1")
 
 OF_CLAIMS = (
     *("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
@@ -161,8 +163,8 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    `events_of` is the namespace and name of a pod. If given, that pod's events are read, otherwise the events that
-    say why pods do not start.
+    `events_of` is the namespace and name of a pod. If it is given, that pod's events are read; otherwise, the events
+    that say why pods do not start.
 
     If a kind cannot be read, or `budget` does not allow it, its value is a sentence that says why. Raises NodeNameError
     if no node can have this name.

@@ -98,8 +98,8 @@ def published_by(
 ) -> tuple[PublishedDeviceSeen, ...]:
     """Return the devices that a node may use, with their string attributes.
 
-    If the node's name is unknown, every device is returned. If the Node's labels are unknown, so is every device with a
-    node selector.
+    If the node's name is unknown, every device is returned. If the Node's labels are unknown, it is also unknown
+    whether the node may use a device with a node selector.
     """
     whole, newest = tuple(slices), dict[tuple[str, str], int]()
     local = [one for one in whole if not name or one.place is None or one.place.node in ("", name)]

@@ -113,7 +113,7 @@ def why_unwritable(path: str) -> str:
 
 
 def not_a_file() -> CheckpointSeen:
-    """Return the result if there is a directory in place of the checkpoint."""
+    """Return what is read if there is a directory in place of the checkpoint."""
     return CheckpointSeen(FileReport(FileVerdict.MALFORMED, problem=IS_DIRECTORY), unwritable=IS_DIRECTORY)
 
 

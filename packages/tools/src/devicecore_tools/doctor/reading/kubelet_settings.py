@@ -135,7 +135,7 @@ def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
 def sees_files_of_kubelet(root: str) -> bool:
     """Return whether this process shares the file system of the process that serves a socket below a root directory.
 
-    If only some directories are mounted into our container, it does not. If there is no such process, this is unknown.
+    The result is False if there is no such process, or if only some of its directories are mounted into our container.
     """
     server = _server_of(root)
     if server is None:
@@ -181,7 +181,7 @@ def _fields_of(process: _Process) -> dict[str, object]:
 
 
 def _fields_in(file: Path) -> dict[str, object]:
-    """Return the fields of a configuration. Raises DocumentError if it is not one."""
+    """Return the fields of a configuration. Raises DocumentError if the document is not a configuration."""
     document = read_document_file(str(file))
     if document["kind"].text("") != "KubeletConfiguration":
         document["kind"].refuse("expected KubeletConfiguration")

@@ -85,7 +85,7 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, uni
     Raises DocumentError if they cannot be used, or exceed the rest of the budget.
     """
     whole = Value(None, file)
-    data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so the empty lines before it stay
+    data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so empty lines at the start stay
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
     if _TABLE.match(data):
@@ -130,7 +130,7 @@ def _object_problem(data: bytes) -> str:
     while start < len(data):
         end = min(start + _CHUNK, len(data))
         while end < len(data) and data[end - 1] == ord("\\"):
-            end += 1  # so that no escape is split
+            end += 1  # do not split an escape
         parts = data[start:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
         structure = b"".join(parts[is_in_text::2]).translate(None, _NO_STRUCTURE)
         is_in_text ^= len(parts) % 2 == 0
@@ -147,7 +147,7 @@ def _object_problem(data: bytes) -> str:
 
 
 def _yaml(data: bytes, whole: Value, *, unique_keys: bool) -> list[Value]:
-    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # JSON does not need it
+    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # only YAML needs this import
 
     if len(data) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")

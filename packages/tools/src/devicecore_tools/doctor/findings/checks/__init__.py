@@ -20,13 +20,13 @@ _SLICES = 40.0  # seconds: a driver's helper library publishes again 30 s after 
 CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "kubelet-gone",
-        "no kubelet runs on the node, or it does not answer",
+        "no kubelet runs on the node, or the kubelet does not answer",
         find=kubelet.kubelet_gone,
         next="Containers keep running with their devices. No pod is admitted, stopped or reported until a kubelet "
         "runs. After about 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
-        do="Start it: systemctl restart kubelet. If it exits again, the end of its log says why: journalctl -u "
-        "kubelet -n 50.",
-        confirm="systemctl status kubelet, and the end of its log.",
+        do="Start the kubelet: systemctl restart kubelet. If it exits again, the end of its log says why: journalctl "
+        "-u kubelet -n 50.",
+        confirm="systemctl status kubelet, and the end of the kubelet's log.",
         issue=f"{_KUBERNETES}127653",
         patience=_RESTART,
         keeps=Keeps.ALL,
@@ -51,8 +51,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin hangs for one pod, all others wait behind it.",
         do="Restart the hanging plugin if there is a finding about one, or else the kubelet: systemctl restart "
         "kubelet. Its log shows the pod that it has started to admit.",
-        confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists them, without an "
-        "IP and without events from the kubelet.",
+        confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists these pods, "
+        "without an IP and without events from the kubelet.",
         issue=f"{_KUBERNETES}117435",
         patience=_POD_STATUS,
         keeps=Keeps.ALL,
@@ -73,7 +73,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-closed",
         "the Node accepts no new pods",
         find=kubelet.node_takes_no_pod,
-        next="Running pods keep their devices. New pods cannot use the free ones, unless they tolerate the cause.",
+        next="Running pods keep their devices. New pods cannot use the free devices, unless they tolerate the cause.",
         do="Remove the cause.",
         confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
@@ -180,7 +180,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices stay, "
         "so the scheduler keeps sending pods.",
         do="Restart the driver's pod on this node. Its log says what it is waiting for: kubectl get pods -A -o wide "
-        "--field-selector spec.nodeName=NODE shows it.",
+        "--field-selector spec.nodeName=NODE shows the pod.",
         confirm="Check whether the driver's process is running (and not stopped, state T), and look for "
         "'DeadlineExceeded' in the kubelet's log.",
         issue=f"{_KUBERNETES}129402",
@@ -314,8 +314,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin has to register.",
         do="Restart the plugin's pod on this node so that it registers: kubectl get pods -A -o wide --field-selector "
         "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
-        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' shows 0 for it, even if the plugin's "
-        "pod runs.",
+        confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' shows 0 for the resource, even if the "
+        "plugin's pod runs.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
         keeps=Keeps.OF_RESOURCE,
@@ -505,7 +505,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
         "time, so every other pod to be admitted on the node waits, too.",
         do="Check the node's load and the plugin's log.",
-        confirm="Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
+        confirm="See kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",
     ),
     NodeCheck(
@@ -568,7 +568,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "checkpoint-old-format",
         "the checkpoint's format is older than the kubelet",
         find=file.old_format,
-        next="If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
+        next="A kubelet that starts with this file cannot read it: the kubelet logs the error and starts without any "
         "allocation, so devices that containers use may be allocated again.",
         do="Drain the node before the kubelet starts, or convert the file: devicecore checkpoint convert --help.",
         confirm="devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the "
@@ -614,7 +614,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "checkpoint. If it restarts before then, it takes its state from the checkpoint.",
         do=(
             "Start a pod that requests devices, so that the kubelet writes its checkpoint. If that does not help, "
-            "check its log for why it cannot."
+            "check the kubelet's log to see why it cannot write the file."
         ),
         confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
         issue=f"{_KUBERNETES}140929",
@@ -625,7 +625,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "there are more NUMA nodes than the topology manager accepts",
         find=devices.many_numa_nodes,
         next="With a topology manager policy other than none, the kubelet does not start unless "
-        "max-allowable-numa-nodes allows it. Then computing hints may take very long, because there are 2^N masks.",
+        "max-allowable-numa-nodes allows it. Computing hints may then take a very long time, because there are 2^N "
+        "masks.",
         do="Set max-allowable-numa-nodes, or the topology manager policy none, in the kubelet's configuration.",
         confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
         "configuration.",

@@ -16,7 +16,8 @@ from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen,
 _MAX_MESSAGE = 300  # the maximum number of characters shown of an event
 _UNTIL_RESTART = (
     "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
-    "restarts before then, it forgets the claim: containers cannot start again, and no driver is called to release it."
+    "restarts before then, it forgets the claim: containers cannot start again, and no driver is called to release the "
+    "claim."
 )
 
 

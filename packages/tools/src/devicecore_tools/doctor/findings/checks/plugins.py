@@ -45,7 +45,7 @@ def plugin_gone(
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
         if one.why not in {WhyAbsent.GONE, WhyAbsent.UNKNOWN}:
-            continue  # each plugin has yet to register again, or it is running, which is another finding
+            continue  # the plugin has yet to register again, or it is running and has a different finding
         was_here = node is not None and node.allocatable.get(resource) == 0 and node.capacity.get(resource)
         sources = {source for source, _ in one.proof}
         if (resource not in wanted and not was_here) or not sources & {Source.POD_RESOURCES, Source.NODE}:
@@ -232,7 +232,7 @@ def list_near_limit(lists: Lists) -> Iterator[Found]:
         if size > NEARLY_FULL * MAX_LIST_BYTES:
             how = "more than" if size > MAX_LIST_BYTES else f"{size / MAX_LIST_BYTES:.0%} of"
             sentence = (
-                f"The device list of {name(label)} has {how} the {MAX_LIST_BYTES:,} bytes that a kubelet accepts."
+                f"The device list of {name(label)} takes {how} the {MAX_LIST_BYTES:,} bytes that a kubelet accepts."
             )
             brief = "a device list is larger than a kubelet accepts" if size > MAX_LIST_BYTES else ""
             yield Found(sentence, (evidence,), resource, brief=brief)
