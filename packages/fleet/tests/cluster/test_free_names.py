@@ -49,6 +49,7 @@ class Registrations:
     def registered(self, number: int) -> list[str]:
         """Register a node that has devices. Return the requests that this took."""
         self.nodes[number].publish(NodeStatus({GPU: 1}, {GPU: 1}))
+        self.nodes[number].tick()
         return self.jobs.sent(self.requests, self.server)
 
     def create(self, *kinds: str) -> None:
@@ -72,7 +73,9 @@ def test_two_lists_replace_the_reads_of_all_new_nodes(registrations: Registratio
 
 
 def test_a_node_is_created_with_its_devices(registrations: Registrations) -> None:
-    registrations.registered(0)
+    registrations.nodes[0].publish(NodeStatus())  # as a manager does before it knows of plugins
+    assert not registrations.jobs.waiting
+    assert "patch nodes/status" not in registrations.registered(0)
     status = registrations.server.get("Node", NAMES[0])["status"]
     assert status["capacity"][GPU] == status["allocatable"][GPU] == "1"
 
@@ -89,7 +92,6 @@ def test_a_node_that_appears_after_the_lists_is_left_unchanged(registrations: Re
     registrations.server.inject(appears, verb="create", resource="nodes")
     with pytest.raises(RequestError, match="already exists"):
         registrations.registered(0)
-    registrations.nodes[0].tick()
     assert registrations.registered(0) == ["get nodes"]
     assert registrations.nodes[0].refusal is not None
     assert "annotations" not in registrations.server.get("Node", NAMES[0])["metadata"]

@@ -49,6 +49,7 @@ def test_a_node_registers_with_its_own_identity_and_the_listed_permissions(tmp_p
             with ApiWriter(KubeApiRequests(Access(kubeconfig))) as writer:
                 node = RegisteredNode(evolve(description, labels={f"a.io/{count}": ""}), writer)
                 node.publish(NodeStatus({GPU: count}, {GPU: count}))
+                node.tick()
                 server.wait_for(partial(shows, count))
             lease = server.get("Lease", "n1", "kube-node-lease")
             assert lease["metadata"]["ownerReferences"][0]["uid"] == node.uid

@@ -93,7 +93,8 @@ class RegisteredNodes(ObjectHandler):
 class RegisteredNode(NodeStatusSink):
     """Registers one node and maintains its Node and Lease. Thread-safe.
 
-    It is the sink of the node's device manager. Its owner calls `tick` every 10 seconds.
+    It is the sink of the node's device manager. Its owner calls `tick` every 10 seconds, the first time after the
+    devices were published that the Node is created with.
 
     Args:
         description: describes the Node.
@@ -139,6 +140,7 @@ class RegisteredNode(NodeStatusSink):
         self._awaited: tuple[int, datetime] | None = None  # a Lease that may be free soon: version and since when
         self._wait: float | None = None  # seconds until that Lease is read again
         self._refusal: str | None = None
+        self._has_begun = False  # whether `tick` was called
         self._must_read = False  # whether to read the Node again
         self._is_doubted = False  # the watch has shown a different Node, or none, and the Node has not been read since
         self._is_overwritten = False  # changed by others, and corrected at the next tick
@@ -203,10 +205,12 @@ class RegisteredNode(NodeStatusSink):
         with self._lock:
             gone = dict.fromkeys({**self._status.capacity, **dict.fromkeys(status.removed)}, 0)
             self._status = NodeStatus({**gone, **status.capacity}, {**gone, **status.allocatable})
-        self._writer.put(("node", self.name), self._write)
+        if self._has_begun:
+            self._writer.put(("node", self.name), self._write)
 
     def tick(self) -> None:
-        """Renew the Lease, and report the conditions of the Node if due. Does not wait."""
+        """Register the node, renew its Lease, and report the conditions of the Node if due. Does not wait."""
+        self._has_begun = True
         if self._refusal is not None:
             return
         due = self._next_look or self._next_report
