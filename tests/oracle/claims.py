@@ -28,7 +28,7 @@ def case(random: Random) -> Json:
 
 
 def hold_elsewhere(random: Random, made: Json) -> None:
-    """Add a device of another node to a pool with counters. The device is held, so it consumes some of them."""
+    """Add a device on another node to a pool with counters. The device is held, so it consumes some of them."""
     sets = [one["spec"] for one in made["slices"] if one["spec"].get("sharedCounters")]
     if not sets:
         return
@@ -120,7 +120,7 @@ def expression(random: Random) -> Json:
 
 
 def judge_expression(asked: Json, oracle: Oracle) -> Verdict:
-    """Compare the value for each device, or that there is none, and the message for a result of the wrong type."""
+    """Compare the value (or its absence) for each device, and the message for a result of the wrong type."""
     theirs = oracle.ask("cel", {**asked, "features": {"ConsumableCapacity": True}})
     given = [one["result"] for one in theirs["devices"]] or [None] * len(asked["devices"])
     ours = list(_values(asked))

@@ -75,7 +75,7 @@ class _Author:
                 if steps[-1]["op"] == "advance_clock" and self.random.random() < 0.7:
                     steps.append(self.capacity())
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
-        if self.are_plain:  # also values for unhealthy that a kubelet does not know, and ids listed twice
+        if self.are_plain:  # including unknown health values, which count as unhealthy, and ids listed twice
             history["updates"] = True
         if self.policy:
             scope = self.random.choice(list(Scope))
@@ -291,7 +291,7 @@ class _Author:
             yield {"op": "start", "pod": pod, "container": self.random.choice(asking)}
 
     def _checkpoint(self) -> CheckpointData:
-        """Return a checkpoint that gives a running pod other devices than the kubelet saved."""
+        """Return a checkpoint that gives a running pod different devices than the kubelet saved."""
         entries = dict[tuple[str, str], PodDevicesEntry]()
         resources = (*RESOURCES, *RESOURCES, UNKNOWN)
         for _ in range(self.random.randint(0, 4)):
@@ -450,7 +450,7 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
 
 
 def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: Oracle) -> Verdict:
-    """Compare a history that differs at a step with one in which the kubelet has nothing left of an admission."""
+    """Compare a history that differs at a step with one in which an admission leaves nothing behind in the kubelet."""
     if _may_remember_reuse(history, place):
         steps = history["steps"]
         rest = judge({**history, "steps": [*steps[:place], ADMITTED, *steps[place:]]}, oracle)
@@ -468,7 +468,7 @@ def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: 
 
 
 def _starts_without_a_claimed_device(step: Json, theirs: Json) -> bool:
-    """Return whether a kubelet refuses to start a container because it holds no device that its claim provides."""
+    """Return whether a kubelet refuses to start a container for holding no device that its claim provides."""
     claimed = step["pod"].get("claimed", ()) if step["op"] == "start" else ()
     uid, error = step["pod"]["uid"] if claimed else "", theirs.get("error")
     return any(
@@ -497,7 +497,7 @@ def _judge_unclaimed(history: Json, place: int, oracle: Oracle) -> Verdict:
 
 
 ADMITTED: Json = {"op": "allocate_again", "pod": RUNNING}
-"""With this step, a kubelet forgets which devices the containers of the pod before it may reuse."""
+"""With this step, a kubelet forgets which devices the containers of the previous pod may reuse."""
 
 
 def _may_remember_reuse(history: Json, place: int) -> bool:
@@ -647,7 +647,7 @@ def _row_of_panic(history: Json, count: int) -> str | None:
 
 
 def lost_by_a_refusal(history: Json) -> list[str]:
-    """Return the steps after which a pod rejected at its second admission or a start holds other devices than before.
+    """Return the steps at which a pod is rejected, at its second admission or a start, and its devices then differ.
 
     Row D2 repairs such a history, so the comparison cannot show whether our manager keeps the pod's devices.
     """

@@ -34,7 +34,7 @@ def _recorded() -> Sequence[Sequence[Json]]:
 
 
 def history(random: Random) -> Json:
-    """Return a generated history, or a recorded one with steps omitted, repeated or moved, and other answers."""
+    """Return a generated history, or a recorded one with steps omitted, repeated or moved, and answers changed."""
     if random.random() < MADE:
         gates = [SKIPS] if random.random() < 0.98 else []
         return {"steps": Author(random).history(), "gates": gates}

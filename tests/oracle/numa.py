@@ -210,7 +210,7 @@ def _with_steps(random: Random, case: Json, *, has_devices: bool = False) -> Jso
 def _refused_in_between() -> list[Json]:
     """Return two admissions of a pod whose init container has ended, and between them a pod that is refused late.
 
-    The refused pod ends what the other one may reuse, so the second admission gives it new memory.
+    After the refused pod, the other pod may no longer reuse memory, so its second admission gives it new memory.
     """
     small, medium, large = (
         {"name": name, "resources": {"limits": {"cpu": "1", "memory": size}}}

@@ -494,7 +494,7 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
         run = _compared([*asked, "--cases", str(CASES), "--until-found", "--patience", "10"], path)
     is_found = run.returncode == 1
     if is_found and (case := re.search(r"CASE=(\d+)", run.stdout)):
-        is_found = _compared([*asked, "--case", case[1]], str(ROOT)).returncode == 0  # without the fault, they agree
+        is_found = _compared([*asked, "--case", case[1]], str(ROOT)).returncode == 0  # there is no difference
     print(f"{'found' if is_found else 'NOT FOUND'}: {fault.name} ({fault.kind})", flush=True)
     print(*(f"    {line}" for line in run.stdout.splitlines()[1:5]), sep="\n", flush=True)
     if run.returncode not in (0, 1):
@@ -515,11 +515,11 @@ def _compared(options: Sequence[str], path: str) -> subprocess.CompletedProcess[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant the faults, and return the exit status."""
+    """Inject the faults, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.planted", description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--seed", default="41", help="(%(default)s)")
-    parser.add_argument("--fault", help="a part of the name of a fault, to plant only that")
+    parser.add_argument("--fault", help="inject only the faults whose names contain this")
     options = parser.parse_args(arguments)
     try:
         build(options.kubernetes, ["oracle"])
@@ -528,7 +528,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.status
     chosen = [one for one in FAULTS if (options.fault or "") in one.name]
     found = [is_found(one, options.kubernetes, options.seed) for one in chosen]
-    print(f"{sum(found)} of {len(found)} injected faults are found")
+    print(f"{sum(found)} of {len(found)} injected faults were found")
     return 0 if found and all(found) else 1
 
 

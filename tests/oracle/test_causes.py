@@ -168,7 +168,7 @@ def test_a_missing_error_is_excused_only_if_slices_of_other_nodes_make_the_inval
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
     """D18 applies only if our answer is among Kubernetes'.
 
-    A bug of Kubernetes applies only if a search with all its bugs gives its answer.
+    A Kubernetes bug is the cause only if a search with all of Kubernetes' bugs gives Kubernetes' answer.
     """
     given: Json = {"results": [{"devices": {"results": []}}], "error": None}
     assert allocators.judge(stable, oracle(given)).cause is None
@@ -384,7 +384,7 @@ def ours(history: Json, *changes: tuple[int, Json]) -> Json:
 
 @beside("D32")
 def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
-    """D32: the effect of such a start on devices is not compared; other starts are."""
+    """D32: how the start of a container that has lost devices affects devices is not compared; other starts are."""
     start = {"op": "start", "pod": ONE, "container": "main"}
     steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": "restart", "checkpoint": ""}, TWO, start, {"op": "capacity"}]
     history = {"numa_nodes": [0, 1], "policy": "restricted", "scope": "pod", "steps": steps}
@@ -418,7 +418,7 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
 @beside("D2")
 @pytest.mark.parametrize("is_chosen", [True, False])
 def test_what_a_refused_start_leaves_behind_is_excused_only_if_devices_were_chosen(is_chosen: bool) -> None:
-    """D2: the plugin of one resource has allocated devices before the devices of the other one are found unhealthy."""
+    """D2: the plugin of one resource has allocated devices before the other resource's devices are found unhealthy."""
     nic = "b.example.com/nic"
     pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, nic: 1}}]}
     healthy, ill = ([{"id": "nic-0", "health": health}] for health in ("Healthy", "Unhealthy"))
@@ -533,7 +533,7 @@ def test_only_a_start_without_a_claimed_device_is_excused(
 def test_a_crash_is_explained_only_for_a_device_that_is_no_longer_listed(
     is_listed: bool, place: str, change: Json, cause: str | None
 ) -> None:
-    """D21: the steps before and after it are compared."""
+    """D21: the steps before and after the panic are compared."""
     steps = [
         {"op": "connect", "resource": GPU, "devices": LISTED[:1]},
         {"op": "allocate", "pod": ONE},
@@ -611,7 +611,7 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     """D29, D30: the verdict on the pod, and the kubelet's behavior without the pod, must equal ours."""
     monkeypatch.setattr(numa, "decoded", lambda answer, **_: (answer, []))
     played = numa.played(make(Random(seed)))
-    assert row in played.since, "take a number of which a pod is refused after it got what was not free"
+    assert row in played.since, "choose a seed with which a pod that got something that was not free is refused"
     case, last, begin = played.case, played.refused()[-1], min(played.since.values())
     uid = case["steps"][last - 1]["object"]["metadata"]["uid"]
 
@@ -743,7 +743,7 @@ def judged(steps: Json, change: Callable[[Json, list[Json]], None]) -> str | Non
 
 
 def changing(step: Json, **answer: Json) -> Callable[[Json, list[Json]], None]:
-    """Return a function that changes the answer to the first such step."""
+    """Return a function that changes the answer to the first step that equals `step`."""
 
     def change(steps: Json, answers: list[Json]) -> None:
         if step in steps:
@@ -825,7 +825,7 @@ def test_a_pod_whose_claim_skips_a_call_is_compared_as_with_the_gate_on() -> Non
 def test_only_a_device_named_twice_or_a_message_cut_in_two_is_excused_as_a_change(
     messages: Sequence[str], is_restarted: bool, cause: str | None
 ) -> None:
-    """N21: only pods that use this device, and only in addition to those that we name."""
+    """N21: only pods that use this device may be named, and only in addition to those that we name."""
     device = {"Pool": "node", "Device": "d", "Health": "HEALTHY", "Timeout": 0, "LastUpdated": 0}
 
     def report(*messages: str) -> Json:
@@ -879,7 +879,7 @@ def test_a_claim_that_a_pod_names_twice_is_excused_only_if_we_ask_once() -> None
 
 @beside("N5")
 def test_a_kubelet_that_has_read_a_file_that_is_behind_is_compared_as_if_it_had_gone_on() -> None:
-    """N5: such a kubelet's answer is not compared, but the answer it would give without the restart is."""
+    """N5: the kubelet's answer is not compared, but the answer that it would give without the restart is."""
     again = {"op": "restart", "reregister": True}
     steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), again, GETS]
 

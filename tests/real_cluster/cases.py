@@ -40,7 +40,7 @@ class Case:
     def restarts(self, pod: Json) -> int | None:
         """Return the restart count of the container that waits as expected, or None if no container does.
 
-        Between restarts, a kubelet may show a container as terminated until it starts it again.
+        Between restarts, a kubelet may show a container as terminated until the container is started again.
         """
         for one in pod["status"].get("containerStatuses") or []:
             crashed = self.waits == _BACK_OFF and "terminated" in one["state"] and one["restartCount"]
@@ -52,7 +52,7 @@ class Case:
     def turn(self) -> int:
         """When the pod is created: 0 first, 1 if the node rejects it because of other pods, 2 if the others ignore it.
 
-        3 is after a kubelet stops trusting a silent driver's last health report.
+        3 means that the pod is created after a kubelet has stopped trusting a silent driver's last health report.
         """
         if self.name == OLD:
             return 3
@@ -266,5 +266,5 @@ CASES: tuple[Case, ...] = (
 )
 """The pods."""
 
-if os.environ.get("SHARE"):  # the ones that CI has time for
+if os.environ.get("SHARE"):  # the cases that CI has time for
     CASES = tuple(one for one in CASES if one.name in ("devices", "pod-level", "sidecar", "claim", OLD))

@@ -296,7 +296,7 @@ def _undecided(case: Case, real: Json) -> list[str]:
     if case.waits and case.is_deleted:
         found += ["status.containerStatuses[].restartCount", "status.containerStatuses[].lastState"]
     elif case.waits and "not-" in case.annotations[DO]:
-        # Whether a container that a probe stops waits depends on whether it ran for longer than its back-off.
+        # A container that was stopped by a probe waits only if it did not run for longer than its back-off.
         found += ["status.containerStatuses[].state.waiting.message"]
     if case.waits and not case.is_deleted and not _waits(real):
         found += ["status.containerStatuses[].state", "status.containerStatuses[].lastState"]

@@ -331,4 +331,4 @@ def _given_to_the_runtime(nodes: Nodes, step: Step) -> Iterator[str]:
         expected = cpus.get(one["name"], state[CPU_FILE]["defaultCpuSet"]), ",".join(map(str, sorted({*blocks})))
         given = linux.get("cpuset_cpus", ""), linux.get("cpuset_mems", "")
         if given != expected:
-            yield f"{one['name']}: the runtime got the CPUs and NUMA nodes {given}, here {expected}"
+            yield f"{one['name']}: the runtime got the CPUs and NUMA nodes {given}, but {expected} were recorded"

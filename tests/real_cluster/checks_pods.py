@@ -231,7 +231,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
                 f"{source}: {one}" for one in differences(document, node, devices, is_close=situation.is_close)
             ]
             if mapped is not None and document.get("request_mappings", mapped) != mapped:
-                problems.append(f"{source}: {document['request_mappings']}, the scheduler wrote {mapped}")
+                problems.append(f"{source}: {document['request_mappings']}; the scheduler wrote {mapped}")
     is_open = "not looked at" in text
     lacking = [one for one in _WORDS if verdict == "refused" and one in words and one not in text and not is_open]
     problems += [f"the scheduler's words {reason!r} are not in: {text[:600]}" for reason in lacking]
@@ -250,7 +250,7 @@ def mappings_of(client: Client) -> list[Json] | None:
 def differences(document: Json, node: str, devices: set[str], *, is_close: bool) -> Iterator[str]:
     """Yield the differences between `why` or `fits` and the scheduler's choice of node and devices."""
     if "node" in document and not is_close and document["node"] != node:
-        yield f"node {document['node']}, the scheduler took {node}"
+        yield f"node {document['node']}; the scheduler took {node}"
     chosen = [of for of in document.get("nodes", ()) if of["node"] == node]
     for of in chosen:
         if of.get("fits") is False and not document.get("preempted"):
@@ -261,7 +261,7 @@ def differences(document: Json, node: str, devices: set[str], *, is_close: bool)
             for one in allocation["devices"]["results"]
         }
         if given - devices:
-            yield f"devices {sorted(given)}, the scheduler gave {sorted(devices)}"
+            yield f"devices {sorted(given)}; the scheduler gave {sorted(devices)}"
 
 
 _MAX_PROPOSALS = 4  # proposals for one situation

@@ -140,7 +140,7 @@ class Client:
             raise
 
     def list(self, kind: str, namespace: str = "", **query: str) -> list[Json]:
-        """Return the objects of a kind. `query` has parameters such as `fieldSelector`."""
+        """Return the objects of a kind. `query` contains parameters such as `fieldSelector`."""
         found: list[Json] = self.send("GET", path(kind, "", namespace), query=query)["items"]
         return found
 

@@ -1,4 +1,4 @@
-"""Shared fixtures of `make cluster`: one control plane for all checks in a process. Checks mostly wait.
+"""Shared fixtures of `make cluster`: one control plane for all checks in a process. Checks wait most of the time.
 
 With the variable SHARE, only the checks that CI has time for are run.
 """

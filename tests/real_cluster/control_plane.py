@@ -191,7 +191,7 @@ class ControlPlane:
         wait_for("the namespace default", partial(self.admin.get, "Namespace", "default"), _FIRST_START)
         if "kube-controller-manager" in self.parts:
             look = partial(self.admin.get, "ServiceAccount", "default")
-            self.controller_manager.wait_for("it to make a service account", look, _FIRST_START)
+            self.controller_manager.wait_for("the default ServiceAccount", look, _FIRST_START)
         version = self.admin.send("GET", "/version")["gitVersion"]
         say(f"Kubernetes {version} at {self.url} is ready after {time.monotonic() - began:.0f} s")
 

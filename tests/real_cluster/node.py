@@ -151,7 +151,7 @@ class ClusterNode(ABC):
         return self.program(f"plugin-{fault}", *self.faulty_plugin_command(fault))
 
     def faulty_plugin_command(self, fault: str) -> list[str]:
-        """Return the command of such a plugin."""
+        """Return the command of a plugin with one fault."""
         return [sys.executable, str(PLUGIN), str(self.device_plugins), fault]
 
     def wait_for_devices(self, driver: str, count: int) -> None:

@@ -55,7 +55,7 @@ class Plant:
 
 
 PLANTS: dict[str, Plant] = {}
-"""All plants by name."""
+"""All injected faults, by name."""
 
 
 def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -69,7 +69,7 @@ def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Ca
 
 
 def grow_planted() -> None:
-    """Plant the fault that the environment names, if any."""
+    """Inject the fault that the environment names, if any."""
     if name := os.environ.get(VARIABLE, ""):
         PLANTS[name].grow()
 
@@ -243,7 +243,7 @@ def find(name: str) -> str:
     one = PLANTS[name]
     checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))
     command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", str(checks)]
-    command.append("--override-ini=faulthandler_timeout=900")  # as `make cluster`
+    command.append("--override-ini=faulthandler_timeout=900")  # as `make cluster` does
     command += ["-k", one.check] if one.check else []
     ended = subprocess.run(
         command,
@@ -279,7 +279,7 @@ def main(names: Sequence[str]) -> int:
     parts = {path.stem.removeprefix("checks_") for path in Path(__file__).parent.glob("checks_*.py")}
     without = sorted(parts - {one.part for one in PLANTS.values()})
     sys.stdout.write(
-        f"{len(chosen) - missed} of {len(chosen)} plants found; parts without a plant: {without or 'none'}\n"
+        f"{len(chosen) - missed} of {len(chosen)} injected faults found; parts without any: {without or 'none'}\n"
     )
     return 1 if missed else 0
 

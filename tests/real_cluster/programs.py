@@ -179,7 +179,7 @@ class Program:
     def pause(self) -> None:
         """Freeze the program, and wait until all of its threads have stopped. Its connections stay open."""
         self.signal(signal.SIGSTOP)
-        with suppress(ChildProcessError):  # it has ended
+        with suppress(ChildProcessError):  # the program has ended
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:

@@ -216,7 +216,7 @@ def tolerating(**fields: str) -> Json:
 
 
 def both(pod: Json, first: Json = None, second: Json = None, *more: Json, **fields: bool) -> Situation:
-    """Return two nodes. Only the second has devices, unless `more` has slices too."""
+    """Return two nodes. Only the second has devices, unless `more` also contains slices."""
     nodes = first or a_node("n1"), second or a_node("n2")
     return Situation((*nodes, a_slice("n2"), a_claim("c"), *more), pod, **fields)
 

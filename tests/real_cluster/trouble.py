@@ -146,7 +146,7 @@ class Verdicts:
         codes: the codes of the findings of `doctor`.
         sentences: the sentences of the findings.
         not_ruled_out: the possibilities that `doctor` does not rule out.
-        of_record: statements of `doctor` about only one of the record and the live node.
+        of_record: what `doctor` says about only one of the two: the record and the live node.
         fits: the exit status of `fits` for each probe.
         truths: the result of each probe.
         unexplained: the cluster's messages about probes that `why` does not explain.

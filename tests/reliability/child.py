@@ -23,11 +23,11 @@ class Child(subprocess.Popen[str]):
         super().__exit__(None, None, None)
 
     def send(self, *words: str) -> None:
-        """Write a line to its standard input."""
+        """Write a line to the program's standard input."""
         assert self.stdin is not None
         self.stdin.write(" ".join(words) + "\n")
 
     def line(self) -> str:
-        """Return the next line that it prints."""
+        """Return the next line that the program prints."""
         assert self.stdout is not None
         return self.stdout.readline().strip()

@@ -159,7 +159,7 @@ def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
 
 
 def registrations(directory: str, number: str) -> Iterator[Record]:
-    """One plugin that registers this often."""
+    """One plugin that registers this many times."""
 
     def one_plugin(node: NodeState) -> bool:
         known = node.inventory.resources.get(ResourceName(RESOURCE))

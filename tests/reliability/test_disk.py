@@ -176,7 +176,7 @@ def test_an_eviction_with_a_full_disk_is_saved_when_there_is_space(small_disk: P
 
 
 def on_disk_elsewhere(disk: Path) -> Holders:
-    """Return `on_disk` of a copy on another file system, because this one is full."""
+    """Return `on_disk` for a copy on another file system, because this one is full."""
     copy = disk.with_name(f"{disk.name}-elsewhere")
     copy.mkdir()
     try:

@@ -52,7 +52,7 @@ class Process:
 
 @contextmanager
 def killed_at(number: int, *, after: bool) -> Iterator[Process]:
-    """Kill the process before or after the change of a file that has this number."""
+    """Kill the process before or after the file change with this number."""
     process = Process(number, after)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_write_new", process.change(files._write_new))  # noqa: SLF001 - the one place of new files

@@ -138,7 +138,7 @@ class TestTooMuch:
             wait_until(lambda: listener.reports >= 3 * floods, "every flood has been heard")
         assert listener.max_at_once == 1
         assert min(listener.pauses) >= 3 * SlowListener.SECONDS * 0.9
-        assert max(durations) < 20  # seconds, on a loaded machine; it usually takes some milliseconds
+        assert max(durations) < 20  # seconds, on a loaded machine; it usually takes a few milliseconds
 
     def test_registrations_at_one_mute_socket_are_bounded_and_block_no_other(
         self, directory: Path, recorder: Recorder

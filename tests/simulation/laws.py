@@ -90,7 +90,7 @@ def the_manager_takes_over_what_plugins_report(world: World) -> Violations:
         if listed is None and world.plugin_record.live(name):
             continue  # it has registered and sent no list yet, so the previous list is still valid
         if healthy != said:
-            yield f"the plugins of {name} listed {_text(said)} as healthy, the manager has {_text(healthy)}"
+            yield f"the plugins of {name} listed {_text(said)} as healthy, but the manager has {_text(healthy)}"
 
 
 def sanitizing_never_lowers_allocatable(world: World) -> Violations:
@@ -141,7 +141,7 @@ def the_file_restores_to_the_ledger_in_memory(world: World) -> Violations:
     data = _on_disk(world.disk.content.blob)
     restored = restore(data, world.clock())
     if list(restored.ledger) != list(world.node.ledger):
-        yield f"the file has {_show_ledger(restored.ledger)}, memory has {_show_ledger(world.node.ledger)}"
+        yield f"the file has {_show_ledger(restored.ledger)}, but memory has {_show_ledger(world.node.ledger)}"
     reported = {name for name, resource in world.node.inventory.resources.items() if resource.report is not None}
     if set(data.registered_devices or ()) != reported:
         yield f"the file names {_text(data.registered_devices or ())}, but {_text(reported)} are known"

@@ -59,7 +59,7 @@ FOREIGN = ("transport:", "unknown service", "json:")  # where messages from Go's
 
 
 class Comparison:
-    """One history: what the recording has shown so far, and why the rest is not compared, if it is not."""
+    """One history: what the recording has shown so far and, if the rest is not compared, why not."""
 
     def __init__(self) -> None:
         self.replay = Replay()
@@ -68,7 +68,7 @@ class Comparison:
         self.has_repeated = False  # an answer had equal devices
         self.released: dict[str, set[str]] = {}  # claim UIDs that drivers have released, or may have
         self.is_behind = False  # the kubelet's file is behind its memory
-        self.has_lost = False  # the kubelet has started with such a file
+        self.has_lost = False  # the kubelet has started with a file that is behind
         self.has_restarted = False
         self.outcome: Json = None  # our last answer
         self.different: str | None = None

@@ -130,7 +130,7 @@ class Flow:
         for key in step.keys() & {"options", "get_options"}:
             if step["allocate"] == "ok":
                 assert self.options(pod) == (None if step[key] == "ok" else step[key])
-            else:  # this tries once more to allocate
+            else:  # this tries to allocate once more
                 with pytest.raises(DeviceCoreError, match=step["allocate"]["error"]):
                     self.options(pod)
         if "pre_start_called_with" in step:
@@ -338,7 +338,8 @@ def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> 
 def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
     """Instances are registered and deregistered by resource and socket.
 
-    A connection that fails does not affect the working one on the same socket; a kubelet forgets that one (#124716).
+    A connection that fails does not affect the working one on the same socket; a kubelet forgets the working one
+    (#124716).
     """
     inventory = Inventory()
     clients: dict[str, PluginId] = {}

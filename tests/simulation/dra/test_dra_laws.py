@@ -1,4 +1,4 @@
-"""The laws of the DRA manager in histories that Hypothesis makes, with faults at any call."""
+"""The laws of the DRA manager in histories that Hypothesis generates, with faults at any call."""
 
 from collections.abc import Mapping, Sequence
 

@@ -340,7 +340,7 @@ def test_a_protection_that_is_taken_out_is_missed(
                 noticed.append(str(broken))
                 if law in noticed[-1]:
                     return
-    except AssertionError as broken:  # the scenario as it is, played to find its calls
+    except AssertionError as broken:  # the unchanged scenario, played to find its calls
         noticed.append(str(broken))
     assert any(law in problem for problem in noticed), noticed[:3]
 

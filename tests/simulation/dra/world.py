@@ -303,9 +303,9 @@ class World:
             try:
                 self._act(action)
             except _FailedError:
-                pass  # as it may
+                pass  # an action may fail
             except BaseException as error:  # noqa: BLE001 - it is recorded where it is caught
-                self.broken.append(f"{action} next to another action raised {error!r}")
+                self.broken.append(f"{action} alongside another action raised {error!r}")
             finally:
                 settled.set()
 
@@ -341,7 +341,7 @@ class World:
     def _join(self) -> None:
         for thread in self._beside:
             thread.join(PATIENCE)
-            assert not thread.is_alive(), "an action next to another one hangs"
+            assert not thread.is_alive(), "an action alongside another one hangs"
         self._beside.clear()
 
     def _act(self, action: Action) -> None:

@@ -14,29 +14,38 @@ from devicecore.domain.documents import Value
 from devicecore.domain.json_size import MAX_MEMORY, Reader, memory_of
 
 MAX_SECONDS = 15.0
-"""Seconds of processor time, not counting expressions, which other processes evaluate."""
+"""The maximum processor time of a question, in seconds. Expressions do not count: other processes evaluate them."""
 
 MAX_EXPRESSION_SECONDS = 10.0
-"""Seconds for all expressions in one question. A scheduler gives up a node after the same time."""
+"""Seconds for all expressions in one question. A scheduler gives up on a node after the same time."""
 
 MAX_REASONS = 500_000
-"""The maximum number of reasons for rejecting devices, for all nodes and requests. Each takes about 200 bytes."""
+"""The maximum number of reasons for rejecting devices, for all nodes and requests.
+
+Each reason takes about 200 bytes.
+"""
 
 MAX_DOCUMENTS = MAX_MEMORY
-"""The memory limit, in bytes, for all documents of a question: as much as for a single document."""
+"""The memory limit, in bytes, for all documents of a question: the same as for a single document."""
 
 MAX_PUBLISHED = 400_000
-"""The maximum number of devices in all ResourceSlices: each takes about 500 bytes in addition to its document."""
+"""The maximum number of devices in all ResourceSlices.
+
+Each device takes about 500 bytes in addition to the document.
+"""
 
 _ANSWER = Reader(0, value_bytes=100, copies=1)
-"""The cost of a server's answer, which is a page of a list. Its text is not kept: 3,000 pods of 4 KiB cost 168 MB."""
+"""The cost of an API server's answer, which is one page of a list.
+
+The answer's text is not kept: 3,000 pods of 4 KiB cost 168 MB.
+"""
 
 _CALLS = 64  # reasons charged per reading of the clock, because a reading costs more than a step of a search
 
 
 @define
 class Budget:
-    """The seconds and reasons that one question has left, counted from the creation of this object.
+    """The time, memory and reasons that one question has left, counted from the creation of this object.
 
     Args:
         seconds: how many seconds of processor time the question may take.
@@ -71,16 +80,16 @@ class Budget:
         return self.now() - self._began
 
     def spent(self, more: float = 0.0) -> str:
-        """Return what the question has used too much of, or would have used too much of after `more` seconds.
+        """Return which limit the question has exceeded, or would exceed after `more` seconds.
 
-        The result is empty while the question may go on.
+        The result is empty while the question may continue.
         """
         if not self._why and self.used + more > self.seconds:
             self._why = f"the question took more than {self.seconds:g} s of processor time"
         return self._why
 
     def skips(self, what: str) -> bool:
-        """Return whether nothing is left for `what`. If so, remember it."""
+        """Return whether nothing is left for `what`. If so, record it as skipped."""
         if not self.spent():
             return False
         self.skipped[what] = None
@@ -116,7 +125,7 @@ class Budget:
         """Charge the devices of a ResourceSlice, and return it.
 
         Raises:
-            DocumentError: the slices that were read have too many devices, or the field has the wrong type.
+            DocumentError: the slices that were read have too many devices, or `spec.devices` has the wrong type.
         """
         devices = item["spec"]["devices"]
         self.published -= len(devices.sequence())
@@ -128,7 +137,7 @@ class Budget:
         return item
 
     def charge(self, reasons: int) -> None:
-        """Charge this many kept reasons, and check the time once in a while.
+        """Charge this many kept reasons, and check the time occasionally.
 
         Raises:
             QuestionGivenUpError: the question has exceeded a limit.

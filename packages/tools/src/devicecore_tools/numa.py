@@ -1,4 +1,4 @@
-"""The only access to devicecore-numa, a kubelet's CPU manager and memory manager.
+"""The only access to devicecore-numa, which contains a kubelet's CPU manager and memory manager.
 
 Laws: no other module of the tools imports that distribution, and this one does so only inside functions. If it
 is missing, callers get a `NumaError` with the command that installs it.
@@ -458,7 +458,7 @@ class Pods(Protocol):
 class NodeManagers:
     """The CPU manager and the memory manager of a running node, and admission by them and the device manager.
 
-    `topology` is for them; the device manager needs one without a policy, `device_topology`.
+    `topology` is for these two managers; the device manager needs a topology without a policy, `device_topology`.
 
     Raises NumaError: the distribution is missing, or a kubelet does not start with this configuration.
     """

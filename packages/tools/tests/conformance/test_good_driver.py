@@ -95,7 +95,7 @@ def test_a_directory_name_too_long_for_kubeletplugin_is_not_the_drivers_fault() 
     report = run_on(habits.NamesMetadataByClaims, checks_of(name, "frees-the-device"), None, QUICK)
     assert_all_pass(report)
     assert (
-        "the claim was prepared with a name of 247 characters; with a longer one, kubeletplugin"
+        "the claim was prepared with a name of 247 characters; with a longer name, kubeletplugin"
         in report.result(name).actual
     )
     assert RENEWED not in report.result(name).actual

@@ -293,7 +293,7 @@ def test_files_that_are_too_many_or_too_large_are_not_read(monkeypatch: pytest.M
         (environment.plugins / "pipe").symlink_to("/dev/zero")
         assert environment.state_files() == {state: b"state"}
         (environment.plugins / "large").write_bytes(b"x" * 1_000)
-        with pytest.raises(OSError, match="the files have more than 1000 bytes"):
+        with pytest.raises(OSError, match="the files are larger than 1000 bytes in total"):
             environment.state_files()
         for number in range(30):
             (environment.plugins / f"n{number}").touch()

@@ -49,7 +49,7 @@ def test_a_failure_is_explained(tmp_path: Path) -> None:
     explained = ran.stdout.partition("\ngives-nodes-by-id (must)\n")[2]
     assert explained.startswith("  done:      Nodes and CDI devices in the answers for several devices")
     for line in (
-        "  expected:  every node in this answer is also in an answer for a single device",
+        "  expected:  every node in the answer for several devices is also in an answer for a single device",
         "  actual:    the answer for all devices contains /dev/chip1, /dev/chip2, which is in no answer",
         "  because:   Allocate is called during container creation",
         "The last output of the device plugin:\n  chips on ",

@@ -258,7 +258,7 @@ def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(directory: Path)
         connection = SocketConnection(str(directory / "s"))
         try:
             with pytest.raises(
-                CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts at most 4194304"
+                CallFailedError, match="the answer is 5000000 bytes long; a kubelet accepts at most 4194304"
             ):
                 connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
         finally:

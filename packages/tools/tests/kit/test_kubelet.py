@@ -127,7 +127,7 @@ class TestBothKubelets:
         assert str(nothing.value).startswith(
             "expected a plugin for example.com/gpu with a list of devices within 0 s; "
         )
-        assert "no registered resource, no plugin has called Register" in str(nothing.value)
+        assert "no resource is registered; no plugin has called Register" in str(nothing.value)
         served = any_kubelet.serve(gpus(20))
         any_kubelet.wait_for_counts(GPU, 20)
         with pytest.raises(TimeoutError) as other:
@@ -275,7 +275,7 @@ class TestOverSockets:
         register(kubelet.directory, "missing.sock", GPU)
         with pytest.raises(WaitTimeoutError) as waited:
             kubelet.wait_for_resource(GPU, timeout=0.1)
-        assert "no registered resource, 1 call to Register without success" in str(waited.value)
+        assert "no resource is registered; 1 call to Register without success" in str(waited.value)
         assert "last warnings: registration of example.com/gpu at missing.sock refused: " in str(waited.value)
 
     def test_the_output_of_a_plugin_is_in_the_error(self, kubelet: Kubelet) -> None:

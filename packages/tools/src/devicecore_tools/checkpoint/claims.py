@@ -31,7 +31,7 @@ class ChangedClaim:
 
 @frozen
 class StateDifference:
-    """The claims that only one file has, as `namespace/name (UID)`, and the claims that differ."""
+    """The claims that are in only one file, as `namespace/name (UID)`, and the claims that differ."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class StateDifference:
 
 
 def is_file_of_claims(blob: bytes) -> bool | None:
-    """Return whether a file contains claims rather than plugin devices, or None if its content does not say.
+    """Return whether a file contains claims rather than plugin devices, or None if its content does not show which.
 
     In a claim file, `Data` is a string; in a checkpoint, it is an object.
     """
@@ -83,7 +83,7 @@ def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) 
 
 
 def claim_warnings(entries: Iterable[ClaimEntry]) -> Iterator[str]:
-    """Return sentences about claims with two entries, claims without pods, and devices in two claims."""
+    """Yield warnings about claims with several entries, claims without pods, and devices in several claims."""
     holders: dict[tuple[str, str, str, str], dict[str, None]] = {}
     seen: dict[str, int] = {}
     for entry in entries:

@@ -38,7 +38,7 @@ class Move:
 
 @frozen
 class ChangedEntry:
-    """A container and resource in both, with a different answer from the plugin or different NUMA nodes of a device."""
+    """An entry in both checkpoints, with different answers from the plugin or different NUMA nodes for a device."""
 
     pod: str
     container: str
@@ -49,7 +49,7 @@ class ChangedEntry:
 
 @frozen
 class ChangedRegistration:
-    """A resource's registered devices that only one checkpoint has.
+    """A resource's registered devices that are in only one checkpoint.
 
     `was` and `is_now` say whether the resource is registered.
     """
@@ -85,7 +85,7 @@ class Difference:
 def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool = True) -> Difference:
     """Compare two checkpoints by pod, container, resource and device.
 
-    With `with_numa`, NUMA nodes are compared. They mean nothing in formats 0 and 1.
+    If `with_numa` is true, NUMA nodes are compared, too. They mean nothing in formats 0 and 1.
     """
     these, those = _held(before), _held(after)
     removed, added = _without(these, those), _without(those, these)
@@ -129,12 +129,12 @@ def _entries(data: CheckpointData) -> Iterator[tuple[_Key, PodDevicesEntry]]:
 
 
 def _by_key(data: CheckpointData) -> dict[_Key, PodDevicesEntry]:
-    """Return the entry of each container and resource: the last one, as a kubelet reads it."""
+    """Return the last entry for each container and resource, which is the one that a kubelet uses."""
     return dict(_entries(data))
 
 
 def _moves(removed: _Held, added: _Held) -> Iterator[Move]:
-    """Return the devices that exactly one container no longer holds and exactly one container newly holds."""
+    """Yield the devices that exactly one container has lost and exactly one container has gained."""
     before, after = _only_holders(removed), _only_holders(added)
     for resource, old in sorted(before.items()):
         new = after.get(resource, {})

@@ -1,7 +1,7 @@
 """Reads the intact parts of a file that a kubelet cannot read.
 
-Law: for a file that `decode` accepts, `salvage` returns the same data and no problem. Otherwise each entry and each
-registered resource is either in the data or has a problem, unless there are too many problems.
+Law: for a file that `decode` accepts, `salvage` returns the same data, with nothing unreadable. Otherwise, each entry
+and each registered resource is either in the data or listed as unreadable, unless too many of them are.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,10 @@ from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import MalformedCheckpointError
 
 MAX_UNREADABLE = 1_000
-"""The maximum number of unreadable parts. With more, the file is something else, or nothing in it can be trusted."""
+"""The maximum number of unreadable parts.
+
+If there are more, the file is something else, or nothing in it can be trusted.
+"""
 
 
 @frozen
@@ -39,7 +42,7 @@ class Salvaged:
 
 @frozen
 class IgnoredField:
-    """A field that a kubelet ignores, such as a newer kubelet's: its name, its first place, and how many places."""
+    """A field that a kubelet ignores, such as one from a newer kubelet: its name, first place, and number of places."""
 
     name: str
     place: str
@@ -49,7 +52,7 @@ class IgnoredField:
 def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
     """Return the fields within `Data` and its entries that a kubelet ignores. `encode` does not write them back.
 
-    Raises MalformedCheckpointError if it is not JSON.
+    Raises MalformedCheckpointError if `blob` is not JSON.
     """
     if read_plain(blob):
         return ()
@@ -77,8 +80,8 @@ def _names(value: Json) -> Iterator[str]:
 def salvage(blob: bytes) -> Salvaged:
     """Read a file of any format. If it cannot be read as a whole, read each entry and each resource individually.
 
-    Raises MalformedCheckpointError if it is not JSON, if it has no list of entries, if none of its entries can be read,
-    or if more than `MAX_UNREADABLE` cannot.
+    Raises MalformedCheckpointError if the file is not JSON, if it has no list of entries, if none of its entries can be
+    read, or if more than `MAX_UNREADABLE` cannot.
     """
     try:
         found = decode(blob)
@@ -129,6 +132,6 @@ def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int
 
 
 def _member(value: Json, name: str) -> Json:
-    """Return the last member of an object with a name in lower case. Return None if there is none."""
+    """Return an object's last member whose name in lower case is `name`, or None if there is none."""
     members = reversed(value if isinstance(value, Object) else ())
     return next((item for key, item in members if key.lower() == name), None)

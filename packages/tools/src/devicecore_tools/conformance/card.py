@@ -15,7 +15,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import Report, Result, Severity
 from devicecore_tools.conformance.reports import WORDS, counts_of, crashes, summary
 
-_MAX_TEXT = 4000  # characters of one string
+_MAX_TEXT = 4000  # characters per string
 NOT_MADE = "not made"
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --line: #c9d1d9; --quiet: #57606a; --box: #f3f5f7;
@@ -83,7 +83,7 @@ def _text(text: str) -> str:
 
 
 def _outcome(report: Report) -> str:
-    """Return the CSS class of the whole report: `skipped` if only checks below severity must failed."""
+    """Return the CSS class of the whole report: `skipped` if only checks of severity "should" failed."""
     if report.cannot_run or not report.passed or not counts_of(report)["passed"]:
         return "failed"
     return "skipped" if any(result.severity is Severity.SHOULD for result in report.failures) else "passed"
@@ -116,7 +116,7 @@ def _row(result: Result) -> str:
 
 
 def _output(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the output of each crash and of the end of the run, each with its title."""
+    """Yield the last output before each crash and before the end of the run, each with a title."""
     for sentence, printed in crashes(report):
         yield f"The {report.kind} exited on its own: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:
@@ -158,7 +158,7 @@ _MAX_RELEASE = 40  # characters
 _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}">\
 <title>{title}</title><rect width="{width}" height="20" rx="3" fill="#3d444d" />\
 <path d="M{left} 0h{inner}a3 3 0 0 1 3 3v14a3 3 0 0 1 -3 3h-{inner}z" fill="{color}" />{texts}</svg>
-"""  # the path is a rectangle from `left`, with round corners at its right
+"""  # the path is a rectangle from `left`, with rounded corners on the right
 _LABEL = """<text x="{start}" y="14" textLength="{width}" fill="#fff" font-family="Verdana, DejaVu Sans, sans-serif" \
 font-size="11">{text}</text>"""
 

@@ -96,7 +96,7 @@ class SocketConnection:
                     return True
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() + _DIAL_PAUSE > deadline:
                     return False
-                time.sleep(_DIAL_PAUSE)  # it has closed the connection, for example because the process restarts
+                time.sleep(_DIAL_PAUSE)  # the plugin has closed the connection, perhaps because its process restarts
             except ValueError:  # the channel was closed in the meantime
                 return False
             else:
@@ -113,7 +113,7 @@ class SocketConnection:
                 return f"there is no {path}"
             except ConnectionRefusedError:
                 return f"no process listens on {path}"
-            except (OSError, ValueError) as error:  # the latter if the path contains a NUL
+            except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
                 return f"cannot connect to {path}: {getattr(error, 'strerror', None) or error}"
         return f"the process listening on {path} does not speak gRPC or does not answer"
 
@@ -134,7 +134,7 @@ class SocketConnection:
         except ValueError:  # the channel was closed in the meantime
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
         if len(answer) > MAX_ANSWER:
-            details = f"the answer has {len(answer)} bytes; a kubelet accepts at most {MAX_ANSWER}"
+            details = f"the answer is {len(answer)} bytes long; a kubelet accepts at most {MAX_ANSWER}"
             raise CallFailedError(method.name, "RESOURCE_EXHAUSTED", details)
         try:
             return method.response.FromString(answer)

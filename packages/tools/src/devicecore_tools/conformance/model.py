@@ -35,9 +35,9 @@ class Verdict(Enum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It does not apply: the subject or the user says that the subject does not have the feature."""
+    """The check does not apply: the subject or the user says that the subject does not have the feature."""
     UNDECIDED = "undecided"
-    """It applies but was not run, because of the run itself or because of another check's finding."""
+    """The check applies but was not run, because of the run itself or because of another check's finding."""
 
 
 class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
@@ -67,7 +67,7 @@ class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error o
 
 
 class DoesNotApply(Skip):
-    """Raised by a check for an optional feature that the subject does not have. The text names it."""
+    """Raised by a check for an optional feature that the subject does not have. The text names the feature."""
 
 
 class DevicesInUse(Skip):
@@ -77,7 +77,7 @@ class DevicesInUse(Skip):
 class NotYet(Skip):
     """Raised by a check that is waiting for something that may still happen.
 
-    It runs again at the end. The text says what it waits for.
+    It runs again at the end. The text says what the check waits for.
     """
 
 
@@ -86,7 +86,7 @@ class Undecided(Skip):
 
 
 class OutOfTime(Undecided):
-    """Raised by a check that cannot be run because the run has run out of time."""
+    """Raised by a check that cannot be run because the run is out of time."""
 
 
 def impossible(error: Exception) -> Skip:
@@ -96,7 +96,7 @@ def impossible(error: Exception) -> Skip:
 
 def time_is_over(budget: float) -> OutOfTime:
     """Return the exception that skips a check once the run has used up its `budget` of seconds."""
-    return OutOfTime(f"the run's {budget:.0f} seconds are over; use --only for this check alone, or a larger --budget")
+    return OutOfTime(f"the run's {budget:.0f} seconds are over; run the check alone (--only) or with a larger --budget")
 
 
 def applies_always(_: object) -> None:
@@ -112,7 +112,7 @@ class Check(Generic[Subject]):
         severity: what a failure means.
         done: a sentence about what the check does.
         expected: what should happen.
-        clause: the rule from which that follows, with its source.
+        clause: the rule from which the expectation follows, with its source.
         look: runs the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
         group: its topic, in a word or two; empty in a suite without groups.
         is_core: whether it runs by default; the others run only in a full run.
@@ -137,7 +137,7 @@ def check(
 ) -> Callable[[Callable[[Subject], str]], Check[Subject]]:
     """Return a decorator that turns a function into a `Check`.
 
-    Its name is the check's name, its docstring is `done`.
+    The function's name is the check's name, and its docstring is `done`.
     """
 
     def make(look: Callable[[Subject], str]) -> Check[Subject]:
@@ -175,7 +175,7 @@ class Result:
 
     Attributes:
         name: copied from the check; so are `severity`, `done`, `expected` and `clause`.
-        verdict: how it ended.
+        verdict: how the check ended.
         actual: one printable line about what happened.
         seconds: the duration.
     """
@@ -206,7 +206,7 @@ class Report:
 
     Attributes:
         kind: what was checked: `device plugin` or `DRA driver`.
-        subject: which one, in a few words.
+        subject: the checked plugin or driver, in a few words.
         release: its version, if the caller knows it.
         command: the command that started it, with placeholders.
         tool: the version of devicecore.
@@ -299,7 +299,7 @@ def needed(what: str) -> Iterator[None]:
     try:
         yield
     except Failure as failure:
-        raise Skip(f"it needs {what}: {failure}") from None
+        raise Skip(f"the check needs {what}: {failure}") from None
 
 
 @contextmanager

@@ -161,7 +161,7 @@ class SubjectProcess(ABC):
             return
         if self.is_leaving or self.running.status is not None:
             with suppress(StillRunningError):
-                self.running.wait(_LOST_PAUSE)  # this also waits until its last output was read
+                self.running.wait(_LOST_PAUSE)  # this also waits until the last output of the process has been read
         self.is_leaving = False
         seen = exit_of(self.running)
         if seen is not None and not any(one.pid == seen.pid for one in self.exits):

@@ -130,7 +130,7 @@ def _read(name: str) -> Iterator[tuple[int, bytes]]:
     for entry in os.listdir("/proc"):  # noqa: PTH208 - as above
         if entry.isdigit() and int(entry) != os.getpid():
             with suppress(OSError), open(f"/proc/{entry}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - as above
-                yield int(entry), file.read()  # OSError: it has ended, or belongs to another user
+                yield int(entry), file.read()  # OSError: the process has ended, or belongs to another user
 
 
 def own_age() -> float:
@@ -173,7 +173,7 @@ def problem_of_command(command: str, directory: Path, timeout: float) -> str:
 
 def note_of_wrong_command(option: str, problem: str) -> str:
     """Return the report's note that a command given in an option failed, and why."""
-    return f"a wrong command, so this run has not passed: {option}: {foreign_text(problem, MAX_ACTUAL)}"
+    return f"a command is wrong, so this run has not passed: {option}: {foreign_text(problem, MAX_ACTUAL)}"
 
 
 @frozen
@@ -233,7 +233,7 @@ class Usage:
         """Measure a running process."""
         memory = threads = files = 0
         for pid in (process.pid, *process.descendants):
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
                 memory += int((_RESIDENT.search(status) or ["", "0"])[1]) * 1024
                 threads += int((_THREADS.search(status) or ["", "0"])[1])
@@ -247,7 +247,7 @@ class Usage:
     def growth_until(self, later: Self, calls: int, idle: float) -> str:
         """Return what grew with the calls between two measurements, in a few words, or an empty string.
 
-        `idle` is how many bytes per second it prints when it is not called.
+        `idle` is how many bytes per second the process prints when it is not called.
         """
         memory = later.memory - self.memory
         printed = (self.printed_until(later) - 2 * idle) * (later.at - self.at) / calls
@@ -280,7 +280,7 @@ def open_files(variable: str) -> int:
     """Return how many open file descriptors the processes with this variable have."""
     number = 0
     for pid in with_variable(variable):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             number += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     return number
 
@@ -288,8 +288,8 @@ def open_files(variable: str) -> int:
 def end_all(variable: str, *, but_not: Collection[int] | None = None) -> None:
     """Kill the processes with this variable, and wait for those that are children of this process.
 
-    If `but_not` is given, the processes in `adopted` are killed, too, except those in `but_not`. These are daemons that
-    were started without the variable.
+    If `but_not` is given, the processes in `adopted` are killed, too, except those in `but_not`. Adopted processes are
+    daemons that were started without the variable.
     """
     deadline = time.monotonic() + _WITHIN
     killed: set[int] = set()

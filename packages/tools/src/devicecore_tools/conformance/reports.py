@@ -13,7 +13,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, some
 
 WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "n/a", Verdict.UNDECIDED: "open"}
-"""How a result begins."""
+"""The first word of a result's line, by verdict."""
 
 MAX_LINE = 300
 """The maximum length of a sentence in a table. The full sentence is below the table."""

@@ -29,7 +29,7 @@ INTERRUPTED = "the run was interrupted"
 """Why checks were not run after a signal."""
 
 Queued = Callable[[], Mapping[str, float]]
-"""Returns how many seconds each thread of the subject has waited for a CPU. Empty if unknown."""
+"""Returns how many seconds each thread of the subject has waited for a CPU. The result is empty if unknown."""
 
 PRESSURE = Path("/proc/pressure/io")
 """Where Linux says how long programs have waited for disks."""
@@ -56,11 +56,11 @@ def run_checks(
     """Run the checks in order.
 
     Args:
-        checks: the checks.
-        subject: the subject of the checks.
+        checks: the checks to run.
+        subject: what the checks test.
         on_result: called with each result, except those of checks that were not run after an `Abort`.
         later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
-        not_made: why no check is run, or an empty string if they are.
+        not_made: why no check is run, or an empty string if the checks are run.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         queued: returns how long the subject itself had to wait. A subject that got a CPU immediately is not excused.
 
@@ -122,7 +122,7 @@ def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], second
 
 
 def _waited_for_disks() -> float:
-    """Return for how many seconds some program has waited for a disk since the machine was started; 0 if unknown.
+    """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
 
     A subject that writes its state safely waits for the disk, and is not queued for a processor then.
     """

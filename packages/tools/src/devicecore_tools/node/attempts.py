@@ -1,7 +1,7 @@
 """Attempts to start pods: each admits a pod, prepares its claims, and starts its containers.
 
 Law: an attempt waits for plugins and drivers in threads that pods with other resources or drivers do not need. The main
-loop starts it and collects its result.
+loop starts each attempt and collects its result.
 """
 
 import logging
@@ -53,7 +53,7 @@ class PodEntry:
     facts: Facts = field(factory=dict)
     """What was known when the attempt that led to `outcome` started."""
     claim_facts: "PreparationFacts | None" = None
-    """The same for its claims."""
+    """What was known about the pod's claims when that attempt started."""
     pinned_facts: object = None
     """The CPUs and memory that were free when the last attempt ended."""
     is_queued: bool = False
@@ -169,7 +169,7 @@ class Attempts:
             self._wake()
 
     def _admit(self, entry: PodEntry) -> Outcome | None:
-        """Admit a pod in the thread of its lane. Return None if there is no attempt."""
+        """Admit a pod in the thread of its lane. Return None if the pod is not tried."""
         if entry.is_gone or entry.lane.silent_until > self._clock():
             return None
         pod, before = entry.pod, self._before(entry.pod.uid)
@@ -187,7 +187,7 @@ class Attempts:
             return Outcome(OutcomeKind.NEEDS_CLAIMS)
         if outcome.kind is OutcomeKind.RUNS and not runs:
             outcome = self._start(entry)
-        if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to start
+        if outcome.kind is OutcomeKind.NO_ANSWER:  # set here, because the lane's next attempt is about to start
             entry.lane.silent_until = self._clock() + SILENCE
         return outcome
 
@@ -197,7 +197,7 @@ class Attempts:
     def _prepare(self, entry: PodEntry) -> Outcome | None:
         """Prepare the claims of an admitted pod, and start its containers.
 
-        Return None if it was removed in the meantime.
+        Return None if the pod was removed in the meantime.
         """
         if entry.is_gone:
             return None

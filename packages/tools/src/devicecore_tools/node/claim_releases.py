@@ -37,7 +37,7 @@ class _Leaving:
     is_queued: bool = False
     retry_at: float = 0.0
     problem: str = ""
-    is_alone: bool = False  # whether a combined release left it out
+    is_alone: bool = False  # whether a combined release left this pod out
 
 
 @define(eq=False)
@@ -111,7 +111,7 @@ class ClaimReleases:
     def _begin(self, due: Mapping[PodUid, _Leaving], manager: "DraManager | None", now: float) -> None:
         """Start the releases of these pods: combined if one write suffices for many of them, otherwise one by one."""
         drivers: dict[PodUid, frozenset[DriverName]] = {}
-        # otherwise it would be logged again
+        # pods whose problem is known are released alone; otherwise, the problem would be logged again
         alone = {uid for uid, leaving in due.items() if leaving.is_alone or leaving.problem}
         if manager:
             for claim in manager.claims.claims.values():
@@ -146,7 +146,7 @@ class ClaimReleases:
                 left[uid] = None
             elif uid in problems:
                 self._left.put((uid, problems[uid]))
-            else:  # another call, or the source of pods, keeps it
+            else:  # another call, or the source of pods, keeps the pod
                 self._leaving[uid].is_queued, self._leaving[uid].is_alone = False, True
         self._together, self._look_at = left, now + _LOOK if left else math.inf
 

@@ -42,7 +42,7 @@ class DraParts:
     """A DRA manager that has not been started, the handler for its drivers, and what to close after it has stopped.
 
     Without sockets there is no handler. `deletes_slices` says whether the manager deletes ResourceSlices. If so,
-    `NodeClaims` checks when they are due.
+    `NodeClaims` checks when a deletion is due.
     """
 
     manager: "DraManager"
@@ -126,7 +126,7 @@ class NodeClaims:
             return self.manager
 
     def stop(self) -> None:
-        """Stop starting work, and disconnect all drivers, so that calls in progress fail."""
+        """Start no more work, and disconnect all drivers, so that calls in progress fail."""
         for lanes in (self._preparing, self._preparing_unknown, self._releasing):
             lanes.close()
         with self._making:
@@ -269,7 +269,7 @@ class NodeClaims:
     def _tick(self, what: str, work: Callable[[], object]) -> None:
         lock = self._ticking[what]
         if not lock.acquire(blocking=False):
-            return  # the previous one is still waiting for a driver or the API server
+            return  # the previous call is still waiting for a driver or the API server
 
         def tick() -> None:
             before = self.version

@@ -51,7 +51,7 @@ def make(
 ) -> DraParts:
     """Create a DRA manager with a node's adapters, without starting it.
 
-    If the options name an API server, it reads claims from it and deletes slices on it. Raises SetUpError without
+    If the options name an API server, the manager reads claims and deletes slices there. Raises SetUpError without
     credentials.
     """
     with ExitStack() as closing:

@@ -134,7 +134,7 @@ class NodeEngine:
         self._held = frozenset(self._manager.state.ledger.allocations)
 
     def stop(self) -> None:
-        """Stop starting admissions, and stop both managers, so that admissions in progress end."""
+        """Start no more admissions, and stop both managers, so that admissions in progress end."""
         self._threads.close()
         self._claims.stop()
         self._manager.stop()

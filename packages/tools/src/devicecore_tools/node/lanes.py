@@ -80,7 +80,7 @@ class Workers:
 
 
 class Lanes:
-    """Queues of work, whose threads may be shared with other lanes.
+    """Queues of work, whose threads may be shared with other `Lanes`.
 
     A lane has at most `of_lane` threads while no more than 100 pieces of work are waiting in it.
     """

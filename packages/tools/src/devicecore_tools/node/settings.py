@@ -148,6 +148,6 @@ class NodeSettings:
     def deletes_slices(self) -> bool:
         """Whether this node's ResourceSlices are deleted.
 
-        If there is a kubelet that writes the Node, it does that itself.
+        If a kubelet writes the Node, that kubelet deletes them.
         """
         return self.server is not None and not self.server.beside_kubelet

@@ -193,7 +193,7 @@ class Pool:
         slices: their `spec`s.
         node: the node for which claims are judged.
         numbers: the acceptable numbers of slices. All slices must state one of them.
-        is_lenient: whether one slice stating it is enough.
+        is_lenient: whether it is enough that one slice states it.
     """
 
     slices: Sequence[Json]

@@ -496,7 +496,7 @@ class _Reading:
             devices = ", ".join(f"{self._name(one.claim)} {one.request} {path_of(one.key)}" for one in found)
             return [Breach(Rule.POSSIBLE, devices or "nothing is requested")]
         if len(results) != len(self._claims):
-            return [Breach(Rule.REQUESTS, f"{len(self._claims)} claims, {len(results)} results")]
+            return [Breach(Rule.REQUESTS, f"there are {len(self._claims)} claims, but {len(results)} results")]
         return list(self._breaches_of(results))
 
     def may_refuse(self) -> bool:

@@ -100,7 +100,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
     def advance(self, seconds: float) -> None:
         """Move the kubelet's clock forward, and do what is then due.
 
-        Raises TypeError or ValueError unless it is a number of seconds of at least 0.
+        Raises TypeError or ValueError unless `seconds` is a number of at least 0.
         """
         check_seconds("advance", seconds)
         self._passed += seconds
@@ -129,7 +129,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         return Path(self._files.enter_context(short_directory()) if given is None else given)
 
     def _watch(self, process: PluginProcess) -> PluginProcess:
-        """Start a process. Waits raise an error if it exits on its own, and `stop` stops it."""
+        """Start a process. Until `close` stops it, waits raise an error if it exits on its own."""
         self._cleanup.enter_context(process)
         self._processes.append(process)
         return process
@@ -156,13 +156,13 @@ class InMemory(Generic[Connection]):
         self._stopped = False
 
     def register(self) -> None:
-        """Register it again."""
+        """Register the plugin or driver again."""
         if not self._stopped:
             self._disconnect()
             self.connection = self._connect()
 
     def stop(self) -> None:
-        """Disconnect it for good."""
+        """Disconnect the plugin or driver for good."""
         self._stopped = True
         self._disconnect()
 
@@ -175,7 +175,7 @@ class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, 
     """A kubelet whose plugins or drivers are objects in this process, without sockets, threads or files."""
 
     def start(self) -> None:
-        """Start the kubelet. Tells its plugins or drivers to register."""
+        """Start the kubelet, and make its plugins or drivers register."""
         super().start()
         for served in self._served:
             served.register()

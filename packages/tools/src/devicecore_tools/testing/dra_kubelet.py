@@ -81,7 +81,7 @@ class UnresolvedCdiNameError(DeviceCoreError):
     def __str__(self) -> str:
         files = ", ".join(self.files) or "no file"
         name = foreign_text(self.name)
-        return f"expected the CDI device {name} in a file of {self.directory}, got {files} without it"
+        return f"expected the CDI device {name} in a file in {self.directory}, got {files} without it"
 
 
 class ClaimPod:
@@ -152,7 +152,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     """The common base of `DraKubelet` and `MemoryDraKubelet`.
 
     Attributes:
-        timeout: in seconds, for every wait that is not given its own.
+        timeout: in seconds, for every wait without a timeout of its own.
         api_server: holds the claims and the ResourceSlices.
         node: the node's name.
         manager: the `DraManager`. Each restart creates a new one.
@@ -207,8 +207,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
         Args:
-            state: keep the checkpoints of claims and of devices. Without them, the new kubelet does not know which
-                claims are prepared or which pod has which device.
+            state: whether to keep the checkpoints of claims and of devices. Without them, the new kubelet does not know
+                which claims are prepared or which pod has which device.
         """
         self.stop()
         if not state:
@@ -222,9 +222,9 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Serve a driver written in Python to this kubelet, until it is stopped or the kubelet is closed.
 
         Args:
-            driver: the driver.
+            driver: the driver to serve.
             instance: a name that distinguishes it from another instance of the driver running at the same time.
-            services: the services it offers, preferred service first.
+            services: the services that the driver offers, preferred service first.
         """
 
     @abstractmethod
@@ -427,7 +427,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         parts = [self._about(name) for name in names]
         parts.append(f"{counted(len(self.manager.claims.claims), 'claim')} recorded")
         if not self.manager.drivers.instances:
-            parts.append(f"no driver is registered, {self._where()}")
+            parts.append(f"no driver is registered; {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
         return "; ".join([*parts, *self._last_output()])
@@ -556,14 +556,14 @@ class DraKubelet(BaseDraKubelet):
     ) -> PluginProcess:
         """Run a driver as a separate process, until it is stopped or the kubelet is closed.
 
-        In the command and in `environment`, these are replaced: `{registry}`, `{plugins}`, `{cdi}`, `{kubeconfig}`,
-        `{node}`, `{pod_uid}`, and `{dir}`, the parent of all directories. The process has the variables `KUBECONFIG`,
-        `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`. If it exits by
-        itself, waits raise `ExitedEarlyError`.
+        In the command and in `environment`, these placeholders are replaced: `{registry}`, `{plugins}`, `{cdi}`,
+        `{kubeconfig}`, `{node}`, `{pod_uid}`, and `{dir}`, the parent of all directories. The process has the variables
+        `KUBECONFIG`, `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`.
+        If it exits by itself, waits raise `ExitedEarlyError`.
 
         Args:
             command: the program and its arguments.
-            pod_uid: the UID of the pod it supposedly runs in; use a different UID for a rolling update.
+            pod_uid: the UID of the pod in which the driver supposedly runs; use a different UID for a rolling update.
             environment: additional environment variables.
             cwd: the working directory of the process.
 
@@ -651,7 +651,7 @@ class DraKubelet(BaseDraKubelet):
     def _where(self) -> str:
         entries = (path for path in self.registry.rglob("*") if path.is_socket())
         sockets = ", ".join(sorted(path.name for path in entries)) or "none"
-        return f"drivers register in {self.registry}, sockets there: {sockets}"
+        return f"drivers register in {self.registry}; sockets there: {sockets}"
 
 
 class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, MemoryDriverInstance], BaseDraKubelet):

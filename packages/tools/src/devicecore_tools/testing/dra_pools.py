@@ -86,7 +86,10 @@ class PublishedPool:
 
     @property
     def repeated_names(self) -> tuple[str, ...]:
-        """The device names that occur more than once. A scheduler allocates no device from such a pool either."""
+        """The device names that occur more than once.
+
+        A scheduler allocates no device from a pool with such names either.
+        """
         count = Counter(device.name for device in self.devices)
         return tuple(name for name, number in sorted(count.items()) if number > 1)
 

@@ -84,27 +84,27 @@ class RunningPod:
 
     @property
     def envs(self) -> Mapping[str, str]:
-        """Its first container's environment variables."""
+        """The first container's environment variables."""
         return self.options().envs
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
-        """Its first container's mounts."""
+        """The first container's mounts."""
         return self.options().mounts
 
     @property
     def device_nodes(self) -> tuple[DeviceSpec, ...]:
-        """Its first container's device nodes."""
+        """The first container's device nodes."""
         return self.options().devices
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Its first container's annotations."""
+        """The first container's annotations."""
         return self.options().annotations
 
     @property
     def cdi_devices(self) -> tuple[str, ...]:
-        """Its first container's CDI devices."""
+        """The first container's CDI devices."""
         return self.options().cdi_devices
 
     def start(self, container: str | None = None) -> ContainerOptions | None:
@@ -126,8 +126,8 @@ class RunningPod:
 class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     """The common base of `Kubelet` and `MemoryKubelet`.
 
-    `timeout` is in seconds, for every wait that is not given its own. `manager` is the `DeviceManager`; each
-    restart creates a new one. A test kubelet for DRA drivers contains one of these so that its pods can also get plugin
+    `timeout` is in seconds, for every wait without a timeout of its own. `manager` is the `DeviceManager`; each restart
+    creates a new one. A test kubelet for DRA drivers contains one of these so that its pods can also get plugin
     devices.
     """
 
@@ -143,10 +143,10 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
         Args:
-            checkpoint: keep the checkpoint. Without the checkpoint, the new kubelet does not know which pod has which
-                device.
-            wipe: delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that kubelet.sock is
-                new and that its stream has ended.
+            checkpoint: whether to keep the checkpoint. Without the checkpoint, the new kubelet does not know which pod
+                has which device.
+            wipe: whether to delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that
+                kubelet.sock is new and that its stream has ended.
         """
         if self._running:
             self._wait_for_lists()
@@ -336,7 +336,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             calls = f"no plugin has called Register{' again' if successes else ''}"
             if count > 0:
                 calls = f"{counted(count, 'call')} to Register without success"
-            parts.append(f"no registered resource, {calls}, {self._where()}")
+            parts.append(f"no resource is registered; {calls}; {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
         return "; ".join([*parts, *self._last_output()])
@@ -483,7 +483,7 @@ class Kubelet(BaseKubelet):
 
     def _where(self) -> str:
         sockets = ", ".join(self.plugin_sockets()) or "none"
-        return f"the kubelet's socket is {self.socket}, plugin sockets next to it: {sockets}"
+        return f"the kubelet's socket is {self.socket}; plugin sockets next to it: {sockets}"
 
 
 class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConnection], BaseKubelet):

@@ -79,7 +79,7 @@ class ExitedEarlyError(PluginProcessError):
 
     @property
     def how(self) -> str:
-        """How it ended: `exited early with status 1`, or `was ended by SIGSEGV`."""
+        """How the process ended: `exited early with status 1`, or `was ended by SIGSEGV`."""
         if self.status < 0:
             return f"was ended by {_signal_name(-self.status)}"
         return f"exited early with status {self.status}"
@@ -315,7 +315,7 @@ class PluginProcess(HasLifecycle):
 
         Raises:
             NotPrintedError: no such line was printed before the timeout.
-            ExitedEarlyError: the process exited without printing it.
+            ExitedEarlyError: the process exited without printing such a line.
         """
         __tracebackhide__ = True
 

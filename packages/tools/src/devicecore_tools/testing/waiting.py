@@ -39,7 +39,7 @@ class WaitTimeoutError(DeviceCoreError, TimeoutError):
 class Waiting(ABC):
     """The base class of test kubelets, which wait and describe what they see.
 
-    `timeout` is in seconds, for every wait that is not given its own.
+    `timeout` is in seconds, for every wait without a timeout of its own.
     """
 
     def __init__(self, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -64,7 +64,7 @@ class Waiting(ABC):
             expected: what the test waits for, for the error message: "a second list".
             look: returns a truthy value if the condition is met.
             timeout: in seconds; by default the kubelet's.
-            allow_exits: keep waiting if a plugin process exits on its own.
+            allow_exits: whether to keep waiting if a plugin process exits on its own.
 
         Raises:
             WaitTimeoutError: the condition was not met in time.

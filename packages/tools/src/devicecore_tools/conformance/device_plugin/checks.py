@@ -58,7 +58,7 @@ _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first ones
 MAX_BURST = 10  # registrations at once
-MAX_LISTS = 10.0  # lists a second
+MAX_LISTS = 10.0  # lists per second
 SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depend on how long the kubelet was down
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
@@ -67,8 +67,8 @@ _RESTARTED = 8  # devices that are allocated again after a restart
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
-_AT_ONCE, _ROUNDS = 8, 5  # calls, and how often they are made
-_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, how many of them precede the first measurement, and seconds
+_AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
+_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, how many precede the first measurement, seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _CDI_ANNOTATION = "cdi.k8s.io/"
@@ -96,7 +96,8 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
         parts = [silence, *map(str, plugin.process.exits[-1:])]
         if not plugin.process.exits:
             parts.append(
-                f"is it configured to use {kubelet.directory}? If its directory is fixed, pass that with --socket-dir"
+                f"is it configured to use {kubelet.directory}? If its directory is fixed, pass that directory with "
+                "--socket-dir"
             )
         if plugin.settings.budget < plugin.settings.first and not plugin.process.has_exited:
             parts.append("--budget ended the wait before --starting did")
@@ -266,13 +267,13 @@ def lists_known_health(plugin: PluginUnderTest) -> str:
     MUST,
     expected=f"at most {MAX_MESSAGE_BYTES} bytes",
     clause="A kubelet's gRPC connection has the default limits: a message of more than 4 MiB ends the stream, and the "
-    "resource has no devices.",
+    "resource then has no devices.",
 )
 def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
     """The size of the largest list so far is measured."""
     size = plugin.lists.require_list().largest_list
     devices = len(plugin.lists.devices)
-    text = f"the list of {counted(devices, 'device')} has {counted(size, 'byte')}"
+    text = f"the list of {counted(devices, 'device')} takes {counted(size, 'byte')}"
     require(size <= MAX_MESSAGE_BYTES, text)
     return f"{text}; about {devices * MAX_MESSAGE_BYTES // size} devices fit" if size else text
 
@@ -291,7 +292,7 @@ def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not found, "the plugin gives no NUMA nodes")
     negative = [f"{id_} is on NUMA node {number}" for id_, number in found if number < 0]
     require(not negative, some(negative))
-    return f"the highest number among {counted(len(found), 'NUMA node')} is {max(number for _, number in found)}"
+    return f"the highest of {counted(len(found), 'NUMA node number')} is {max(number for _, number in found)}"
 
 
 # --- Allocate ---------------------------------------------------------------------------------------------------------
@@ -364,7 +365,7 @@ def answers_once_per_container(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected="two answers in the order of the containers",
-    clause="AllocateRequest.container_requests is repeated (api.proto). Today's kubelets send one container in a call, "
+    clause="AllocateRequest.container_requests is repeated (api.proto). Today's kubelets send one container per call, "
     "but the API allows more.",
 )
 def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
@@ -435,21 +436,21 @@ def _refusal(
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:
         refuses = error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
-        require(refuses, f"Allocate of {device!r} was not refused: {error}", late=error.is_late)
+        require(refuses, f"Allocate for {device!r} was not refused: {error}", late=error.is_late)
         return f"{device!r}: {error}"
     if not answers:
         return f"{device!r}: the answer has no container response, which a kubelet treats as an error"
     # Shares of one device have numbered ids, too, and no share can be removed while the device exists.
     ids = (device, *plugin.lists.healthy)
     if share_of is not None and _key(_nameless(share_of, ids)) == _key(_nameless(answers[0], ids)):
-        return f"{device!r}: the answer is the same as for every listed device, so all of them are shares of one"
+        return f"{device!r}: the answer is the same as for every listed device, so all of them are shares of one device"
     if share_of is not None and hardware(share_of) == hardware(answers[0]) != (frozenset(), frozenset()):
         return f"{device!r}: the answer is the same as for a listed device, so it is a share of that device"
     given = ", ".join(filter(None, map(_given, answers)))
     result = (
         f", and the container gets {given}" if given else " with an empty answer, so the container starts without it"
     )
-    raise Failure(f"Allocate of {device!r} succeeded{result}")
+    raise Failure(f"Allocate for {device!r} succeeded{result}")
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
@@ -495,13 +496,14 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="CDI devices have names like vendor/class=name, and nodes have one or more of the permissions r, w and m",
+    expected="CDI devices have names like vendor/class=name, and device nodes have one or more of the permissions r, "
+    "w and m",
     clause="CDIDevice.name: Fully qualified CDI device name. DeviceSpec.permissions: Cgroups permissions of the "
     "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else. It also "
     f"reads CDI devices from annotations whose names begin with {_CDI_ANNOTATION}. (CDI library in Go)",
 )
 def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
-    """The CDI devices and the permissions in the answers for single devices, and for all of them, are read."""
+    """The CDI devices and the permissions in the answers for single devices and for all devices are read."""
     answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
     with suppress(Skip):  # reported by another check
         answers += _answers(plugin, plugin.lists.healthy)
@@ -518,7 +520,7 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not number and not permissions, "the plugin gives no device nodes and no CDI devices")
     odd = {f"a CDI device has the name {name!r}" for name in names if not is_cdi_name(name)}
     odd |= {f"a CDI device in {key!r} has the name {name!r}" for key, name in annotated if not is_cdi_name(name)}
-    odd |= {f"a node has the permissions {one!r}" for one in permissions if not one or set(one) - set("rwm")}
+    odd |= {f"a device node has the permissions {one!r}" for one in permissions if not one or set(one) - set("rwm")}
     require(not odd, some(sorted(odd)))
     return f"{counted(number, 'CDI device')} and {counted(len(permissions), 'node')}"
 
@@ -526,8 +528,8 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "every node in this answer is also in an answer for a single device; so is every CDI device, if the "
-        "answers for single devices all have the same CDI devices"
+        "every node in the answer for several devices is also in an answer for a single device; so is every CDI "
+        "device, if the answers for single devices all have the same CDI devices"
     ),
     clause=(
         f"{ALLOCATE} The id determines a device's node. A plugin that returns the first node for the first id "
@@ -605,7 +607,8 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     MUST,
     expected="every path in the container belongs to one path on the host",
     clause="DeviceSpec.container_path: Path of the device within the container. Mount.container_path: Path of the "
-    "mount within the container (api.proto). If two have the same path, the container gets only one of them.",
+    "mount within the container (api.proto). If two devices or mounts have the same path, the container gets only one "
+    "of them.",
 )
 def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
     """The paths in the answer for all devices are compared."""
@@ -681,7 +684,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     expected="the same mounts as the first time",
     clause=(
         "Mount.host_path: Path of the mount on the host (api.proto). A plugin that creates a new mount for every call "
-        "must know when that can be removed, which no kubelet tells it."
+        "must know when the mount can be removed, which no kubelet tells it."
     ),
 )
 def mounts_the_same_again(plugin: PluginUnderTest) -> str:
@@ -802,7 +805,7 @@ def gives_the_variables_of_each_device(plugin: PluginUnderTest) -> str:
     ),
 )
 def keeps_calls_apart(plugin: PluginUnderTest) -> str:
-    """Allocate is called for all devices, one device, another and the first one again. The answers are compared."""
+    """Allocate is called for all devices, for one, for another, and for the first again. The answers are compared."""
     first, second = plugin.lists.two_devices()
     alone = plugin.lists.alone(first)
     with suppress(Failure):  # reported by another check
@@ -850,7 +853,7 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
                     require(not more, f"the answer contains {some(more)}")
     ended = plugin.process.exits_since(exits)
     require(not ended, f"the plugin ended: {some(ended)}")
-    return f"{_ROUNDS} times {counted(len(ids), 'call')} at once"
+    return f"{_ROUNDS} rounds of {counted(len(ids), 'call')} at once"
 
 
 @check(
@@ -1135,7 +1138,7 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
     took = absence.returned_after
     return (
         f"the kubelet was down for {counted(plugin.settings.away, 'second')}, and the plugin was back {took:.1f} "
-        "seconds after it"
+        "seconds after the kubelet"
     )
 
 
@@ -1229,7 +1232,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
     if attempts:  # otherwise it takes longer to notice a restart, and starting a new process is faster
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
-    plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of that (api.proto)
+    plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of a refusal (api.proto)
     plugin.process.excuse(exits)
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
@@ -1292,7 +1295,7 @@ def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | N
 
 
 def _made(listener: socket.socket, path: Path) -> bool:
-    """Create a socket. Return whether this was possible."""
+    """Create a socket, and return whether this was possible."""
     with suppress(OSError):  # the path is too long, or the plugin has removed the directory
         listener.bind(str(path))
         listener.listen()
@@ -1507,7 +1510,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
 
 @check(MUST, expected=CHANGED, clause=CHANGES)
 def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
-    """If the check after a kubelet restart failed, the --provoke-health command is run without one."""
+    """If the check after a kubelet restart failed, the --provoke-health command is run without a restart."""
     _require_provocation(plugin)
     if plugin.seen.health_changes:
         return f"seen after a kubelet restart: {_changed(plugin.seen.health_changes)}"
@@ -1625,8 +1628,8 @@ def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     expected="the devices keep their ids from the first list",
     clause=(
         "Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). To a kubelet, a "
-        "new id is a new device: the kubelet gives it to a second container, and refuses the first one when it "
-        "restarts."
+        "new id is a new device: the kubelet gives it to a second container, and refuses the first container after its "
+        "own next restart."
     ),
 )
 def keeps_its_ids(plugin: PluginUnderTest) -> str:

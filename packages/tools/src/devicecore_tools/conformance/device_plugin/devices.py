@@ -32,9 +32,9 @@ class ListedDevices:
 
     Attributes:
         first: the devices before any change of health was provoked, or None if there was no list.
-        first_at: when they were read, in seconds of `time.monotonic`.
+        first_at: when the devices in `first` were read, in seconds of `time.monotonic`.
         was_allocated: whether the plugin has answered a call to Allocate.
-        slowest: how long its slowest answer to Allocate took, in seconds.
+        slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
         answered: each method and request that the plugin has answered without an error.
     """
@@ -83,7 +83,7 @@ class ListedDevices:
 
     @property
     def healthy(self) -> list[str]:
-        """The ids of healthy devices, at most 64, spread over the list. Raises NotYet if there is none."""
+        """The ids of healthy devices, at most 64, spread over the list. Raises NotYet if there are none."""
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             raise NotYet("the plugin lists no healthy device")
@@ -123,7 +123,7 @@ class ListedDevices:
             raise
         took, self.was_allocated = time.monotonic() - began, True
         self.slowest = max(self.slowest, took)
-        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins require it
+        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins require this
         return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:

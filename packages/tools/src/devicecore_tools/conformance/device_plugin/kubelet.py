@@ -30,7 +30,7 @@ ENDED_BY_PLUGIN = "the plugin ended it"
 """The reason given for a stream that the plugin ended without an error."""
 
 _HEALTHY = "Healthy"
-_MAX_LOST = 100  # devices that are recorded
+_MAX_LOST = 100  # recorded devices
 _MAX_LISTS = 8  # kept per stream
 _MAX_LIST_BYTES = 16 * 1024 * 1024  # bytes of lists kept per stream; in memory they take ten times as much
 _MAX_REGISTRATIONS = 10_000  # recorded registrations
@@ -161,14 +161,14 @@ class BareKubelet:
         resource: the resource under test; if empty, the first resource that registers.
         refusal: if not empty, every registration is refused with this message.
         registrations: all registrations of the resource under test, up to 10,000. If there are very many, only the last
-            ones keep their connections, and their strings are truncated.
+            ones keep their connections. Strings are truncated in all but the first.
         others: other resources that have registered, with the time of their last registration in seconds of
             `time.monotonic`.
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
         expects_changes: whether the user's command changes the health of devices from now on.
         cut_at: when all connections were last closed, in seconds of `time.monotonic`.
-        refused: how often each resource of the process was refused with `refusal`.
+        refused: how many times each resource of the process was refused with `refusal`.
     """
 
     directory: Path
@@ -214,7 +214,7 @@ class BareKubelet:
 
     @property
     def was_called(self) -> bool:
-        """Whether any plugin has called, or, for a watcher, has answered."""
+        """Whether any plugin has called this server or, for a watcher, has answered."""
         return bool(self.registrations or self.others or self.unknown_methods)
 
     def serve(self) -> None:
@@ -371,7 +371,7 @@ def path_problem(path: str) -> str:
     """Return why `path` cannot be the path of a socket, or an empty string if it can."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
-        return f"its path has {length} bytes; a unix socket can have at most {MAX_SOCKET_PATH}"
+        return f"its path is {length} bytes long; that of a unix socket can have at most {MAX_SOCKET_PATH}"
     return ""
 
 

@@ -44,7 +44,7 @@ class PluginObservations:
             and None if it was not run.
         health_changes: the change of health that was observed, or None.
         has_recovered: whether devices that had become unhealthy were listed as healthy again.
-        refused: how often the process ended because the kubelet had refused it.
+        refused: how many times the process ended because the kubelet had refused it.
         reacts_to_refusal: whether the plugin ended or registered again after a refusal, or None if it was not refused.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
         while_sick: how many devices were allocated while a different one was unhealthy, or what went wrong. It is None

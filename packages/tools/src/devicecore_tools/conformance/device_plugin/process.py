@@ -26,7 +26,7 @@ class ProcessUnderTest(SubjectProcess):
     Args:
         kubelet: the kubelet's side.
         start: starts the plugin's process, or None if the user starts it.
-        settings: how it is tested.
+        settings: how the plugin is tested.
         end_rest: ends any of the plugin's processes that have left its session.
     """
 

@@ -181,7 +181,7 @@ class PluginRegistration:
         return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:
-        """Restart the kubelet. Return the number of registrations before it."""
+        """Restart the kubelet. Return the number of registrations before the restart."""
         self.streaming()
         number = len(self.kubelet.registrations)
         self.kubelet.leave()
@@ -196,13 +196,13 @@ class PluginRegistration:
 
         Args:
             number: the number of earlier registrations.
-            noticing: whether the plugin must notice something other than deleted sockets, for which the wait is
+            noticing: whether the plugin must notice something other than deleted sockets; if so, the wait may be
                 shorter.
 
         Raises:
             Failure: the plugin did not register in time, or no longer listed a healthy device.
         """
-        limits = {"--returning": self.after_a_start}  # it may exit and be restarted
+        limits = {"--returning": self.after_a_start}  # the plugin may exit and be restarted
         if noticing:
             limits["--noticing"] = max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR)
         if not self._returns:

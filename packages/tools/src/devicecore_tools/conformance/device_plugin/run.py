@@ -53,12 +53,12 @@ def run(
     Args:
         command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and the
             kubelet's socket. Without a command, the user starts the plugin.
-        settings: how to test it.
+        settings: how to test the plugin.
         directory: where the plugin looks for kubelet.sock; by default a new directory. It is created if missing.
             All sockets in it are deleted.
-        allow_shared_directory: accept a directory of any owner and mode.
-        registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. In that
-            case, no socket in the directory is deleted.
+        allow_shared_directory: whether to accept a directory with any owner and mode.
+        registry: whether the plugin waits in the directory for the kubelet's plugin watcher instead of calling
+            Register. In that case, no socket in the directory is deleted.
         checks: the checks to run, in this order.
         on_ready: called with the directory when plugins can register there.
         on_result: called with each result, except those of checks that were not run.

@@ -24,7 +24,7 @@ class Settings:
         grace: for exiting after SIGTERM.
         restart: whether a plugin that exits is restarted, as in Kubernetes.
         provoke_health: a shell command that changes the health of a device.
-        undo_health: a shell command that undoes it.
+        undo_health: a shell command that undoes this change.
         owns_children: whether all processes that become children of this one belong to the plugin, because this program
             starts no others. If so, daemons that have dropped the plugin's environment are also killed.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.

@@ -54,8 +54,8 @@ class Event:
     Attributes:
         name: what happens, in a few words.
         ending: how the names of its checks end.
-        happens: triggers it, and returns when the plugin is registered again. Raises Failure or Skip if the plugin is
-            not registered again.
+        happens: triggers the event, and returns when the plugin is registered again. Raises Failure or Skip if the
+            plugin is not registered again.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Situation:
     prefers: bool = False
 
     def begin(self, plugin: PluginUnderTest, event: Event) -> None:
-        """Allocate, then trigger the event."""
+        """Make the calls before the event, then trigger it."""
         in_this_life = [one for one in plugin.kubelet.registrations if one.at >= plugin.process.started_at]
         if len(in_this_life) > 1 and plugin.lists.was_allocated:
             self.silence = _silence(plugin, len(in_this_life))
@@ -106,7 +106,7 @@ class Situation:
 
 
 def _silence(plugin: PluginUnderTest, number: int) -> Failure | None:
-    """Return why a plugin that has answered before no longer answers next to its stream, or None if it does."""
+    """Return why a plugin that answered before no longer answers while its stream is open, or None if it answers."""
     connection = plugin.registration.streaming()
     try:
         connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
@@ -186,7 +186,7 @@ def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
 
 def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
     owner = owners_of({devices[0]: answers[0] for devices, answers in before.calls.values() if len(devices) == 1})
-    for form, (devices, answers) in reversed(before.calls.items()):  # a new process may keep its first answer for all
+    for form, (devices, answers) in reversed(before.calls.items()):  # a new process may repeat its first answer
         with in_context(f"for {form}"):
             again = plugin.lists.allocate(devices)
             require(again, "the answer has no container response")
@@ -243,7 +243,8 @@ RETURNS_AGAIN = Observation(
     "returns-again-{}",
     "{} again, after the plugin's process had already come back once.",
     "the plugin registers again, can be reached, lists its devices, and still answers calls",
-    f"{RESTARTS} A plugin has to survive more than one restart, also if a stream that has ended occupies a thread.",
+    f"{RESTARTS} A plugin has to survive more than one restart, even if a stream that has ended still occupies a "
+    "thread.",
     _returns_again,
 )
 PRE_STARTS = Observation(
@@ -251,7 +252,7 @@ PRE_STARTS = Observation(
     "Allocate is called, {}, and PreStartContainer, if announced, is called for these devices.",
     "an answer",
     "PreStartContainer is called before each container start (api.proto), and therefore also when a running pod's "
-    "container is restarted. Allocate is called once for the container, and is not called again then. (kubelet)",
+    "container is restarted. Allocate, which is called once for the container, is not called again. (kubelet)",
     _pre_starts,
 )
 ALLOCATES = Observation(

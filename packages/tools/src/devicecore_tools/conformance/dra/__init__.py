@@ -14,7 +14,7 @@ How to add a check
        )
        def prepare_is_idempotent(driver: DriverUnderTest) -> str:
            \"\"\"What the check does, in a sentence.\"\"\"
-           claim = driver.calls.ready() #                # what it needs: Skip if the driver does not do it
+           claim = driver.calls.ready()                # what it needs: Skip if the driver does not do it
            again = driver.calls.prepared(claim)        # what it tests: Failure if the driver does not do it
            require(again, "what happened instead")     # Failure with this text
            return "what happened"

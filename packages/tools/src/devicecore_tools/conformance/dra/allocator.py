@@ -45,7 +45,7 @@ Value = TypeVar("Value")
 
 _NODE = TargetNode("node")
 _POOL = "published"
-_ENOUGH = 64  # devices; if they suffice, a claim gets some of them
+_ENOUGH = 64  # devices; if they satisfy a claim, no others are considered
 _MAX_VALUES = 8  # in one slice: fewer devices than allowed, and as many counter sets as allowed
 _NUMBER = "checks.devicecore/device"
 _FEATURES = Features(list_attributes=True)  # numaNode may be a list
@@ -69,7 +69,7 @@ class Allocator:
     """Allocates the devices of one driver.
 
     Attributes:
-        driver: its name.
+        driver: the driver's name.
         classes: returns a DeviceClass by name, or raises.
     """
 
@@ -166,7 +166,7 @@ class Allocator:
         ]
 
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
-        """Return devices in the order of their last allocation, never allocated ones first."""
+        """Return devices in the order of their last allocation, starting with those never allocated."""
         return sorted(devices, key=lambda one: self._used.get(one.key, 0))
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for the calls after a check
-_QUICK = 0.1  # seconds to prepare and unprepare a claim; client-side rate limiting may delay a request by 0.2
+_QUICK = 0.1  # seconds to prepare and unprepare a claim; client-side rate limiting may delay a request by 0.2 s
 _GATHERING = 30.0  # seconds for starting calls that must overlap
 _SENT = 0.05  # seconds in which a call is sent
 _CONVINCING = 10.0  # seconds without an answer that count as a failure, even if less time than usual was left
@@ -133,7 +133,7 @@ class Calls:
         for claim in claims:  # one by one, because a separate check tests calls with several claims
             try:
                 answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
-            except CallFailedError as error:  # other checks test its responses to such calls
+            except CallFailedError as error:  # other checks test the driver's responses to such calls
                 if error.code == "UNAVAILABLE":
                     self.process.is_leaving = not is_reachable(instance.endpoint)
                     return
@@ -347,7 +347,7 @@ class Calls:
                 return self.prepared(claim)
 
     def at_once(self, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """Run all functions concurrently, each with one call. Return the results or the failures.
+        """Run all functions concurrently. Each makes one call. Return the results or the failures.
 
         The driver is frozen until all calls have been made, so that they overlap even on a busy machine. Raises Skip if
         the driver is unreachable before that. Raises Undecided if the calls did not overlap and none failed.
@@ -389,7 +389,7 @@ class Calls:
         return self.settings.call_again if self.habits.silence else self.settings.call
 
     def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
-        """Make a call with a time limit, which is passed to it as an argument.
+        """Make a call with a time limit, which is passed to the function as an argument.
 
         The default is the limit for preparing claims.
 

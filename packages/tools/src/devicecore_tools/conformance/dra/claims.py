@@ -47,7 +47,7 @@ class Claim:
         shares: the allocated shares of devices that may be allocated several times.
         was_sent: whether the driver was called to prepare it.
         is_prepared: whether the driver has prepared it, and has not unprepared it since.
-        namespace: its namespace.
+        namespace: the namespace of the claim and its Pod.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Claims:
 
     def require_two(self) -> None:
         """Raise Skip unless two devices can be allocated at the same time."""
-        does_not_apply_if(len(self.allocatable) < 2, "it needs two devices")
+        does_not_apply_if(len(self.allocatable) < 2, "the check needs two devices")
 
     @property
     def several(self) -> int | None:
@@ -207,7 +207,7 @@ class Claims:
             known = self.slices.by_key
             return [str(device) for claim in claims for device in claim.devices if device.key not in known]
 
-        if gone():  # some drivers publish an empty pool first; renamed devices are as many as before
+        if gone():  # some drivers publish an empty pool first; renaming does not change the number
             complete = self.slices.device_count
             self.slices.process.wait(lambda: not gone() or len(self.slices.by_key) >= complete, _PUBLISHING)
         skip_if(gone(), f"the driver no longer publishes {some(gone())}, which the claim has")
@@ -242,7 +242,7 @@ class Claims:
             count: how many devices; by default one, or what the user's claim requests.
             devices: exactly these devices instead.
             spec: the spec of the claim instead. Its DeviceClass may be left out.
-            name: the name; by default a new one.
+            name: the name of the claim; by default a new one.
             namespace: an existing namespace.
 
         Raises:

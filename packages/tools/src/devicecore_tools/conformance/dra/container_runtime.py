@@ -23,7 +23,7 @@ VARIABLE = "NRI_PLUGIN_SOCKET"
 _MUX = struct.Struct(">II")  # the number of the connection, and the length of what follows
 _HEADER = struct.Struct(">IIBB")  # the header of a ttRPC message: length of the data, call, type, flags
 _REQUEST, _RESPONSE = 1, 2
-_CONNECTIONS = (1, 2)  # the plugin serves the first, and the runtime the second
+_CONNECTIONS = (1, 2)  # the plugin serves the first connection, and the runtime serves the second
 _CONFIGURE, _SYNCHRONIZE = 1, 3  # the runtime's calls have odd numbers
 _MAX_MESSAGE = 4 << 20
 _REGISTRATION_TIMEOUT, _REQUEST_TIMEOUT = 5000, 2000  # milliseconds, as in containerd
@@ -107,7 +107,7 @@ class RuntimeConnection:
 
 
 def _exactly(data: bytes, size: int) -> bytes:
-    """Return the data if it has this size. Raises EOFError if the connection was closed before that."""
+    """Return the data if it has this size. Raises EOFError if it is shorter, because the connection was closed."""
     if len(data) < size:
         raise EOFError
     return data

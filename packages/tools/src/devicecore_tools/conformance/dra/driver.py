@@ -23,7 +23,7 @@ from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
-_MAX_RENEWALS = 6  # per run, and more while they are quick
+_MAX_RENEWALS = 6  # per run, or more as long as they are quick
 _MAX_RENEWING = 10.0  # seconds
 
 
@@ -116,9 +116,9 @@ class DriverUnderTest:
     """The driver under test.
 
     Args:
-        environment: its environment, already entered.
+        environment: the driver's environment, already entered.
         command: starts it; placeholders are replaced.
-        settings: how it is tested.
+        settings: how the driver is tested.
     """
 
     def __init__(self, environment: Environment, command: Sequence[str], settings: DriverTestSettings) -> None:

@@ -116,12 +116,12 @@ class Environment:
                 self.api.delete("Node", OTHER_NODE)
 
     def variables(self, texts: Mapping[str, str] = {}) -> dict[str, str]:
-        """Return the environment variables of the driver. `texts` contains the placeholders with other values."""
+        """Return the driver's environment variables. The placeholders in `texts` take precedence."""
         variables = {**DRIVER_VARIABLES, **self._settings.environment}
         return {key: self.expand(text, texts) for key, text in variables.items()} | as_environment(self.marker)
 
     def expand(self, text: str, texts: Mapping[str, str] = {}) -> str:
-        """Replace the placeholders in a string. `texts` contains the placeholders with other values."""
+        """Replace the placeholders in a string. The placeholders in `texts` take precedence."""
         return with_texts(text, {**self.placeholders, "{pod_uid}": POD_UID, **texts})
 
     def make_data_directory(self) -> None:
@@ -155,18 +155,18 @@ class Environment:
 
     @contextmanager
     def without_cdi(self) -> Iterator[None]:
-        """Replace the CDI directory with a file, so that nobody can write in it, not even root."""
+        """Replace the CDI directory with a file, so that nobody can write to it, not even root."""
         away = self.cdi.with_name("cdi.away")
         self.cdi.rename(away)
         try:
             self.cdi.touch()
             yield
         finally:
-            remove_tree(self.cdi)  # a driver may have made a directory of it
+            remove_tree(self.cdi)  # a driver may have replaced the file with a directory
             away.rename(self.cdi)
 
     def _add(self, one: Mapping[str, Any]) -> None:
-        """Create one of the user's objects. If it describes the run's own Node, merge it into that."""
+        """Create one of the user's objects. If it describes the run's own Node, merge it into that Node."""
         metadata = one.get("metadata") or {}
         if (one["kind"], metadata.get("name")) != ("Node", self.node):
             self.api.create(dict(one))
@@ -247,7 +247,7 @@ class Environment:
         return {Path(path) for root in roots for path in _below(root)}
 
     def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
-        """Return the directory, created if missing.
+        """Return the directory, which is created if missing.
 
         At the end, a directory that the user named keeps only its current entries.
         """
@@ -296,7 +296,7 @@ def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) 
             found[path] = read_file(path, MAX_BYTES, follow_links=follow_links)
             left -= len(found[path])
         if left < 0:
-            raise OSError(errno.EFBIG, f"the files have more than {MAX_CONTENTS} bytes", str(root))
+            raise OSError(errno.EFBIG, f"the files are larger than {MAX_CONTENTS} bytes in total", str(root))
     return found
 
 

@@ -39,7 +39,7 @@ _KINDS = {
 _MAX_CALLS = 8  # concurrent calls
 _DIAL = 0.5  # seconds
 _PAUSES = (0.5, 1.0)  # seconds before a kubelet retries
-_MAX_INSTANCES = 500  # how many are kept
+_MAX_INSTANCES = 500  # how many instances are kept
 
 
 def identity_of(path: str) -> SocketIdentity | None:

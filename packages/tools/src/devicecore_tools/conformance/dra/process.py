@@ -29,10 +29,10 @@ class DriverProcess(SubjectProcess):
     """A driver as a process that is restarted as often as needed.
 
     Args:
-        environment: its environment, already entered.
+        environment: the driver's environment, already entered.
         kubelet: the kubelet, whose connections end with the process.
         command: starts it; placeholders are replaced.
-        settings: how it is tested.
+        settings: how the driver is tested.
     """
 
     def __init__(

@@ -187,7 +187,7 @@ class DriverRegistration:
         return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
-        """Kill the registered driver, run an action, and start it.
+        """Kill the registered driver, run an action, and start the driver.
 
         Record in `returns` how it came back, and return that.
 

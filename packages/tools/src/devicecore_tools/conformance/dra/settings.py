@@ -36,8 +36,8 @@ class DriverTestSettings:
         grace: for exiting after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is left alone, to observe it.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
-        undo_devices: a shell command that undoes it.
-        kills: how often the driver is killed during a prepare.
+        undo_devices: a shell command that undoes this change.
+        kills: how many times the driver is killed during a prepare.
         seed: determines the UIDs of all objects; by default they differ for each run, because a driver whose directory
             is not new may remember those of an earlier run.
         owns_children: whether all processes that become children of this one belong to the driver, because this program

@@ -24,7 +24,7 @@ from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice
 _AFTER_LATE = 10.0  # seconds for complete pools, for a driver that was late before
 _BACK = 2.0  # seconds for the return of devices, once a wait for them has failed
 _SETTLED = 0.3  # seconds without a request for slices, after a start
-_SETTLING = 3.0  # seconds to wait for such a pause
+_SETTLING = 3.0  # the maximum number of seconds to wait for that pause
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 

@@ -32,7 +32,7 @@ class Occurrence:
     Attributes:
         name: what happens, in a few words.
         begin: triggers it and returns soon.
-        end: waits until it is over; may do nothing.
+        end: waits until the event is over; may do nothing.
         undo: called after the last of its checks; may do nothing.
         before: called before the first parts; may do nothing.
     """
@@ -97,7 +97,7 @@ class Steps:
     def _first_part(self, look: TwoParts) -> _Begun:
         """Run the first part of a check.
 
-        A crash during it counts against this check, not against the one that runs now.
+        A crash during the first part counts against this check, not against the check that runs now.
         """
         parts, process, exits = look.parts(self.driver), self.driver.process, len(self.driver.process.exits)
         claims: list[Claim] = []
@@ -151,7 +151,7 @@ class Steps:
             finally:
                 begun.parts.close()
                 self.driver.calls.clean_up()
-        raise AssertionError("a two-part check yields once")
+        raise AssertionError("a two-part check must yield exactly once")
 
 
 def name_of(look: Callable[..., object]) -> str:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 DRIVER: Path = HERE / "run_driver.py"
-"""The program of all drivers. Its argument is `GROUP:CLASS`."""
+"""The program that runs a driver. Its argument is `GROUP:CLASS`."""
 PLUGIN: Path = HERE / "plugin.py"
-"""The program of all plugins. Its arguments are a directory and the name of a fault."""
+"""The program that runs a plugin. Its arguments are a directory and the name of a fault."""
 GROUPS: tuple[str, ...] = (
     "registration",
     "slices",

@@ -325,7 +325,7 @@ class GoodDriver:
 
     def recover(self, error: Exception) -> None:
         """Continue without the state file: a claim with a CDI file is prepared."""
-        print(f"{self.state_file} is damaged ({error}), starting from the CDI files", flush=True)
+        print(f"{self.state_file} is damaged ({error}); starting from the CDI files", flush=True)
         for path in self.cdi.glob(f"{self.name}-*.json"):
             names = [device["name"] for device in json.loads(path.read_text(encoding="utf-8"))["devices"]]
             results = [{"device": "-".join(name.split("-")[-2:]), "request": ""} for name in names]

@@ -108,7 +108,7 @@ def refuse(context: grpc.ServicerContext, why: str) -> None:
 
 
 class Plugin:
-    """The five methods."""
+    """The five methods of the device plugin API."""
 
     def __init__(self, socket: Path = SOCKET) -> None:
         self.socket = socket
@@ -356,7 +356,7 @@ def on_host(path: str) -> str:
 
 
 def register() -> grpc.StatusCode:
-    """Register all resources. Return the last status."""
+    """Register all resources. Return the status of the last call."""
     if FAULT in OF_TWO:
         while others:
             others.pop().stop(None).wait()  # it deletes its socket

@@ -81,7 +81,7 @@ class Field:
         self.causes.append(Cause(self.path, kind, detail))
 
     def required(self, detail: str = "") -> None:
-        """The field is missing."""
+        """Record that the field is missing."""
         self.add("Required value", detail)
 
     def require(self) -> bool:
@@ -95,11 +95,11 @@ class Field:
         self.add(f"Invalid value: {json.dumps(shown[0] if shown else self.value)}", detail)
 
     def too_long(self, limit: int) -> None:
-        """The string is longer than `limit` bytes."""
+        """Record that the string is longer than `limit` bytes."""
         self.add("Too long", f"may not be more than {limit} bytes")
 
     def duplicate(self, *shown: object) -> None:
-        """The value, or the one shown, is a duplicate."""
+        """Record that the value is a duplicate. `shown` replaces the value in the message."""
         self.add(f"Duplicate value: {json.dumps(shown[0] if shown else self.value)}")
 
     def forbidden(self, detail: str) -> None:

@@ -72,7 +72,7 @@ class HttpServer(ThreadingHTTPServer):
         self.api = api
         self._connections: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}  # connections without a complete request, longest-waiting first
-        self._lock = threading.Condition()  # held while these two change
+        self._lock = threading.Condition()  # held while `_connections` and `_idle` change
         self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
         self.bodies: threading.BoundedSemaphore = threading.BoundedSemaphore(2 * MAX_LARGE)
         self._context = context
@@ -111,7 +111,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def _end(self, connection: socket.socket) -> None:
         self._idle.pop(connection, None)
-        with suppress(OSError):  # it may have closed on its own
+        with suppress(OSError):  # the connection may already be closed
             connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
@@ -149,8 +149,8 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # one packet per response, ...
-    disable_nagle_algorithm = True  # ... at once: otherwise each takes 44 ms
+    wbufsize = -1  # a response is one packet
+    disable_nagle_algorithm = True  # without this, each response is delayed by 44 ms
     server: HttpServer
     close_connection: bool
     rfile: io.BufferedReader

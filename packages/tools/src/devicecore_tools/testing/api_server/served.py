@@ -1,6 +1,6 @@
 """What connections and watches need from the API server that they belong to.
 
-Law: they change nothing in it except `bugs`, which they append to.
+Law: connections and watches change nothing in the server except `bugs`, to which they append.
 """
 
 from typing import Protocol

@@ -55,7 +55,7 @@ class LocalApiServer(Runs):
         bearer: the token that clients must present, or None.
         resource_versions: the served versions of `resource.k8s.io`, preferred version first: `v1`, `v1beta2`
             and `v1beta1` are known. Objects are stored as `v1`.
-        clock: the time, for timestamps.
+        clock: returns the time, for timestamps.
         watch_seconds: how long a watch lasts if the client does not say.
         bookmark_seconds: how often a watch sends a bookmark.
         serves_watch_list: whether a watch may request initial events, as client-go does from 1.35 on.
@@ -157,12 +157,12 @@ class LocalApiServer(Runs):
 
     @property
     def url(self) -> str:
-        """Its URL, as in a kubeconfig."""
+        """The server's URL, as in a kubeconfig."""
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
+        """The server's host and port."""
         return "127.0.0.1", self._port
 
     def kubeconfig(
@@ -173,7 +173,7 @@ class LocalApiServer(Runs):
         authority: str | PathLike[str] | None = None,
         namespace: str = "default",
     ) -> Path:
-        """Write a kubeconfig for this server to `path`. The only user in it has these credentials. Return its path.
+        """Write a kubeconfig for this server to `path`, and return the path. Its only user has the credentials `user`.
 
         `authority` is the certificate file of the authority that clients should trust. Raises NotStartedError before
         the first start, which chooses the port.
@@ -190,7 +190,7 @@ class LocalApiServer(Runs):
         lists = {part: [{"name": name, field: value}] for part, (field, value) in parts.items()}
         config = {"apiVersion": "v1", "kind": "Config", **lists, "current-context": name}
         file = Path(path)
-        file.touch(mode=0o600)  # it may contain a token
+        file.touch(mode=0o600)  # the file may contain a token
         file.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
         return file
 
@@ -343,7 +343,7 @@ class LocalApiServer(Runs):
         """Refuse a client that has not presented a token, or lacks the permission.
 
         Raises:
-            ApiError: it is refused.
+            ApiError: the client is refused.
         """
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if (self.bearer is not None or self.users) and token not in (self.bearer, *self.users):

@@ -293,7 +293,7 @@ class ObjectStore:
             owners = stored.owners
             named = sent.get("managedFields")
             if isinstance(named, list) and named != before["metadata"].get("managedFields", []):
-                with suppress(ValueError, RecursionError):  # kube-apiserver also ignores them
+                with suppress(ValueError, RecursionError):  # kube-apiserver also ignores invalid fields
                     owners = fields.owners_of(named)
             return self._replace(place, after, fields.updated(old, new, owners, me), writer=me)
 
@@ -667,7 +667,7 @@ def _owned(value: Json) -> Json:
 
 
 def _last_applied(before: Json, old: Json) -> fields.Fields:
-    """Return the unchanged fields that kubectl applied on the client side: it may apply them here."""
+    """Return the fields that kubectl applied on the client side, if unchanged: a server-side apply may change them."""
     with suppress(ValueError, KeyError, TypeError, RecursionError):  # users may have changed what kubectl wrote
         text = before["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
         last = fields.keyed(_owned(mapping_of(json.loads(text))))

@@ -78,7 +78,7 @@ class Prepared:
         return frozenset(name for _, names in self.devices for name in names)
 
     def names_of(self, request: str) -> frozenset[str]:
-        """The CDI names of a request's devices, as a kubelet finds them: a row without requests is for all requests."""
+        """Return the CDI names that a kubelet finds for a request; a device without requests belongs to all."""
         found = (names for requests, names in self.devices if not requests or request in requests)
         return frozenset().union(*found)
 
@@ -186,7 +186,7 @@ def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
 
 @define
 class SeenForms:
-    """What the checks on several forms found; each form was prepared once for all of them.
+    """What the checks found in several forms of claims. Each form was prepared once for all of these checks.
 
     Attributes:
         numbers: how many items each check examined, by check name.
@@ -199,7 +199,7 @@ class SeenForms:
     def number(self, name: str, nothing: str) -> int:
         """Return how many items a check examined.
 
-        Raises the problem it found, or DoesNotApply with `nothing` if the number is 0.
+        Raises the problem that the check found, or DoesNotApply with `nothing` if the number is 0.
         """
         if problem := self.problems.get(name):
             raise problem
@@ -230,7 +230,7 @@ def seen_forms(driver: DriverUnderTest) -> SeenForms:
         own = sorted(name for name in specs if not _is_of_the_helper(driver, name))
         if own:
             found.problems["written"] = Failure(
-                f"the content of {some(own)} was written after the file already had its name"
+                f"the content of {some(own)} was written after the file had got its final name"
             )
         driver.seen.forms = found
     return driver.seen.forms  # type: ignore[no-any-return]  # the observations know no checks
@@ -449,7 +449,7 @@ def _right_metadata(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
         for request, rows in _described(driver, one).items():
             mine = devices if _OF_TWO[what] == (2,) else [of for i, of in enumerate(devices) if request == f"r{i}"]
             wrong = {of.key for of in mine} ^ {key for key, _ in rows}
-            text = f"for {what}, metadata and allocation of {request} differ"
+            text = f"for {what}, the metadata and the allocation of {request} differ"
             require(not wrong, f"{text}: {some(['/'.join(key) for key in sorted(wrong)])}")
             mixed = [text for key, row in rows for text in _of_another(driver, key, row, devices)]
             require(not mixed, f"for {what}, in {request}, {some(mixed)}")
@@ -545,7 +545,7 @@ _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int
 
 @check(
     SHOULD,
-    expected="only the owner can write to them",
+    expected="only their owner can write to the driver's CDI files",
     clause="A runtime runs the hooks in these files as root.",
 )
 def protects_its_cdi_files(driver: DriverUnderTest) -> str:
@@ -738,7 +738,7 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
     "container may use one request of a claim, and then gets only the CDI devices of that request.",
 )
 def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
-    """A claim with two requests is prepared, and the edits of each are compared with claims for single devices."""
+    """A claim with two requests is prepared; the edits of each are compared with those of claims for single devices."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
     named = {requests for requests, _ in both.devices}
     are_named = named == {frozenset({"r0"}), frozenset({"r1"})}
@@ -761,7 +761,7 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     ),
 )
 def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
-    """Two claims are prepared with one request, and the edits of each are compared with claims prepared separately."""
+    """Two claims are prepared with one request; their edits are compared with those of separately prepared claims."""
     driver.claims.require_two()
     claims = [driver.claims.new(1), driver.claims.new(1)]
     with needed("two prepared claims"):
@@ -810,7 +810,7 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
     clause=f"{ANSWER} A container that uses the claim needs both devices.",
 )
 def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
-    """A claim for two devices is prepared, and its edits are compared with claims for single devices."""
+    """A claim for two devices is prepared, and its edits are compared with those of claims for single devices."""
     driver.claims.require_two()
     both = prepare(driver, spec=driver.claims.request(2))
     together = neutral(edits(driver, both.names), both.claim)
@@ -831,7 +831,7 @@ def makes_cdi_devices_for_each_device(driver: DriverUnderTest) -> str:
 def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
     """Up to eight devices are prepared separately, and their edits are searched for names and unique attributes."""
     devices = driver.claims.allocatable
-    does_not_apply_if(len(devices) < 2, "it needs two devices")
+    does_not_apply_if(len(devices) < 2, "the check needs two devices")
     found: dict[tuple[str, str], frozenset[str]] = {}
     until = time.monotonic() + driver.settings.budget / 20
     for device in devices[:_NAMED]:
@@ -898,7 +898,7 @@ def _has_word(text: str, word: str) -> bool:
 def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
     """Two devices are prepared separately, and their edits are compared."""
     single = [one for one in driver.claims.allocatable if not one.body.get("allowMultipleAllocations")][:2]
-    does_not_apply_if(len(single) < 2, "it needs two devices that belong to only one claim each")
+    does_not_apply_if(len(single) < 2, "the check needs two devices that belong to only one claim each")
     first, second = (edits_of(driver, device) for device in single)
     require(first != second, f"{single[0]} and {single[1]} have the same edits: {some(sorted(first))}")
     return "the edits for two devices differ"

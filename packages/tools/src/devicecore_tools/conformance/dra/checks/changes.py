@@ -23,7 +23,7 @@ from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
-_SEVERAL = 8  # devices that claims have when devices change
+_SEVERAL = 8  # devices that are allocated to claims when devices change
 _COMMAND = 30.0  # seconds
 POOL = (
     "Whenever a driver changes something about one or more of the resources in a pool, it must change the generation "
@@ -95,7 +95,7 @@ def _require_command(driver: DriverUnderTest) -> None:
 @across(
     CHANGE,
     MUST,
-    expected="slices with changed devices, attributes or taints, within the time for slices to come back",
+    expected="slices with changed devices, attributes or taints, within the time allowed for slices to come back",
     clause="The scheduler allocates the devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
     "Allocation)",
 )
@@ -135,8 +135,8 @@ def publishes_a_valid_change(driver: DriverUnderTest) -> Parts:
     MUST,
     expected="complete pools, each device only once, and a higher generation if more than one slice has changed",
     clause=(
-        f"{POOL} Kubernetes' helper keeps the generation if a single update suffices, because no consumer sees only "
-        "part of that."
+        f"{POOL} Kubernetes' helper keeps the generation if a single update suffices, because no consumer can see only "
+        "part of such an update."
     ),
 )
 def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:

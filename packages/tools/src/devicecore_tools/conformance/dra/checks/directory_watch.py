@@ -17,7 +17,7 @@ _BUFFER = 64 * 1024  # bytes
 
 @contextmanager
 def written_in(directory: Path) -> Iterator[set[str]]:
-    """Yield a set. After this block, it contains the names of the files that were written in place.
+    """Yield a set that contains, after this block, the names of the files that were written in place.
 
     Raises OSError if the directory cannot be watched.
     """

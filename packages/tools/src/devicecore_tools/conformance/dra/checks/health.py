@@ -207,8 +207,8 @@ def reports_short_messages(driver: DriverUnderTest) -> str:
     """The length of the messages in the first report is measured."""
     with watching(driver) as watch:
         longest = max((len(one.message.encode()) for one in watch.reports[0].devices), default=0)
-    require(longest <= MAX_MESSAGE, f"a message has {longest:,} bytes")
-    return f"the longest message has {counted(longest, 'byte')}"
+    require(longest <= MAX_MESSAGE, f"a message is {longest:,} bytes long")
+    return f"the longest message is {counted(longest, 'byte')} long"
 
 
 @check(
@@ -279,7 +279,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
         )
         require(not missing, contradiction, late=True)
         seconds = watch.reports[1].at - first.at if len(watch.reports) > 1 else 0.0
-    return f"the second report came after {seconds:.0f} seconds, the limit is {limit:g}"
+    return f"the second report came after {seconds:.0f} seconds; the limit is {limit:g}"
 
 
 @across(

@@ -69,7 +69,7 @@ class HealthWatch:
 
     @property
     def is_served(self) -> bool:
-        """Whether the driver has the service, as far as known."""
+        """Whether the driver has the health service, as far as known."""
         return self.code != "UNIMPLEMENTED"
 
     def wait(self, condition: Callable[[], object], timeout: float) -> bool:

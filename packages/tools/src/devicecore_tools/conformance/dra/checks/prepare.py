@@ -61,11 +61,11 @@ TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _BINDING = 10.0  # seconds
-_NAME_MAX = 255  # bytes in the name of a file
+_NAME_MAX = 255  # bytes in a file name
 METADATA_DIRECTORY = "/dra-device-metadata/"
 """The directory in which Kubernetes' kubeletplugin keeps one directory for each claim, `NAMESPACE_NAME`."""
 _LATE = 1.0  # seconds by which the API server delays an answer
-_GIVES_UP = 0.3  # seconds after which the kubelet cancels such a call
+_GIVES_UP = 0.3  # seconds after which the kubelet cancels a call that is delayed
 _SLOW = 4.0  # seconds per answer of a slow API server
 
 CONTRACT = (
@@ -135,9 +135,9 @@ def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
 def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
     """Prepare a claim that the driver may refuse.
 
-    Return whether it did, and a sentence that gives its error or devices.
+    Return whether the driver refused it, and a sentence that gives the error or the devices.
 
-    Raises CallFailedError if it did not respond.
+    Raises CallFailedError if the driver did not respond.
     """
     try:
         answer = driver.calls.prepare(claim)
@@ -149,20 +149,20 @@ def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
         return True, f"the error is: {foreign_text(answer[claim.uid].error)}"
     try:
         devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
-    except Failure as failure:  # it was left out
+    except Failure as failure:  # the answer has no entry for the claim
         return False, str(failure)
     return False, f"the claim was prepared, with {some(devices) or 'no devices'}"
 
 
 def require_refusal(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that the driver refuses a claim. Return a sentence that gives its error."""
+    """Check that the driver refuses a claim. Return a sentence that gives the error."""
     is_refused, sentence = try_to_prepare(driver, claim)
     require(is_refused, sentence)
     return sentence
 
 
 def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
-    """Check that the driver refuses a claim and keeps working. Return a sentence that gives its error."""
+    """Check that the driver refuses a claim and keeps working. Return a sentence that gives the error."""
     exits = len(driver.process.exits)
     sentence = require_refusal(driver, claim)
     require_alive(driver, exits)
@@ -172,7 +172,7 @@ def require_refusal_alive(driver: DriverUnderTest, claim: Claim) -> str:
 def require_alive(driver: DriverUnderTest, exits: int) -> None:
     """Check that the driver's process has not exited again since `exits` exits were counted."""
     driver.process.wait(lambda: driver.process.has_exited, 0.2)
-    driver.process.wait(lambda: not driver.process.has_exited, 1.0)  # it is started again
+    driver.process.wait(lambda: not driver.process.has_exited, 1.0)  # the driver is started again
     ended = driver.process.exits_since(exits)
     require(not ended, f"the driver exited: {some(ended)}")
 
@@ -214,7 +214,7 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
     found=("FluxBind",),
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
-    """Up to eight claims are prepared with one request, then one claim with a claim for an unknown device."""
+    """Up to eight claims are prepared with one request, then one claim together with a claim for an unknown device."""
     sentence = answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
     for is_bad_first in (False, True):
         good = driver.claims.new(1)
@@ -370,8 +370,8 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     core=True,
     expected="every allocated device is in the answer",
     clause=(
-        "A container that uses the claim gets the CDI devices in the answer, so it lacks a device that the answer "
-        "lacks. (kubelet, DRA manager)"
+        "A container that uses the claim gets the CDI devices in the answer, so it does not get a device that is "
+        "missing from the answer. (kubelet, DRA manager)"
     ),
 )
 def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
@@ -389,11 +389,11 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     SHOULD,
     core=True,
     expected="no device is repeated, unless it is allocated to the claim several times",
-    clause="A container gets the CDI devices in each row of the answer, and a client of the pod resources API counts "
-    "them. (kubelet, DRA manager)",
+    clause="A container gets the CDI devices of each device in the answer, and a client of the pod resources API "
+    "counts these devices. (kubelet, DRA manager)",
 )
 def answers_with_each_device_once(driver: DriverUnderTest) -> str:
-    """A claim for two devices, or one if there is only one, is prepared, and the rows of the answer are counted."""
+    """A claim for two devices, or one if there is only one, is prepared, and the devices in the answer are counted."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
     answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))
@@ -427,7 +427,7 @@ def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="each device has the request that it was allocated for, or none has requests",
+    expected="each device has the request that it was allocated for, or no device has any",
     clause="request_names: The requests in the claim that this device is associated with. (dra/v1, api.proto) A "
     "container that uses one request of the claim gets only devices of that request.",
 )
@@ -604,7 +604,7 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
     "DRAPlugin.PrepareResourceClaims) Claims stay prepared across a restart of the driver.",
 )
 def refuses_a_device_in_use_after_a_restart(driver: DriverUnderTest) -> Parts:
-    """A device is prepared for a claim, the driver is killed and restarted, and is asked to prepare it for another."""
+    """The driver prepares a device, is killed and restarted, and is asked to prepare the device for another claim."""
     device = driver.claims.free_device(shared=False)
     driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
@@ -705,7 +705,7 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     ),
 )
 def reports_what_it_cannot_prepare(driver: DriverUnderTest) -> str:
-    """If answers normally have devices, the driver is asked to prepare a device that was never published."""
+    """If answers normally have devices, the driver is asked to prepare a claim for an unpublished device."""
     pool = answered_devices(driver, driver.claims.new(1))[0].pool_name
     try:
         answer = driver.calls.prepare(driver.claims.on(SliceDevice(pool, "no-such-device", {})))
@@ -777,7 +777,7 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
         require(bad.uid not in answer or answer[bad.uid].error, "the deleted claim was prepared")
         with in_context("the deleted claim was the first" if first is bad else "the deleted claim was the second"):
             require_resolvable(driver, rows(devices_in(answer, good)))
-    return "one has an error, the other its devices"
+    return "one claim has an error, and the other has its devices"
 
 
 @check(
@@ -807,7 +807,7 @@ def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
         return wanted <= met or bool(failing & met)
 
     is_told = driver.process.wait(is_decided, _BINDING)
-    require(is_told, f"{device} is allocated, and {some(sorted(wanted - met))} was not set", late=True)
+    require(is_told, f"{device} is allocated, but {some(sorted(wanted - met))} was not set", late=True)
     return f"{device} has {some(sorted(met))}"
 
 
@@ -913,8 +913,8 @@ def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> N
 @check(
     MUST,
     expected=(
-        "CDI names that can be resolved; one share's names stay when the other is unprepared, and none are left "
-        "when both are"
+        "CDI names that can be resolved; one share's names stay when the other share is unprepared, and no names are "
+        "left when both are"
     ),
     clause="A device that may be allocated several times is used by several claims, each with its own share. "
     "(KEP-5075; ResourceSlice, API reference, devices.allowMultipleAllocations)",
@@ -931,7 +931,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     for devices in answers:
         require_resolvable(driver, rows(devices))
     added = driver.environment.cdi_names() - before
-    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may use a device that always exists
+    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may use a CDI device that always exists
     _unprepare_beside(driver, claims[0], second)
     driver.calls.unprepared(claims[1])
     require_undone(driver, added)
@@ -941,7 +941,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="every answer has its share",
+    expected="every answer has the share of its claim",
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def answers_with_the_share_of_each_claim(driver: DriverUnderTest) -> str:
@@ -998,7 +998,7 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
     "KEP-5004; KEP-5055)",
 )
 def prepares_claims_of_any_form(driver: DriverUnderTest) -> str:
-    """Claims of two pods, with tolerations, for any node, with labels, and for an extended resource are prepared."""
+    """Claims are prepared: for two pods, with tolerations, for any node, with labels, and for an extended resource."""
     driver.calls.require_preparing()
     for form, change in _FORMS.items():
         spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
@@ -1048,7 +1048,7 @@ def _labelled(body: Json) -> None:
 
 
 _FORMS: Mapping[str, Callable[[Json], None]] = {
-    "a claim of two pods": _for_two_pods,
+    "a claim for two pods": _for_two_pods,
     "a claim with tolerations": _tolerating,
     "a claim for an extended resource": _of_an_extended_resource,
     "a claim without a node": _without_a_node,
@@ -1074,8 +1074,8 @@ def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
         shorter = longest[: _NAME_MAX - len(f"{NAMESPACE}_")]
         _prepare_and_unprepare(driver, shorter)
         return (
-            f"the claim was prepared with a name of {len(shorter)} characters; with a longer one, kubeletplugin cannot "
-            f"name its metadata directory, and the pod never ends: {failure}"
+            f"the claim was prepared with a name of {len(shorter)} characters; with a longer name, kubeletplugin "
+            f"cannot name its metadata directory, and the pod never ends: {failure}"
         )
     return "the claim was prepared"
 
@@ -1117,7 +1117,7 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
 
 
 def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> list[T]:
-    """Check that the driver does all of these concurrently, and return the results.
+    """Make all these calls concurrently, check that each succeeds, and return the results.
 
     Raises Skip like `Calls.at_once`.
     """
@@ -1136,7 +1136,7 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
     clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
-    """Up to sixteen claims are prepared by as many concurrent calls and unprepared, and then two more."""
+    """Up to sixteen claims are prepared by as many concurrent calls and then unprepared; two more claims follow."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     before = driver.environment.cdi_names()
@@ -1205,13 +1205,13 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     """Twenty calls to prepare a claim are canceled after 50 ms each, and then the claim is prepared."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
-    number = driver.calls.in_time_for(_CANCELLED)  # a driver that is not told may work on all of them, one by one
+    number = driver.calls.in_time_for(_CANCELLED)  # a driver may not notice this, and work on all calls
     with delayed_reads(driver, 0.1, times=number):
         for _number in range(number):
             try:
                 driver.calls.prepare(claim, timeout=0.05)
             except CallFailedError:
-                continue  # most of them must end like this
+                continue  # most calls must end like this
     driver.calls.prepared(claim)
     driver.calls.unprepared(claim)
     return "the claim was prepared"
@@ -1234,7 +1234,7 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     claim = driver.claims.new(devices=[device])
     asked = len(driver.api.requests)
     with delayed_reads(driver, _LATE):
-        with suppress(CallFailedError):  # the kubelet cancels it, or the driver gives up, because it knows the deadline
+        with suppress(CallFailedError):  # the kubelet cancels the call, or the driver gives up at the deadline
             driver.calls.prepare(claim, timeout=_GIVES_UP)
         reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
         with needed("an unprepared claim"):
@@ -1327,7 +1327,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an error or success while it fails, and success afterwards",
+    expected="an error or success while the API server fails, and success afterwards",
     clause="A kubelet tries again to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
 )
 def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:

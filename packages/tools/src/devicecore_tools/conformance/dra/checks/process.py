@@ -27,7 +27,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 MAX_ATTEMPTS = 20
 """How many connections per second a driver may attempt while the API server is down."""
 
-# claims, how many of them precede the first measurement, and seconds
+# claims, how many precede the first measurement, seconds
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0
 _FEWEST_CLAIMS, _MOST_SECONDS = 24, 30.0  # a slow driver or a busy machine gets more time for these
 _SHORT_PAUSE = 0.3  # seconds
@@ -35,9 +35,9 @@ _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims
 _CONNECTIONS = 100
 _CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
-_SHARE = 0.1  # the share of the remaining time, if that is more
-_SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # cycles before the files are first counted
-_EACH, _LATEST = 5, 10  # later, they are counted after every fifth cycle; the last ten counts matter
+_SHARE = 0.1  # this share of the remaining time, if it is more
+_SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # the cycles after which the early counts are made
+_EACH, _LATEST = 5, 10  # later counts are made after every fifth cycle, and the last ten matter
 _MORE = 5  # how many more open files are allowed
 _PAUSE = 3.0  # seconds for which the driver is stopped
 _AWAY = 4.0  # seconds for which the API server is down
@@ -45,7 +45,7 @@ _SLOW = 20.0  # seconds for which a slow API server does not answer
 _GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x20\x01",  # it never ends
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x20\x01",  # an incomplete frame
     b"\x00" * 1000,
 )
 
@@ -207,7 +207,7 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
             for data in (*_GARBAGE, *[b""] * (_CONNECTIONS // 2)):
                 client = stack.enter_context(socket.socket(socket.AF_UNIX))
                 client.settimeout(1.0)
-                with suppress(OSError):  # the driver may refuse it
+                with suppress(OSError):  # the driver may refuse the connection
                     client.connect(path)
                     client.sendall(data)
         require(process.status is None, f"the driver has ended with status {process.status}")
@@ -237,14 +237,14 @@ def closes_its_files(driver: DriverUnderTest) -> str:
             early.append(open_files(marker))
         elif cycles % _EACH == 0:
             late.append(open_files(marker))
-    skip_if(cycles <= _FIRST_CYCLES, f"the driver prepared only {counted(cycles, 'claim')} in {limit:.0f} seconds")
+    skip_if(cycles <= _FIRST_CYCLES, f"the driver completed only {counted(cycles, 'cycle')} in {limit:.0f} seconds")
     before, deadline = max(early), time.monotonic() + _ANSWER
     late.append(open_files(marker))
     while min(late[-_LATEST:]) > before + _MORE and time.monotonic() < deadline:
         driver.process.pause(0.1)
         late.append(open_files(marker))
     more = min(late[-_LATEST:]) - before
-    times = f"after {counted(cycles - _FIRST_CYCLES, 'more time')}"
+    times = f"after {counted(cycles - _FIRST_CYCLES, 'more cycle')}"
     require(more <= _MORE, f"{times}, {counted(more, 'more file')} are open")
     return f"{times}, {counted(max(more, 0), 'more file')} are open"
 

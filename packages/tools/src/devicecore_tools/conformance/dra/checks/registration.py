@@ -80,7 +80,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
         raise Abort("; ".join(parts))
     if first.stage == "dial":
         raise Abort(first.problem)
-    after = first.found_at - driver.process.started_at  # negative if the driver has exited and was restarted
+    after = first.found_at - driver.process.started_at  # negative if the driver exited and was restarted
     return f"{first.path} appeared" + (f" after {after:.1f} seconds" if after >= 0 else " before the driver exited")
 
 
@@ -147,7 +147,7 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
         return "the service is on the registration socket"
     require(endpoint.startswith("/"), f"the endpoint {endpoint!r} is not an absolute path")
     length = len(os.fsencode(endpoint))
-    require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} has {counted(length, 'byte')}")
+    require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} is {counted(length, 'byte')} long")
     found = driver.process.wait(lambda: identity_of(endpoint), 5.0)
     require(found, f"there is no unix socket at {endpoint}", late=True)
     return f"the endpoint is {endpoint}"
@@ -208,10 +208,10 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
 def serves_what_it_announces(driver: DriverUnderTest) -> str:
     """Both methods of each announced service are called without a claim."""
     instance = driver.registration.instance
-    instance.is_unreachable = False  # a skipped check may have set it; this one allows the full time
+    instance.is_unreachable = False  # a skipped check may have set this; the call below gets the full time
     if problem := driver.registration.unreachable_because(instance):
         if identity_of(instance.endpoint) is None:
-            raise Skip(problem)  # the check of the endpoint reports that
+            raise Skip(problem)  # the check of the endpoint reports this
         raise Failure(problem)
     services = [one for one in answered(instance).supported_versions if one in calls.PREPARE_METHODS]
     for service in services:
@@ -252,7 +252,7 @@ def answers_get_info_again(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="it can be registered and called afterwards; it may exit and be restarted",
+    expected="the driver can be registered and called afterwards; it may exit and be restarted",
     clause="A kubelet retries the registration of a refused plugin after a growing pause. (kubelet, plugin manager)",
     found=("kubernetes-sigs/dra-driver-cpu#291",),
 )
@@ -283,7 +283,7 @@ def protects_its_sockets(driver: DriverUnderTest) -> str:
     modes = {path: Path(path).stat().st_mode for path in paths}
     open_ = [f"{path} ({stat.filemode(mode)})" for path, mode in modes.items() if mode & stat.S_IWOTH]
     require(not open_, f"other users may write to {some(open_)}")
-    return "other users cannot write to them"
+    return "other users cannot write to either socket"
 
 
 @check(
@@ -301,7 +301,7 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
         connection = SocketConnection(instance.endpoint, authority)
         with in_context(f"with the authority {authority}"), closing(connection):
             connection.call(method, method.request(), 10.0)
-    return "it answers all of them"
+    return "it answers calls with each of these headers"
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
 @across(
     KILL,
     SHOULD,
-    expected="the same paths as before, or the old ones are gone",
+    expected="the sockets have the same paths as before, or the old sockets are gone",
     clause=(
         "To a kubelet, a socket file that stays under the old name is a second instance of the driver, to which it "
         "keeps trying to connect. (kubelet, pluginwatcher README)"
@@ -351,7 +351,7 @@ def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
 @across(
     KUBELET_RESTART,
     MUST,
-    expected="it is registered without a restart",
+    expected="the driver is registered again without being restarted",
     clause="When a kubelet starts, it finds the existing sockets in plugins_registry and registers their plugins. "
     "(kubelet, pluginwatcher README)",
 )

@@ -37,7 +37,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 NEWER_POD = "22222222-2222-4222-8222-222222222222"
 """The UID of the pod in which the newer instance supposedly runs."""
 MAX_WRITES = 10
-"""The number of times slices may be written while two instances run."""
+"""The maximum number of writes of slices while two instances run."""
 
 INSTANCES = "A kubelet keeps all instances of a driver and calls the newest connected one. (kubelet, DRA manager)"
 _ROUNDS, _CLAIMS = 3, 4
@@ -71,7 +71,7 @@ def two_instances(
     because a separate check reports this.
     """
     old = driver.registration.reachable
-    driver.process.versions.append(driver.api.store.version)  # it may publish an empty pool first
+    driver.process.versions.append(driver.api.store.version)  # the newer instance may publish an empty pool first
     process = driver.process.spawn(NEWER_POD)
     paths = {old.path, old.endpoint}
 
@@ -334,4 +334,6 @@ def survives_a_second_start(driver: DriverUnderTest) -> str:
     finally:
         second.stop(grace=2.0)
         driver.process.start()
-    return f"the first runs on{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
+    return (
+        f"the first keeps running{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
+    )

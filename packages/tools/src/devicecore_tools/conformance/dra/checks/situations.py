@@ -51,7 +51,7 @@ class Form:
 
     Attributes:
         name: a description in a few words.
-        devices: how many devices it needs.
+        devices: how many devices the form needs.
         make: creates the claims, which are prepared with one request. Raises DoesNotApply if no device allows it.
     """
 
@@ -64,7 +64,9 @@ FORMS: Sequence[Form] = (
     Form("a claim with two requests", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(1, 1))]),
     Form("the two claims of a pod", 2, lambda driver: [driver.claims.new(1), driver.claims.new(1)]),
     Form("a claim for one device", 1, lambda driver: [driver.claims.new(1)]),
-    Form("a claim with one request for two", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(2))]),
+    Form(
+        "a claim with one request for two devices", 2, lambda driver: [driver.claims.new(spec=driver.claims.request(2))]
+    ),
     Form("a part of a device", 0, lambda driver: [driver.claims.part_of(driver.claims.free_device(shared=True))]),
 )
 """The forms of claims.
@@ -167,7 +169,7 @@ class Situation:
             self.listener.close()
         for path in self.planted:
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # it has other files, too
+            with suppress(OSError):  # the directory contains other files, too
                 if path.parent.name == _OTHER:
                     path.parent.rmdir()
 
@@ -195,7 +197,7 @@ class Observation:
 
     Attributes:
         name: the name of a check, with `{}` for the event.
-        done: what the check does, with `{}` as well.
+        done: what the check does, also with `{}` for the event.
         expected: the expected result.
         clause: why.
         look: observes; returns a sentence, or raises Failure. It is None for observations of other drivers' files.
@@ -309,7 +311,7 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (CORRUPTION_ALONE, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
     (CORRUPTION_ALONE, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
     (LOSS, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
-    (LOSS, "prepares-claims-{}"): "a driver that has lost its state may create other CDI devices",
+    (LOSS, "prepares-claims-{}"): "a driver that has lost its state may create different CDI devices",
     (REBOOT, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (CORRUPTION_ALONE, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (LOSS, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",

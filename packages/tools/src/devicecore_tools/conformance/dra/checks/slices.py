@@ -111,7 +111,7 @@ def _asked(driver: DriverUnderTest) -> str:
         match one.path.split("/"):
             case [_, "apis", group, version, _, *_] if version not in driver.api.versions.get(group, (version,)):
                 served = ", ".join(driver.api.versions[group])
-                return f"the driver asked for {group}/{version}; the API server has {served}"
+                return f"the driver asked for {group}/{version}; the API server serves {served}"
             case _:
                 pass
     return "the driver's last requests were " + some([f"{one.method} {one.path}" for one in requests[-3:]])
@@ -185,7 +185,7 @@ def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
         raise Skip("the driver's registered name is not valid in a slice")
     others = sorted({str(one["spec"].get("driver")) for one in found} - {driver.registration.name})
     require(not others, f"it is registered as {driver.registration.name}, but publishes slices as {some(others)}")
-    return f"the driver is {driver.registration.name} in both"
+    return f"both names are {driver.registration.name}"
 
 
 @at_start(
@@ -218,7 +218,7 @@ def _repetition(pools: Iterable[PublishedPool], known: Container[str]) -> str:
     "reference)",
 )
 def publishes_valid_slices(driver: DriverUnderTest) -> str:
-    """The slices that the driver has sent are validated the way an API server does it."""
+    """The slices that the driver has sent are validated the way an API server does."""
     if not driver.slices.writes():  # slices that an API server refuses are judged, too
         _ = published(driver)
     return require_valid(driver, 0)
@@ -435,7 +435,7 @@ def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
 @across(
     KILL,
     MUST,
-    expected="the obsolete slices are deleted or replaced within the time for slices to come back",
+    expected="the obsolete slices are deleted or replaced within the time allowed for slices to come back",
     clause=(
         "The driver that publishes a pool must remove slices of older generations, and pools that no longer exist. "
         "(ResourceSlice, API reference, spec.pool)"
@@ -507,7 +507,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
         finally:
             process.stop(grace=2.0)
             for one in published():
-                with suppress(ApiError):  # the driver has deleted it itself
+                with suppress(ApiError):  # the driver has already deleted the slice
                     driver.api.delete("ResourceSlice", one["metadata"]["name"])
     require(not gone, f"it has changed {some(gone)} for the first node")
     does_not_apply_if(not other, "a process with a different {node} has published nothing for that node")
@@ -591,7 +591,7 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     driver.process.kill()
     for one in slices.now():
         driver.slices.follow()
-        driver.slices.expects_changes = True  # a device that a check has changed is not the driver's
+        driver.slices.expects_changes = True  # here, the check changes devices, not the driver
         driver.api.change("ResourceSlice", one["metadata"]["name"], _with_another_device)
     driver.process.start()
     if not driver.process.wait(lambda: _updates(driver), limit):
@@ -664,7 +664,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     """The driver is started without slices, and every other one of its first writes is answered with a conflict."""
     _ = driver.slices.catalogue
     if not driver.process.wait(driver.slices.is_complete, 1.0):
-        driver.process.start()  # it may not have noticed an earlier wipe
+        driver.process.start()  # the driver may not have noticed an earlier wipe
     skip_if(not driver.slices.wait_complete(), "the driver's pools are not complete")
     before = {name for pool in driver.slices.pools() for name in pool.repeated_names}
     driver.process.kill()

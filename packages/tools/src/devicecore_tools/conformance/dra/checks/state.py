@@ -32,7 +32,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 @check(
     MUST,
-    expected="after each restart, the claim can be prepared and unprepared, and nothing of it is left",
+    expected="after each restart, the claim can be prepared and unprepared, and nothing is left of it",
     clause="PrepareResourceClaims and UnprepareResourceClaims must be idempotent, even across restarts of the driver. "
     "(kubeletplugin, DRAPlugin)",
     found=("kubernetes-sigs/dra-driver-cpu#175", "NVIDIA/k8s-dra-driver-gpu#840"),

@@ -209,7 +209,7 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
     clause=f"{CONTRACT} A node has thousands of claims in its lifetime, and a disk of limited size.",
 )
 def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared. Afterwards, the name of no driver file may contain its UID."""
+    """A claim is prepared and unprepared. Afterwards, no file name of the driver may contain the claim's UID."""
     claim = driver.calls.ready()
     with needed("an unprepared claim"):
         driver.calls.unprepared(claim)
@@ -307,7 +307,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     require_freeing(driver)
     before = driver.environment.cdi_names()
     claim = claim_with(driver, driver.claims.free_device(), {"device": "no-such-device"})
-    with suppress(CallFailedError):  # another check tests how it fails
+    with suppress(CallFailedError):  # another check tests the failure
         driver.calls.prepare(claim)
     names = driver.environment.cdi_names() - before
     driver.calls.unprepared(claim)
@@ -348,7 +348,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     names = driver.environment.cdi_names() - before
     all_at_once(driver, [partial(driver.calls.unprepared, claim) for claim in claims])
     require_nothing_left(driver, claims, names)
-    for device in [claim.devices[0] for claim in claims[:_AGAIN]]:  # a lost write may leave them in use
+    for device in [claim.devices[0] for claim in claims[:_AGAIN]]:  # a lost write may leave devices in use
         with in_context(f"afterwards, preparing {device} for another claim"):
             other = driver.claims.on(device)
             driver.calls.prepared(other)
@@ -446,7 +446,7 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
 @across(
     KILL,
     MUST,
-    expected="success, and its device can be prepared for another claim",
+    expected="success, and the claim's device can be prepared for another claim",
     clause="While the driver was down, the claim may have been deleted. The kubelet unprepares it, and then its "
     "devices are free. (kubelet, DRA manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),

@@ -254,7 +254,7 @@ class AnswersWithoutDevices(GoodDriver):
     "keeps-the-cdi-devices-of-other-claims",
 )
 class ShortensUids(GoodDriver):
-    """Two claims whose UIDs begin alike share one CDI file."""
+    """Two claims whose UIDs begin with the same characters share one CDI file."""
 
     def cdi_file(self, uid: str) -> Path:
         return super().cdi_file(uid[:8])

@@ -24,7 +24,7 @@ _PROCESSORS = 8
 
 
 class WorksThroughTheRuntime(GoodDriver):
-    """Like drivers for network devices: it is a plugin of the container runtime (NRI), and exits without one.
+    """Like drivers for network devices: it is a plugin of the container runtime (NRI), and exits without a runtime.
 
     It returns no devices and writes no CDI files. It sends its data to the runtime in pieces.
     """
@@ -189,7 +189,7 @@ class NeedsAllItsDevices(GoodDriver):
 
 
 class HasOneDevice(GoodDriver):
-    """Like most nodes with a network card."""
+    """It has one device, like the driver on most nodes with a network card."""
 
     is_good = True
 
@@ -303,7 +303,7 @@ class WritesMetadata(GoodDriver):
         return devices
 
     def described(self, name: str, _first: str) -> Json:
-        """Return the metadata of a device. The second name is the name of the first device in its request."""
+        """Return the metadata of a device. `_first` is the name of the first device in the request."""
         attributes = next(one.get("attributes", {}) for one in self.devices() if one["name"] == name)
         return {"driver": self.name, "pool": self.pool, "name": name, "attributes": attributes}
 

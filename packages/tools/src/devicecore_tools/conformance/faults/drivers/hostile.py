@@ -75,7 +75,7 @@ class AsksForV1alpha3(GoodDriver):
 
 
 class UsesV1beta1(GoodDriver):
-    """It was written for Kubernetes 1.32. It is good."""
+    """It was written for Kubernetes 1.32, and is correct."""
 
     def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
         if body is not None:

@@ -126,7 +126,7 @@ class RefusesOtherDrivers(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         drivers = {result["driver"] for result in self.allocated(claim)["results"]}
         if drivers != {self.name}:
-            raise ClaimError(f"the claim has devices of {sorted(drivers)}")
+            raise ClaimError(f"the claim has devices from {sorted(drivers)}")
         return super().prepare_claim(claim, context)
 
 
@@ -135,7 +135,7 @@ class NotIdempotent(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         if claim.uid in self.claims and self.calls.get(claim.uid) == "once":
             self.calls[claim.uid] = "twice"
-            raise ClaimError("the claim is prepared already")
+            raise ClaimError("the claim is already prepared")
         devices = super().prepare_claim(claim, context)
         self.calls.setdefault(claim.uid, "once" if not self.is_busy() else "other")
         return devices

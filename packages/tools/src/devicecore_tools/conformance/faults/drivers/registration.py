@@ -135,7 +135,7 @@ class StaleSocket(GoodDriver):
 
     def served(self, path: Path, services: Json) -> grpc.Server:
         if path.exists():
-            print(f"{path} exists, another instance seems to be running", flush=True)
+            print(f"{path} exists; another instance seems to be running", flush=True)
             sys.exit(1)
         return super().served(path, services)
 
