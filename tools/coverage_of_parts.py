@@ -1,7 +1,7 @@
 """Report the branch coverage of each part of devicecore: `python tools/coverage_of_parts.py 95 domain ports`.
 
-It exits with 1 if a part is below the given percentage, and prints the part's lines that no test runs. One process
-reports all parts, because starting one for each would take a second.
+The program exits with 1 if a part is below the given percentage, and prints the part's lines that no test runs. One
+process reports all parts, because starting one for each would take a second.
 """
 
 import io

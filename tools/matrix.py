@@ -1,7 +1,7 @@
 """Run tests with each Python on this machine, and with the lowest and the newest version of each dependency.
 
-`make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. It finds
-Pythons on PATH as `python3.N` and below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
+`make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. Pythons are
+found on PATH as `python3.N` and below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
 """
 
 import argparse
