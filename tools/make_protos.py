@@ -1,4 +1,4 @@
-"""Rewrite `descriptors.binpb` and the stubs next to the message modules from `proto/*.proto`, in both packages.
+"""Rewrite `descriptors.binpb` and the stubs next to the message modules from `proto/*.proto`, in two packages.
 
 Run it with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
 """

@@ -1,4 +1,4 @@
-"""Each question from Kubernetes' own tests of both packages gets the same answer as in Kubernetes.
+"""Each question from Kubernetes' own tests of both managers gets the same answer as in Kubernetes.
 
 `tools/record_numa_tables.py` ran the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call to the
 deciding functions. `data/tables_of_kubernetes.json.gz` contains each call once, and the names of all tests.

@@ -39,7 +39,7 @@ _State = TypeVar("_State", bound=_Assigned)
 
 
 class _Decisions(Protocol[_State]):
-    """The common interface of both policies."""
+    """The interface that the CPU policy and the memory policy share."""
 
     def start(self, state: _State) -> _State: ...
 

@@ -1,4 +1,4 @@
-"""Nothing is allocated twice, the shared pool has the rest, and a refusal or a restart changes nothing."""
+"""Nothing is allocated twice, the shared pool contains the rest, and a refusal or a restart changes nothing."""
 
 from random import Random
 

@@ -50,8 +50,8 @@ class Stored(Generic[_State]):
 class Entries(Generic[_Value]):
     """The pods' entries, in the written form and in the hashed form.
 
-    Few pods change between two files, so the texts of the others are kept. Whether a pod has changed is decided by the
-    identity of its values.
+    Few pods change between two files, so the texts of unchanged pods are kept. Whether a pod has changed is decided by
+    the identity of its values.
     """
 
     def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
