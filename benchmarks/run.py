@@ -66,7 +66,7 @@ except KeyboardInterrupt:  # Ctrl-C also reaches the program that reads this out
 class Figure:
     """The result of one row at one size: the medians in milliseconds and the number of samples.
 
-    `theirs` is None where Kubernetes is not measured.
+    `theirs` is None if Kubernetes is not measured.
     """
 
     row: str

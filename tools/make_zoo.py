@@ -123,8 +123,8 @@ SOURCE: Mapping[tuple[str, str], str] = {
         "unprepares-after-a-restart",
     ): "nodeUnprepareResource looks the claim up in a map in memory, which is empty after a start, and "
     "reports success without removing the CDI file",
-    ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the same map in memory",
-    ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the same map in memory",
+    ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the map is lost, as above",
+    ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the map is lost, as above",
     (
         "Kubernetes' test",
         "refuses-an-unknown-device",
@@ -184,7 +184,7 @@ SOURCE: Mapping[tuple[str, str], str] = {
     (
         "pydra",
         "removes-its-sockets",
-    ): "serve deletes them when it ends, but nothing handles SIGTERM, so it does not get that far",
+    ): "serve deletes the sockets when it ends, but nothing handles SIGTERM, so it does not get that far",
     ("pydra", "is-owned-by-its-node"): "publish_resource_slice sets no ownerReferences",
 }
 
