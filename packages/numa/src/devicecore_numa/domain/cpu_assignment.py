@@ -150,8 +150,8 @@ def take_distributed(
 ) -> Cpus:
     """Return `count` CPUs from `available`, distributed evenly across the NUMA nodes that are used.
 
-    Kubernetes: `takeByTopologyNUMADistributed`. CPUs are distributed in groups of `group`. `by_socket` prefers NUMA
-        nodes in the same socket.
+    Kubernetes: `takeByTopologyNUMADistributed`. CPUs are distributed in groups of `group` CPUs. `by_socket` prefers
+    NUMA nodes in the same socket.
 
     Raises:
         CpuAdmissionError: too few CPUs are free, or Kubernetes' search fails.
@@ -200,7 +200,8 @@ def _best_nodes(
         is_better = is_in_socket if is_in_socket != best_is_in_socket else balance < best
         if is_better:
             best, best_nodes, best_rest, best_is_in_socket = balance, combo, rest, is_in_socket
-    # Both are read only now, because Kubernetes keeps slices that its search later overwrites (`_combinations`).
+    # Both combinations are read only now, because Kubernetes keeps slices that its search later overwrites
+    # (`_combinations`).
     return None if best_nodes is None else (list(best_nodes()), list(best_rest()) if best_rest else [])
 
 

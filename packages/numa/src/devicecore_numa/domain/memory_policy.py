@@ -243,7 +243,7 @@ class StaticMemoryPolicy:
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
-        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, or on these and more.
+        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, or on these and others.
 
         Raises:
             MemoryAdmissionError: no group of NUMA nodes that the hint allows has enough memory.
