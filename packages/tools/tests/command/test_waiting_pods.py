@@ -34,7 +34,8 @@ def asked(where: Path, pod: Json, *objects: Json) -> int:
     return main(["why", str(where / "pod.json"), *files])
 
 
-HOST, DB = "kubernetes.io/hostname", {"app": "db"}
+HOST, DB, WEB = "kubernetes.io/hostname", {"app": "db"}, {"app": "web"}
+INIT = {"name": "first", "image": "x", "resources": {"requests": {"cpu": "5"}}}
 
 
 def on(node: str, name: str = "db", **fields: Json) -> Json:
@@ -65,6 +66,8 @@ def a_port(port: int, **fields: Json) -> Json:
         (a_pod(), 0, "fits"),
         (a_pod(limits={"cpu": "8"}), 0, "fits"),
         (a_pod(limits={"cpu": "9"}), 1, "Insufficient cpu: the pod requests 9, but the node has 8"),
+        (a_pod(limits={"cpu": "4"}, initContainers=[INIT]), 0, "fits"),
+        (a_pod(limits={"cpu": "4"}, initContainers=[{**INIT, "restartPolicy": "Always"}]), 1, "the pod requests 9"),
         (a_pod(limits={"memory": "64Gi"}), 1, "Insufficient memory"),
         (a_pod(nodeSelector={"zone": "b"}), 1, "didn't match Pod's node affinity/selector"),
         (a_pod(nodeSelector={"zone": "a"}), 0, "fits"),
@@ -152,6 +155,7 @@ NEAR, APART = "podAffinity", "podAntiAffinity"
         (a_pod(**beside(APART)), [on("n1"), on("n2", "db2")], "didn't match pod anti-affinity rules"),
         (a_pod(labels=DB), [on("n1", **beside(APART))], "on n2: fits"),
         (a_pod(labels=DB, **spread()), [on("n1")], "on n2: fits"),
+        (a_pod(labels=DB, **spread()), [on("n1", "a", labels=WEB), on("n1", "b", labels=WEB), on("n2")], "on n1: fits"),
         (a_pod(labels=DB, **spread(minDomains=3)), [on("n1"), on("n2", "db2")], "and 2 of 3 domains exist"),
         (a_pod(labels=DB, **spread(topologyKey="rack")), [], "(missing required label)"),
         (a_pod(ports=a_port(80)), [on("n1", ports=a_port(80))], "on n2: fits"),
@@ -203,7 +207,7 @@ def test_unread_sources_are_not_taken_for_granted(pod: Json, says: str, tmp_path
 def test_a_pod_that_a_budget_protects_is_preempted_last(tmp_path: Path, capsys: Capsys) -> None:
     budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "db", "namespace": "ml"}}
     budget["spec"] = {"selector": {"matchLabels": DB}}
-    others = (on("n1", limits={"cpu": "4"}), on("n2", "web", limits={"cpu": "4"}, labels={"app": "web"}, priority=5))
+    others = (on("n1", limits={"cpu": "4"}), on("n2", "web", limits={"cpu": "4"}, labels=WEB, priority=5))
     assert asked(tmp_path, a_pod(limits={"cpu": "6"}, priority=10), a_node("n1"), a_node("n2"), budget, *others) == 0
     assert "pod ml/ask on n2: fits after pod ml/web is preempted" in capsys.readouterr().out
 

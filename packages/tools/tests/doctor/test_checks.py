@@ -347,6 +347,11 @@ def test_the_size_of_a_list_is_estimated_if_the_plugin_was_not_asked() -> None:
     assert [one.code for one in findings(look)] == ["list-near-limit"]
 
 
+def test_a_device_that_is_listed_twice_is_found_for_its_resource() -> None:
+    (finding,) = findings(nodes.listed_twice(CLEAN))
+    assert (finding.code, finding.resource) == ("listed-twice", NIC)
+
+
 @pytest.mark.parametrize(("version", "says"), [("v1.25.3", "still reads the file"), ("v1.36.2", "cannot read it")])
 def test_what_becomes_of_an_old_file_depends_on_the_kubelet(version: str, says: str) -> None:
     look = nodes.with_node(CLEAN, evolve(nodes.node_of(CLEAN), kubelet_version=version))
