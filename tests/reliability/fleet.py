@@ -13,6 +13,7 @@ from devicecore import Health
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.plugins.simulated import SimulatedPlugin
 from tests.reliability.pods import plugin
+from tests.reliability.scale import PATIENCE
 
 DEVICES = 4
 EVERY = 0.05  # seconds
@@ -24,7 +25,7 @@ def main(directory: str, first: str, last: str) -> None:
     ended = threading.Event()
     with ExitStack() as stack:
         for served in [stack.enter_context(serve_plugin(each, directory, poll_interval=5.0)) for each in plugins]:
-            served.wait_registered(60)
+            served.wait_registered(PATIENCE)
         changing = threading.Thread(target=change, args=(plugins, ended))
         changing.start()
         print("ready", flush=True)  # noqa: T201 - what the storm waits for
