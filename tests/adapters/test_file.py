@@ -171,7 +171,7 @@ class TestFileStore:
         blobs = {bytes([number]) * 100_000 for number in range(8)}
         stores = [FileStore.in_directory(directory) for _ in blobs]
         for each in stores:
-            each.save(b"")  # from here on, nothing checks for leftovers
+            each.save(b"")  # later saves do not check for leftovers
 
         def save(store: FileStore, blob: bytes) -> None:
             for _ in range(5):

@@ -83,7 +83,7 @@ def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
     coroutines: list[Coroutine[object, object, object]] = []
 
     def start() -> Coroutine[object, object, object]:
-        coroutines.append(asyncio.Event().wait())  # without end
+        coroutines.append(asyncio.Event().wait())  # this never ends
         return coroutines[-1]
 
     monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)  # noqa: SLF001 - no signal comes so exactly

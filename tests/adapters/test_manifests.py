@@ -343,7 +343,8 @@ def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place:
     [
         (b"\n\xff", "expected UTF-8 text, got other bytes"),
         (b"#" * (MAX_DOCUMENT_SIZE + 1), f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}"),
-        (b"", "expected a pod or a ResourceClaim, got nothing"),  # as if someone were about to write it
+        # the file is empty, as if someone were about to write it
+        (b"", "expected a pod or a ResourceClaim, got nothing"),
     ],
     ids=["not text", "too long", "empty"],
 )
@@ -553,7 +554,7 @@ def test_a_pipe_in_place_of_the_state_file_blocks_nothing(place: Path, caplog: p
 # --- hostile manifests ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.no_cover  # it is large
+@pytest.mark.no_cover  # this test is large
 def test_a_hostile_manifest_does_not_delay_other_pods(place: Path) -> None:
     for number, text in enumerate(HOSTILE.values()):
         (place / f"{number:02}.yaml").write_text(text)
@@ -615,7 +616,7 @@ def test_the_first_source_of_a_merge_and_the_own_keys_have_precedence() -> None:
 # --- many manifests ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.no_cover  # it is large
+@pytest.mark.no_cover  # this test is large
 def test_many_manifests_are_read_in_parts(place: Path) -> None:
     count = MAX_BYTES_AT_ONCE // len(manifest("p0000")) + 10
     for number in range(count):

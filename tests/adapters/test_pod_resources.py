@@ -206,7 +206,7 @@ def test_more_calls_than_the_burst_are_rejected_until_the_clock_goes_on(stage: S
                 call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
             assert rejected.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert rejected.value.details() == "rejected by rate limit"
-            stage.now += 0.0101  # one token
+            stage.now += 0.0101  # enough time for one more token
             call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
         with pytest.raises(PodResourcesError):
             impatient.list()

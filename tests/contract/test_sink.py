@@ -161,7 +161,7 @@ def adds_up(sink: MemorySink, status: NodeStatus) -> None:
         sink.capacity = {name: 2 * count for name, count in sink.capacity.items()}
 
 
-LOCK = threading.Condition()  # its methods are written in Python, so an interrupt may leave it locked
+LOCK = threading.Condition()  # a condition's methods are written in Python, so an interrupt may leave it locked
 
 
 def keeps_a_lock(sink: MemorySink, status: NodeStatus) -> None:

@@ -51,7 +51,7 @@ def test_repair_lists_two_owners_and_writes_nothing(devicecore: Run, two_owners:
     ran = devicecore("checkpoint", "repair", two_owners, str(new))
     assert (ran.returncode, new.exists()) == (1, False)
     assert f"undecided: 2 pods hold gpu-1 of {GPU}: uid-1, uid-2\n" in ran.stdout
-    assert ran.stderr.endswith("nothing is written: name the pod that keeps each device with --keep UID\n")
+    assert ran.stderr.endswith("nothing is written: use --keep UID to name the pod that keeps each device\n")
     document = json.loads(devicecore("checkpoint", "repair", "--json", two_owners, str(new)).stdout)
     undecided = {"resource": GPU, "device": "gpu-1", "pods": ["uid-1", "uid-2"]}
     assert (document["written"], document["undecided"]) == (None, [undecided])

@@ -838,7 +838,7 @@ def test_nodes_that_have_the_devices_are_counted_and_grouped_by_type(
     labels = [{"node.kubernetes.io/instance-type": f"p{one % 3}"} for one in range(6)]
     nodes = [{"kind": "Node", "metadata": {"name": f"m{one}", "labels": labels[one]}} for one in range(6)]
     status, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, *slices, *nodes])
-    assert (status, lines[0]) == (0, "claim ml/train on m1, one of 4 such nodes of 7: gets its devices")
+    assert (status, lines[0]) == (0, "claim ml/train on m1, one of 4 such nodes among 7: gets its devices")
     none = "claim ml/train, request r: 0 of 1 devices fit; there are none on the node"
     assert lines[3:6] == [
         "  2 nodes  gets its devices (instance type p2: m2, m5)",

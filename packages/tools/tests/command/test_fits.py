@@ -160,7 +160,7 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> N
     is_free = {"owner": "free", "container": "", "pod_uid": "", "health": "Healthy"}
     report["devices"] = [{**one, **is_free} for one in report["devices"]]
     for code, cure in (
-        ("kubelet-gone", "a kubelet runs on the node"),
+        ("kubelet-gone", "a kubelet is running on the node"),
         ("node-not-ready", "the Node becomes Ready"),
         ("node-missing", "the kubelet creates its Node again"),
         ("node-closed", "the Node accepts pods again"),

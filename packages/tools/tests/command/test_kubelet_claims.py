@@ -402,7 +402,7 @@ def test_pods_that_are_not_released_together_are_released_later(tmp_path: Path, 
     def reconcile(_: DraManager) -> Mapping[None, DeviceCoreError]:
         if error:
             raise RuntimeError
-        return {}  # as if the pod sources were not ready yet
+        return {}  # an empty answer, as if the pod sources were not ready yet
 
     monkeypatch.setattr(DraManager, "reconcile", reconcile)
     hung = CountingDriver()

@@ -133,7 +133,7 @@ def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
         while not (root / "state.json").exists() or "gpu-0" not in (root / "state.json").read_text():
             time.sleep(0.05)
         write_pod(root, "late")
-        while "late" not in (root / "state.json").read_text():  # it keeps running although nobody reads
+        while "late" not in (root / "state.json").read_text():  # the process keeps running although nobody reads
             time.sleep(0.05)
         assert ends_in_time(process) == 0
 

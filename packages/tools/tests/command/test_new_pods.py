@@ -324,7 +324,8 @@ def test_a_toleration_is_not_proposed_for_a_pods_limit(tmp_path: Path, capsys: C
     assert (found, "bad:NoSchedule" in said, "tolerates the taint" in said) == (1, True, False), said
     sidecar = {"name": "log", "image": "i", "restartPolicy": "Always", "resources": {"limits": {CARD: "1"}}}
     found, said = asked(tmp_path, capsys, a_pod(limits={CARD: "1"}, initContainers=[sidecar]), *objects)
-    assert (found, "f.io/n1/d0 has the taint bad:NoSchedule" in said) == (1, True), said  # one device, for two requests
+    # there is one device for two requests
+    assert (found, "f.io/n1/d0 has the taint bad:NoSchedule" in said) == (1, True), said
 
 
 def serving(name: str, created: int) -> Json:

@@ -205,13 +205,14 @@ def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None
 def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> None:
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
-    late = report.subject == "no driver"  # on a busy machine
+    late = report.subject == "no driver"  # this happens on a busy machine
     assert late or "it has not published any devices, so most checks could not be run" in report.notes
 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
     checks = [BY_NAME["replaces-stale-sockets"], BY_NAME["leaves-slices-of-others-alone"]]
-    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # its name is not allowed in a slice
+    # the driver's name is not allowed in a slice
+    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]
     report = run(words, settings=evolve(QUICK, starting=5.0), checks=checks)
     assert report.result("leaves-slices-of-others-alone").verdict is Verdict.UNDECIDED
 

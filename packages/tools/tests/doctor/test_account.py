@@ -303,7 +303,9 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
         text = capsys.readouterr().out
         main(["doctor", "--all-nodes", "--kubeconfig", config, "--patience", "0", "--json"])
     verdict, first, second, healthy, *_ = text.splitlines()
-    assert verdict.startswith("6 of 12 nodes have findings: the Node is not Ready, although its kubelet runs on n7, ")
+    assert verdict.startswith(
+        "6 of 12 nodes have findings: the Node is not Ready, although its kubelet is running on n7, "
+    )
     assert f"there is no device of {gpu} on 5 (n0, n1, n2, n3, n4)" in verdict
     assert (first[:9], second[:10]) == ("1. 1 node", "2. 5 nodes")
     assert healthy == "6 nodes without findings, all seen completely"

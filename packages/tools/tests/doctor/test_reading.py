@@ -1088,7 +1088,7 @@ def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
         ("dra.sock", ["v1.DRAPlugin"], "no process listens at its socket"),
         ("reg.sock", ["v1.DRAPlugin"], ""),
         ("", ["v1beta1.DRAPlugin", "v9.DRAPlugin"], ""),
-        ("elsewhere/dra.sock", ["v1.DRAPlugin"], ""),  # only the driver and the kubelet see that directory
+        ("elsewhere/dra.sock", ["v1.DRAPlugin"], ""),  # only the driver and the kubelet can see that directory
         ("reg.sock", ["1.0.0"], "it offers 1.0.0, but a kubelet calls v1.DRAPlugin, v1beta1.DRAPlugin"),
     ],
 )

@@ -525,7 +525,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
     ("name", "changes", "said", "not_said"),
     [
         ("03-plugin-ended", [with_a_stopped_kubelet], "is gone or has not registered since the", "less than five"),
-        ("03-plugin-ended", [with_a_stopped_kubelet], "Nothing until a kubelet runs again. Then: Pods that", ""),
+        ("03-plugin-ended", [with_a_stopped_kubelet], "Nothing until a kubelet is running again. Then: Pods that", ""),
         ("03-plugin-ended", [], "its plugin is gone; it ended less than five minutes ago", "Nothing until"),
         ("15-kubelet-just-started", [lambda root: (root / LIST_NAME).unlink()], "or has not registered", "gone:"),
         ("15-kubelet-just-started", [], "it does not list the 2 pods on this node", ""),
@@ -598,7 +598,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             "DRA driver gpu.example.com is not registered.",
             "not allocated",
         ),
-        ("07-dra-state-damaged", [of_kubelet_1_31], "No kubelet runs on this node", "dra_manager_state"),
+        ("07-dra-state-damaged", [of_kubelet_1_31], "No kubelet is running on this node", "dra_manager_state"),
         ("01-healthy", [with_the_names_of_json], '"sources": ["checkpoint", "pod-resources"]', '"pods"]'),
         # kubelets up to 1.33 list pods that have ended
         ("01-healthy", [with_pods_that_have_ended], '"owner": "free"', "team-1/"),
@@ -946,7 +946,7 @@ DAMAGED = {  # what is found if the file cannot be read
     "memory_manager_state": "kubelet-cannot-start",
     "dra_manager_state": "kubelet-cannot-start",
 }
-ALSO = {  # also true, but reported by a better source if it was read
+ALSO = {  # these findings are also true, but a better source reports them if it was read
     "plugin-gone": {"resource-without-socket"},
     "kubelet-starting": {"plugin-gone", "resource-without-socket"},
 }

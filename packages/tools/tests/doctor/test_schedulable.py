@@ -1,4 +1,4 @@
-"""Why a Node accepts no pods, or not this one, although its kubelet runs."""
+"""Why a Node accepts no pods, or not this one, although its kubelet is running."""
 
 from collections.abc import Iterable
 

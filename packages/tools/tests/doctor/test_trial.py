@@ -129,7 +129,8 @@ def test_a_trial_costs_little_for_each_pod_of_the_node() -> None:
     held = [allocation(f"old-{number}", f"gpu-{number}") for number in range(400)]
     node = TrialNode("n", {GPU: simulated_devices("gpu", 401)}, held)
     node.admit(pod(2))  # imports of the first trial do not count
-    assert work(lambda: node.admit(pod(2))) < 400 * 800  # it would be 1,600 per pod if each pod had its own entry
+    # 1,600 function calls per pod would be needed if each pod had its own entry
+    assert work(lambda: node.admit(pod(2))) < 400 * 800
 
 
 def test_fewer_changes_are_tried_on_a_large_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.add_callback(cuts.release)
         yield api.ListAndWatchResponse()
         if not self.ids:
-            time.sleep(3600)  # it never sends a second list, and does not notice when the stream is canceled
+            time.sleep(3600)  # the plugin never sends a second list, and does not notice when the stream is canceled
         while HABIT == "several" or ctx.is_active():
             listed = random.sample(self.ids, len(self.ids))
             yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])

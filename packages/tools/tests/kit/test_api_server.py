@@ -579,7 +579,8 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
     assert watcher.ends()
-    server.inject(RunFirst(server.cut_watches), verb="watch")  # after the request has arrived, before the watch starts
+    # the watches are cut after the request has arrived, but before the watch starts
+    server.inject(RunFirst(server.cut_watches), verb="watch")
     assert watch(f"{SLICES}?watch=true").ends()
 
 
@@ -767,7 +768,7 @@ def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, 
 
 def test_a_body_may_arrive_in_chunks_as_from_kubectl_create_raw(server: LocalApiServer) -> None:
     connection = http.client.HTTPConnection(*server.address, timeout=60)
-    for name in ("a", "b"):  # on one connection
+    for name in ("a", "b"):  # both requests use one connection
         parts = iter([b'{"metadata": ', f'{{"name": "{name}"}}'.encode(), b"}"])
         connection.request("POST", "/api/v1/nodes", parts, {"Content-Type": "application/json"}, encode_chunked=True)
         answer = connection.getresponse()

@@ -217,7 +217,7 @@ class TestOverSockets:
         process.stop(grace=0.1)
         assert process.status == -signal.SIGKILL
         state = Path(f"/proc/{child}/stat")
-        # it has ended, but its parent has not waited for it yet
+        # the process has ended, but its parent has not waited for it yet
         assert not state.exists() or ") Z " in state.read_text()
 
     def test_a_frozen_plugin_answers_late(self, kubelet: Kubelet) -> None:

@@ -15,7 +15,7 @@ from devicecore_tools.command.main import main
 from tests.adapters.peers import leave_socket
 from tests.reliability.scale import PATIENCE, scale
 
-DEPTH = scale(2_000, 10_000)  # both are nested more deeply than Python's recursion limit
+DEPTH = scale(2_000, 10_000)  # both values exceed Python's recursion limit
 ESCAPES = "\x1b[31m\x1b]0;x\x07\n\u202e\x00"
 MESSAGE = "Allocate failed due to no containers return in allocation response, which is unexpected"
 

@@ -1,6 +1,6 @@
 """`devicecore api-server`: the test API server as a separate process.
 
-Law: an existing file is not replaced, and the kubeconfig is deleted at the end.
+Law: an existing file is not replaced, and the kubeconfig is deleted when the server stops.
 """
 
 import sys

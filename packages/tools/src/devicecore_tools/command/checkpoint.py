@@ -86,7 +86,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 
 
 def _not_in(file: str, what: str, name: str, known: Collection[str]) -> str:
-    """Return the error for an option with a name that is not in the file."""
+    """Return the error for an option that names something that the file does not contain."""
     shown = sorted(known)[:_SHOWN]
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     return foreign_text(f"{file} has no {what} {name}. It has: {', '.join(shown) or 'none'}{more}", MAX_SENTENCE)

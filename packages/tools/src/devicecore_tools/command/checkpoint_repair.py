@@ -33,7 +33,7 @@ from devicecore_tools.doctor.look.formats import examine, why_old_format
 from devicecore_tools.doctor.look.values import PodSeen
 
 _COMMAND = "devicecore checkpoint repair"
-_OR = "Name all pods on the node, including kube-system, or add --force"
+_OR = "Name all pods on the node, including those in kube-system, or add --force"
 
 
 @click.command()
@@ -56,8 +56,8 @@ _OR = "Name all pods on the node, including kube-system, or add --force"
 @click.option(
     "--force",
     is_flag=True,
-    help="Overwrite NEWFILE if it exists; FILE itself is never overwritten. Also drop entries if PODS may not "
-    "include all pods on the node.",
+    help="Overwrite NEWFILE if it exists; FILE itself is never overwritten. Drop entries even if PODS may not include "
+    "all pods on the node.",
 )
 @click.argument("file", type=PLACE)
 @click.argument("new_file", metavar="NEWFILE", type=PLACE)
@@ -185,7 +185,7 @@ def _document(file: str, new_file: str, found: Salvaged, result: Repaired, lost:
         "dropped": [to_json(one) for one in result.dropped],
         "lost": lost,
         "undecided": [to_json(one) for one in result.undecided],
-        "problem": "several pods hold one device: name the pod that keeps it with --keep" if result.undecided else "",
+        "problem": "several pods hold one device: use --keep to name the pod that keeps it" if result.undecided else "",
     }
 
 
@@ -205,7 +205,7 @@ def _print(new_file: str, blob: bytes, found: Salvaged, result: Repaired, lost: 
         held = f"{len(shared.pods)} pods hold {shared.device} of {shared.resource}"
         _echo(f"undecided: {held}: {', '.join(shared.pods)}")
     if result.undecided:
-        complain(_COMMAND, "nothing is written: name the pod that keeps each device with --keep UID")
+        complain(_COMMAND, "nothing is written: use --keep UID to name the pod that keeps each device")
         return
     count = len(found.unreadable) + len(result.dropped) + len(lost)
     what = "nothing was dropped" if not count else f"{count} dropped, as listed above"

@@ -29,7 +29,7 @@ def outside_pairs(
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
-    with suppress(QuestionGivenUpError):  # without the CEL library, there is less advice
+    with suppress(QuestionGivenUpError):  # there is less advice if the CEL library is not installed
         for claim in claims:
             for request in claim.alternatives:
                 for device in node.outside_class(claim, request)[:1]:

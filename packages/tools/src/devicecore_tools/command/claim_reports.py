@@ -73,7 +73,7 @@ class ClaimReport:
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
         unjudged: a scheduler's other checks, which may still refuse the pod.
-        assumed: what is assumed because it was not read.
+        assumed: what is assumed because the deciding objects were not read.
         lacking: a claim of the pod that does not exist, so a scheduler does not look for a node.
     """
 
@@ -270,7 +270,7 @@ class ClaimReport:
         if count > 1 and not best.fits:
             which = f", the closest match of {count:,} nodes"
         elif alike > 1:
-            which = f", one of {alike:,} such nodes of {count:,}"
+            which = f", one of {alike:,} such nodes among {count:,}"
         return f" on {best.node.name}{which}: {says}"
 
     def _first_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
@@ -298,7 +298,7 @@ class ClaimReport:
             yield "first", f"the scheduler takes its devices away from claim {lost.name}: {why}"
         if not best.fits:
             is_elsewhere = any(best.node.name not in (one.nodes or ()) for one in self.allocated)
-            # otherwise, where the claim can be used does not restrict the pod
+            # In any other case, the nodes of allocated claims do not restrict the pod.
             if best.obstacles or is_elsewhere or self.claims:
                 yield from self._holder_pairs()
 

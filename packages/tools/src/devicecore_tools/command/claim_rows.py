@@ -203,7 +203,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
             fits = "gets its devices" if one.answer.claims else "also fits"
-            text = "could get its devices, but a scheduler misses it" if one.answer.causes else fits
+            text = "could get its devices, but a scheduler misses them" if one.answer.causes else fits
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
             holders = dict.fromkeys(

@@ -102,9 +102,9 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
 
 
 def named_at_server(name: str, kubeconfig: str, budget: Budget) -> tuple[list[Value], list[Value]]:
-    """Return an API server's pods and claims with a name, or `namespace/name`.
+    """Return the pods and claims on an API server that have this name or `namespace/name`.
 
-    Raises ValueError if they cannot be read, and NotKnownError if the budget does not allow it.
+    Raises ValueError if they cannot be read, and NotKnownError if the budget does not allow reading them.
     """
     try:
         from devicecore.adapters.kube_api.access import RequestError
@@ -213,7 +213,7 @@ def _claim_trial(
     Reads the objects of volumes if one of the pods has volumes, and the objects of admission if a pod is new.
     `lists_claims` says whether a file has all claims and templates, as an API server does.
 
-    Raises ValueError if one cannot be read, and NotKnownError if the budget does not allow it.
+    Raises ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.cluster_objects import objects_of
@@ -310,7 +310,7 @@ def explain_claims(
     """Print what each pod and claim has, or what the nodes say about it if it has no devices. Return the exit status.
 
     `sources` contains the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if
-    one cannot be read, and NotKnownError if the budget does not allow it.
+    an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
     places = [_text(sources.get(name)) for name in _OBJECTS]

@@ -1,6 +1,6 @@
 """Python's cycle collector, in commands that read a large node or cluster, or that run many nodes.
 
-Law: after such a block, the collector is in the same state as before.
+Law: after a block in which the collector is paused or runs rarely, it is in the same state as before the block.
 """
 
 import gc

@@ -62,8 +62,8 @@ class Reporting:
 
     Attributes:
         as_json: print one JSON document at the end, and nothing before it.
-        junit: the file that gets the report as JUnit XML.
-        card: the file that gets the scorecard, an HTML page; the badge is written next to it.
+        junit: the file for the report as JUnit XML.
+        card: the file for the scorecard, an HTML page; the badge is written next to it.
         release: the version of the subject, shown in the reports.
         command: the command that starts the subject, shown in the reports.
 
@@ -122,7 +122,7 @@ class Reporting:
                 mistake = error
                 reason = f"a bug in devicecore ended the run: {type(error).__name__}: {error}"
                 report = self._of_what_was_made(kind, checks, reason, began)
-            ignore_signals()  # otherwise the report would be lost
+            ignore_signals()  # a second signal would otherwise prevent the report
             status = self.end(report)
         if mistake is not None:
             raise mistake
@@ -148,7 +148,8 @@ class Reporting:
         """
         report = evolve(report, release=self.release, command=shlex.join(self.command), tool=_version())
         today = datetime.now(UTC).date()
-        texts = {path: text(report, today) for path, text in self._files().items()}  # before any file is changed
+        # all reports are rendered before any file is changed
+        texts = {path: text(report, today) for path, text in self._files().items()}
         for path, made in texts.items():
             _write(path, made)
         if self.as_json:
@@ -175,7 +176,7 @@ def _write(path: Path, text: str) -> None:
     """Write a file. An existing file is replaced atomically, so that a full disk never destroys the last report."""
     if path.is_file() and not path.is_symlink():
         DurableFile(path, stat.S_IMODE(path.stat().st_mode)).replace(text.encode())
-    else:  # such as /dev/stdout
+    else:  # the path is not a regular file, such as /dev/stdout
         path.write_text(text, encoding="utf-8")
 
 

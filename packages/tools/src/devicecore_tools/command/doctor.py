@@ -43,7 +43,7 @@ _LOOKS = 3  # how many times a finding's required duration to wait if the findin
 _SETTLE = 20.0  # the maximum number of seconds to watch a plugin that has just started
 _TICK = 1e-6  # the minimum number of seconds between looks, regardless of the clock
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
-_MODE = 0o644  # for pages and pictures, which are meant to be shared
+_MODE = 0o644  # the mode of pages and pictures, which are meant to be shared
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to all nodes
 # these findings are meaningful even if no source names a device
 _OF_THE_NODE = {Source.PODS, Source.NODE}
@@ -53,7 +53,8 @@ Wait = Callable[[float], bool]
 """Wait for a few seconds. Return whether a signal ended the wait."""
 
 
-@click.command(context_settings={"allow_extra_args": True})  # so that the error can say what to write instead
+# with extra arguments, the command's own error can say what to write instead
+@click.command(context_settings={"allow_extra_args": True})
 @source_options
 @json_option
 @click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")

@@ -147,7 +147,8 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
         message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(options['pod_uid'])!r}."
         raise click.UsageError(message)
     log_to_stderr()
-    with Signals(grace=END_WITHIN) as signals, ExitStack() as last_to_first:  # before other threads start
+    # this has to happen before other threads start
+    with Signals(grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         if options["manifests"]:
             claims, publish = _from_manifests(options["manifests"])
         else:
@@ -198,7 +199,7 @@ Publish = Callable[[Iterable["PublishedDevice"], Iterable[Mapping[str, object]]]
 
 @define
 class _Offered:
-    """A driver's devices, whose health and published form change together with them."""
+    """A driver's devices. A change to them also updates their reported health and what is published."""
 
     driver: "SimulatedDriver"
     report: Callable[[Sequence[ReportedHealth]], object]

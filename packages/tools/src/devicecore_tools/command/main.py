@@ -24,7 +24,7 @@ UNUSABLE = 2
 _NO_THREAD = "can't start new thread"
 _EXTRAS = {  # the extra that installs a library, by import name; libraries without an extra are always installed
     "click": "",
-    "grpc": "",  # it is missing only in devicecore.pyz
+    "grpc": "",  # missing only in devicecore.pyz
     "rich": "",
     "yaml": "",
     "httpcore2": "[kubernetes]",

@@ -60,7 +60,7 @@ source_options = option_group(
         help="A directory of CDI files. Default: /etc/cdi and /var/run/cdi, unless only --checkpoint is given.",
     ),
 )
-"""Adds the options that say what to read to a command; `node_sources` takes their values."""
+"""Adds to a command the options that say what to read; `node_sources` takes their values."""
 
 _FILES = {  # the options that name a location, and what to name instead of a directory
     "root": "",

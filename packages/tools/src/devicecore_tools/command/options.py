@@ -42,7 +42,7 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
 
 
 def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> None:
-    """Refuse a number without a device. Raises click.UsageError if a number is not below the count of devices."""
+    """Refuse a number that no device has. Raises click.UsageError if a number is not below the count of devices."""
     if missing := [number for number in devices if number >= count]:
         are = "is only" if count == 1 else "are only"
         raise click.UsageError(f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0.")

@@ -97,7 +97,7 @@ def log_to_stderr() -> None:
         stderr.flush()
 
     logging.basicConfig(level=logging.INFO, handlers=[LineHandler(write)])
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # httpx2 logs each request
 
 
 @click.group(cls=Group)
@@ -182,7 +182,8 @@ def simulated(
     offered = SimulatedPlugin(resource, devices, variable)
     obeyed = _Commands(offered, names)
     if unhealthy_file is not None:
-        UnhealthyFile(unhealthy_file, obeyed.make_unhealthy).follow()  # before the kubelet sees the devices
+        # read the file before the kubelet sees the devices
+        UnhealthyFile(unhealthy_file, obeyed.make_unhealthy).follow()
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
         _log.info("serving %s of %s on %s", counted(count, "device"), resource, served.socket)
         if commands:

@@ -95,7 +95,8 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     if given == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif exists(given):
-        data, place = read_input(given, MAX_INPUT), given  # only once, because it may change in the meantime
+        # the input is read only once, because it may change in the meantime
+        data, place = read_input(given, MAX_INPUT), given
     elif kind != "message" and _FILE.fullmatch(given):
         raise FileNotFoundError(ENOENT, "there is no such file", given)
     elif kind != "message" and _NAME.fullmatch(given):
@@ -164,7 +165,7 @@ def exists(text: str) -> bool:
 
 
 def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Budget) -> Said | Wanted | None:
-    """Return the waiting pod and the claim with a name on an API server, or the messages of the pod.
+    """Return the waiting pod and the claim that have this name on an API server, or the pod's messages.
 
     `kind` is `pod` or `claim` if only one of them is meant.
 

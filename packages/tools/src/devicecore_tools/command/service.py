@@ -25,7 +25,7 @@ class Service:
 
     Args:
         environment: contains `NOTIFY_SOCKET` and, if the service manager expects regular reports, `WATCHDOG_USEC`.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Signals:
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
         self._ending = ENDING - {*others}
         received = {*ENDING, *others, _STOP}
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # SIGHUP is ignored under nohup
             received.remove(signal.SIGHUP)
         self._received = frozenset(received)
         self._grace = grace
@@ -70,7 +70,7 @@ class Signals:
         return self._ended_by
 
     def wake(self) -> None:
-        """End the `wait` of the main thread, or its next one. Any thread may call it."""
+        """End the main thread's current `wait`, or its next one. Any thread may call it."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()

@@ -176,7 +176,7 @@ def _explain_messages(
     as_json: bool,
 ) -> int:
     """Print what messages mean, and related problems on the node. Return the exit status."""
-    from devicecore_tools.doctor.pod.explanation import concerning, explain  # claims do not need it
+    from devicecore_tools.doctor.pod.explanation import concerning, explain  # claims do not need this import
     from devicecore_tools.doctor.pod.messages import without_prefix
 
     facts, pod = read.facts, about and about[0]
@@ -229,7 +229,7 @@ def _about_events(pod: Pod | None, facts: "Facts | None") -> str:
         return _NAME_ONE
     if events is None or not events.place:
         return _NO_EVENTS
-    return _NO_SUCH_EVENT if events.value is not None else ""  # `_facts` has said why they were not read
+    return _NO_SUCH_EVENT if events.value is not None else ""  # `_Sources.read` has said why the events were not read
 
 
 def _shows_what_is_free(facts: "Facts", pod: Pod, managers: "ManagersSeen | None") -> bool:
@@ -305,8 +305,8 @@ class _Sources:
     def read(
         cls, options: Mapping[str, object], pod: Pod | None, topology: "TopologySettings", budget: Budget
     ) -> "_Sources":
-        """Read them, and report what cannot be read."""
-        from devicecore_tools.doctor.account.facts import Facts  # claims do not need it
+        """Read the named sources, and report what cannot be read."""
+        from devicecore_tools.doctor.account.facts import Facts  # claims do not need this import
         from devicecore_tools.doctor.look.values import Look, Reading
 
         named = [name for name in _SOURCES if options[name]]

@@ -27,7 +27,7 @@ _WIDTH = 80  # columns, if the terminal has that many
 
 @frozen
 class CheckFailedError(Exception):
-    """A step found something other than it expected."""
+    """A step found something other than what it expected."""
 
     what: str
     expected: object

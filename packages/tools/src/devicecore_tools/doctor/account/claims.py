@@ -13,7 +13,7 @@ from attrs import frozen
 from devicecore_tools.doctor.account.precedence import Holders, Lists, believed_file
 from devicecore_tools.doctor.look.values import Device, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source, grouped
 
-_ADDRESS = re.compile(  # with colons as in sysfs, or with hyphens as in device names
+_ADDRESS = re.compile(  # addresses have colons in sysfs, and may have hyphens in device names
     r"(?<![0-9a-z])(?:"
     r"(?:(?:[0-9a-f]{4})?([0-9a-f]{4}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])"
     r"|([0-9a-f]{4})-([0-9a-f]{2})-([01][0-9a-f])-([0-7])"

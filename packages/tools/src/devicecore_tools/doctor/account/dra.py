@@ -31,7 +31,7 @@ from devicecore_tools.doctor.look.values import (
 Left = Mapping[tuple[str, str], int]
 """What is left of a pool's counters."""
 
-_OF_HELPER = "dra-"  # Kubernetes' 1.37 helper uses these names, with a hash in place of the driver's name
+_OF_HELPER = "dra-"  # the helper from Kubernetes 1.37 uses these names, with a hash in place of the driver's name
 _DRIVER = "DRAPlugin"  # the type that a driver reports
 _OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which exist on each node
 
@@ -225,7 +225,8 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
         owners = tuple(_owners(look, pods, listed, in_file.get(key, ())))
         places = ((Source.SLICES, published), (Source.ALLOCATIONS, allocated))
         one = published.get(key, PublishedDeviceSeen(*key))
-        told = health.get(key, "" if look.health.value is None else "unknown")  # cleared when the driver ends
+        # a kubelet clears the health when the driver exits
+        told = health.get(key, "" if look.health.value is None else "unknown")
         yield (
             key,
             DraDevice(

@@ -139,7 +139,7 @@ def absences(
         if lists.listed.get(resource) or (lists.allocatable or {}).get(resource) or is_of_others(look, lists, resource):
             continue
         if resource in lists.left_out and not sockets.none_is_left:
-            continue  # the kubelet may have devices of it that are on no NUMA node
+            continue  # the kubelet may have devices of this resource that are on no NUMA node
         is_gone = sockets.none_is_left and not look.plugins.value
         if lists.allocatable is not None or published.get(resource) == 0 or is_gone:
             missing.append(resource)

@@ -239,7 +239,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
     api, sockets = look.pod_resources.value, look.sockets.value
     if api is not None:
         expected = [one.place for one in pods.here if not one.is_deleting]
-        is_of_here = api.pods <= pods.by_name.keys()  # otherwise the list of pods is from a different node or time
+        is_of_here = api.pods <= pods.by_name.keys()  # if False, the list of pods is from a different node or time
         lists_none = is_of_here and expected and api.pods.isdisjoint(expected)
         return KubeletNow.STARTING if lists_none else KubeletNow.ANSWERS
     served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []

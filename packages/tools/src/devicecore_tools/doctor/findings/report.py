@@ -38,7 +38,7 @@ UNKNOWN = "unknown"
 """The text for a value that no source provides."""
 
 _FORBIDDEN = "Permission denied"  # the text of EACCES
-_NO_KUBELET = "Nothing until a kubelet runs again. Then: "
+_NO_KUBELET = "Nothing until a kubelet is running again. Then: "
 
 
 @frozen

@@ -167,7 +167,7 @@ class SocketsSeen:
     identity: the type of plugin and its name, which is empty for a device plugin in the kubelet's own directory.
     `silent` says why a process has not answered, and `unusable` why a kubelet cannot call a driver that has answered.
     `made` contains the time at which each socket was created, in seconds since 1970. `remade` contains the sockets that
-    were recreated within a minute during the look, although the kubelet's was not.
+    were recreated within a minute during the look, although the kubelet's socket was not.
     """
 
     kubelet: bool = False

@@ -689,7 +689,7 @@ class ClaimTrial:
         """
         nodes = self._objects.target_nodes(only)
         problems: dict[str, str] = {}
-        with suppress(QuestionGivenUpError):  # in this case, no node is tried
+        with suppress(QuestionGivenUpError):  # once the budget is spent, no node is tried
             for one in nodes:
                 if problem := self.unusable(names, one, pod.name if pod else "", uid):
                     problems[one.name] = problem

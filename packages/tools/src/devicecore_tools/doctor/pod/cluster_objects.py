@@ -68,7 +68,7 @@ class ClusterObjects:
     held: tuple[Held, ...] = ()
     extended: Mapping[str, str] = {}  # the DeviceClass that serves each extended resource
     uncertain: Mapping[str, str] = {}  # the resources that not every scheduler knows, with the conflicting class
-    claims: Mapping[str, Value] = {}  # by `namespace/name`, like the templates
+    claims: Mapping[str, Value] = {}  # claims and templates, by `namespace/name`
     templates: Mapping[str, UnallocatedClaim] = {}
     versions: tuple[str, ...] = ()  # the kubelets' versions
     rules: Mapping[str, TaintRule] = {}  # by name
@@ -132,7 +132,7 @@ class _Objects:
     budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
     classes: dict[str, tuple[str, str, DeviceClass]] = field(factory=dict)  # creation time, resource, class
-    nodes: dict[str, tuple[TargetNode, str]] = field(factory=dict)  # with the version of its kubelet
+    nodes: dict[str, tuple[TargetNode, str]] = field(factory=dict)  # each node with the version of its kubelet
     machines: dict[str, ClusterNode] = field(factory=dict)
     claims: dict[str, Value] = field(factory=dict)
     templates: dict[str, UnallocatedClaim] = field(factory=dict)

@@ -51,7 +51,7 @@ _NO_OWNER = ("", "free", "none")
 def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     """Return the node that a description describes. A device whose owner is `unknown` counts as held.
 
-    If `doctor` has found that no kubelet runs, the node admits no pod.
+    If `doctor` has found that no kubelet is running, the node admits no pod.
 
     Args:
         document: an object with `devices`, and optionally `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.

@@ -64,7 +64,7 @@ MIN_ATTEMPTS = 10
 """How many changes of each kind are tried even if the budget is used up."""
 
 CURES = {
-    "kubelet-gone": "a kubelet runs on the node",
+    "kubelet-gone": "a kubelet is running on the node",
     "node-missing": "the kubelet creates its Node again",
     "node-not-ready": "the Node becomes Ready",
     "node-closed": "the Node accepts pods again",
@@ -106,7 +106,7 @@ class TrialNode:
         topology: the NUMA nodes, the topology policy and the topology scope.
         managers: the kubelet's CPU manager and memory manager, or None if they refuse no pod or are unknown.
         managers_unknown: why the managers' decision about this pod is unknown, or an empty string.
-        pod_names: the holders' names for answers. A pod without a name is identified by its UID.
+        pod_names: the names of the holders in answers. A pod without a name is identified by its UID.
     """
 
     name: str

@@ -80,7 +80,7 @@ def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSO
 
 
 def _elements_in(devices: Value) -> Iterator[Element]:
-    """Yield the elements.
+    """Yield the elements of a list of devices.
 
     `Value` is not used for elements in the form that kubelets write, because 100,000 of them would take too long.
     """

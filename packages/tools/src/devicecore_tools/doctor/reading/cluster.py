@@ -101,7 +101,7 @@ def looks_of(
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document, kept), name))
         held = [claim for pod in own.value or () for claim in pod.all_claims]
-        for one in published.value or ():  # without the pool, which may contain the devices of a thousand nodes
+        for one in published.value or ():  # drop the pool, which may contain the devices of a thousand nodes
             held += of_device.get(one.key, ())
         used = dict.fromkeys(by_name[claim] for claim in held if claim in by_name)
         about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))

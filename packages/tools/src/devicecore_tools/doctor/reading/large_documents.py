@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 MAX_INPUT = MAX_BYTES + 1
 """The number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
-_TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # its first line
+_TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # the first line of kubectl's table
 _JSON = re.compile(rb"\s*\{")
 
 _loads: "Callable[[bytes], Data]" = json.loads
-with suppress(ImportError):  # on a platform without a wheel
+with suppress(ImportError):  # some platforms have no wheel of orjson
     import orjson
 
     _loads = orjson.loads

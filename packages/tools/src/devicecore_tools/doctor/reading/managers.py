@@ -23,7 +23,7 @@ _NONE = {"", "none"}
 
 @frozen
 class ManagersSeen:
-    """What was read.
+    """What was read about a kubelet's CPU manager and memory manager.
 
     Attributes:
         configured: the known fields of the kubelet's configuration.

@@ -285,7 +285,8 @@ class NodeSources:
         if self.root is not None and (configuration := configuration_of(self.root)):
             record.write_json(Path(directory) / CONFIGURATION, configuration)
         if (managers := self.managers()) is not None and managers.has_policy:
-            with suppress(NumaError):  # without it, `fits` cannot try CPUs and memory with the record, and says so
+            # without the machine's description, `fits` cannot try CPUs and memory with the record, and says so
+            with suppress(NumaError):
                 record.write_json(Path(directory) / MACHINE_FILE, described_machine(managers.machine))
 
     def topology(self, default: TopologySettings | None = None) -> TopologySettings:
@@ -407,7 +408,7 @@ class NodeSources:
         except ModuleNotFoundError as error:
             return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
         places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
-        if not self.plugins:  # otherwise, each plugin is asked for its list
+        if not self.plugins:  # if True, each plugin is asked for its list
             places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
         if not living:

@@ -220,7 +220,7 @@ def _why_unusable(info: pluginregistration.PluginInfo) -> str:
         return f"it offers {names([*info.supported_versions]) or 'no service'}, but a kubelet calls {names(SERVICES)}"
     service = info.endpoint
     if not service or not Path(service).parent.is_dir():
-        # it may be the registration socket itself, or in a directory that only the driver and the kubelet can see
+        # the path may name the registration socket itself, or a socket that only the driver and the kubelet can see
         return ""
     try:
         return "" if socket_identity(service) and is_served(service) else f"no process listens at its socket {service}"
@@ -237,7 +237,7 @@ def lists_of(name: str, path: str, allowed: Allowed) -> PluginSeen | None:
             return None
         path, resource = found
     options, data = _options_and_list(path, allowed)
-    with _reading:  # one at a time, because reading a list takes about twenty times its size in memory
+    with _reading:  # read one list at a time, because reading takes about twenty times the list's size in memory
         devices = _parsed(_devices_in, data)
     return PluginSeen(name, resource, to_options(options), devices, len(data), time.monotonic() - began)
 

@@ -42,7 +42,7 @@ def _ask(client: PodResourcesClient) -> PodResourcesSeen:
     try:
         devices = client.get_allocatable_resources().devices
     except PodResourcesError as error:
-        if error.code != _NOT_OFFERED:  # before Kubernetes 1.23, it is behind a feature gate
+        if error.code != _NOT_OFFERED:  # before Kubernetes 1.23, this call is behind a feature gate
             raise
         return seen_of("v1", listed, None)
     return seen_of("v1", listed, by_resource(devices))

@@ -304,7 +304,7 @@ def save(
     for name, document in _own_form(look):
         write_json(target / name, document)
     write_json(target / REASONS_NAME, reasons_)
-    from devicecore_tools.doctor.reading import look_file  # as above
+    from devicecore_tools.doctor.reading import look_file  # importing cattrs takes a long time
 
     digests = {
         source: {name: look_file.digest(target / name) for name in names} for source, names in OF_SOURCES.items()

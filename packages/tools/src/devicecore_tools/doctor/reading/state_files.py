@@ -40,7 +40,8 @@ def read_state_files(
         try:
             blob = managers.file(name) if name not in OF_PODS else read_file(path, MAX_BYTES, follow_links=True)
         except FileNotFoundError:
-            notes += [f"{path}: {why}"] if (why := why_unread(name)) else []  # otherwise a kubelet creates a new one
+            # if the file did not exist on the node, a kubelet creates a new one
+            notes += [f"{path}: {why}"] if (why := why_unread(name)) else []
             continue
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")

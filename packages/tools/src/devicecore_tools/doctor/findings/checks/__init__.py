@@ -20,10 +20,10 @@ _SLICES = 40.0  # seconds: a driver's helper library publishes again 30 s after 
 CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
         "kubelet-gone",
-        "no kubelet runs on the node, or the kubelet does not answer",
+        "no kubelet is running on the node, or the kubelet does not answer",
         find=kubelet.kubelet_gone,
-        next="Containers keep running with their devices. No pod is admitted, stopped or reported until a kubelet "
-        "runs. After about 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        next="Containers keep running with their devices. No pod is admitted, stopped or reported until a kubelet is "
+        "running. After about 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
         do="Start the kubelet: systemctl restart kubelet. If it exits again, the end of its log says why: journalctl "
         "-u kubelet -n 50.",
         confirm="systemctl status kubelet, and the end of the kubelet's log.",
@@ -33,7 +33,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "node-not-ready",
-        "the Node is not Ready, although its kubelet runs",
+        "the Node is not Ready, although its kubelet is running",
         find=kubelet.node_not_ready,
         next="The scheduler sends no pod to the node. Running pods keep their devices.",
         do="Remove the cause that the message names. If it names none: journalctl -u kubelet.",
@@ -282,7 +282,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "slices-missing",
-        "a DRA driver runs, but its ResourceSlices are gone",
+        "a DRA driver is running, but its ResourceSlices are gone",
         find=claims.slices_missing,
         next="No pod that requests the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
@@ -340,7 +340,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         do="Check the plugin's log for messages about the device. If it stays unhealthy, delete the pod so that a "
         "new one gets a different device.",
         confirm="devicecore doctor --plugins queries the plugin. From Kubernetes 1.36 on, a pod's status shows the "
-        "health too (allocatedResourcesStatus), but only while the plugin runs, and only when the status next changes.",
+        "health too (allocatedResourcesStatus), but only while the plugin is running, and only when the status next "
+        "changes.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
@@ -534,8 +535,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint's checksum is wrong",
         find=file.wrong_checksum,
         next=_STARTS_EMPTY,
-        do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet runs, "
-        "devicecore checkpoint repair FILE NEWFILE keeps the correct entries.",
+        do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet is "
+        "running, devicecore checkpoint repair FILE NEWFILE keeps the correct entries.",
         confirm="devicecore checkpoint verify FILE. The log of a kubelet that has read the file contains 'checkpoint "
         "is corrupted'.",
         issue=f"{_KUBERNETES}86677",
@@ -559,8 +560,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint cannot be read",
         find=file.unreadable_checkpoint,
         next=_STARTS_EMPTY,
-        do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet runs, "
-        "devicecore checkpoint repair FILE NEWFILE keeps what can be read.",
+        do="Let the running kubelet write the file again: start a pod that requests devices. If no kubelet is "
+        "running, devicecore checkpoint repair FILE NEWFILE keeps what can be read.",
         confirm="devicecore checkpoint verify FILE",
         issue=f"{_KUBERNETES}54088",
     ),

@@ -325,7 +325,7 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
         others = look.elsewhere.get(driver, ())
         of_others = f" Its slices name other nodes ({names(others)})." if others else ""
         sentence = (
-            f"DRA driver {name(driver)} runs but has no ResourceSlice for this node, so the scheduler allocates "
+            f"DRA driver {name(driver)} is running but has no ResourceSlice for this node, so the scheduler allocates "
             f"none of its devices.{in_use if used else ''}{of_others}"
         )
         evidence = (

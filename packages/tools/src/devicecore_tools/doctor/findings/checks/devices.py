@@ -122,7 +122,8 @@ def unhealthy_device(
                 device
                 for device, state in lists.listed[resource].items()
                 if state is Health.UNHEALTHY and device not in held
-                if device not in (lists.allocatable or {}).get(resource, ())  # otherwise the kubelet's list differs
+                # if the kubelet has the device, the lists differ, which is another finding
+                if device not in (lists.allocatable or {}).get(resource, ())
             ]
             if sick:
                 them = by_number(sick, "it", "them")
@@ -136,7 +137,7 @@ def unhealthy_device(
             capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
             held = holders.in_use.get(resource, frozenset())
             count = capacity - allocatable - len(held - lists.healthy[resource])
-            # otherwise, the kubelet has not written the Node yet
+            # a smaller number means that the kubelet has not written the Node yet
             is_of_now = allocatable >= len(lists.healthy[resource])
             if count > 0 and allocatable and is_of_now:
                 sentence = (
@@ -159,7 +160,7 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: List
     for resource, allocatable in node.allocatable.items():
         count = node.capacity.get(resource, 0) - allocatable - sick[resource]
         if len(lists.in_file.get(resource, ())) > allocatable:
-            continue  # one of the two sources is older
+            continue  # one of the sources is older than the other
         if any(owner.pod is None for owners in holders.by_device.get(resource, {}).values() for owner in owners):
             continue  # a pod that is missing from the list of pods may hold it
         if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
@@ -214,7 +215,7 @@ def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Ho
         count, total = len(lists.allocatable.get(resource, ())), len(lists.listed.get(resource, ()))
         published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
         if (not count and resource in wanted) or resource in lists.differing:
-            continue  # its plugin is gone, or there are two plugins, which is a separate finding
+            continue  # a plugin that is gone, and two plugins for one resource, are separate findings
         evidence: tuple[Evidence, ...] = (
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
             Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),

@@ -38,7 +38,7 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         served = look.sockets.value.served if look.sockets.value else {}
         dead = [one for one in KUBELET_SOCKETS if served.get(one) is False]
         source, dead = (Source.SOCKETS, dead) if dead else (Source.POD_RESOURCES, [POD_RESOURCES_SOCKET])
-        sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
+        sentence = f"No kubelet is running on this node: no process listens at {' and '.join(dead)}.{pods_run}"
         yield Found(sentence, (Evidence(source, f"connection refused: {', '.join(dead)}"),))
     elif kubelet is KubeletNow.SILENT and look.is_unheard:
         sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
@@ -93,7 +93,7 @@ def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
     problem = look.node.problem
     if problem.startswith(NO_NODE) and kubelet in {KubeletNow.ANSWERS, KubeletNow.STARTING}:
         evidence = (Evidence(Source.NODE, foreign_text(problem, 300)), Evidence(Source.POD_RESOURCES, "it answers"))
-        yield Found("The kubelet runs, but the API server has no Node with this name.", evidence)
+        yield Found("The kubelet is running, but the API server has no Node with this name.", evidence)
 
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:

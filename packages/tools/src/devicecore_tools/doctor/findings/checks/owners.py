@@ -21,7 +21,8 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
     node = look.node.value
     by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():
-        had_devices = node is not None and node.allocatable.get(resource) == 0  # other plugins may serve the rest
+        # other plugins may serve the remaining resources
+        had_devices = node is not None and node.allocatable.get(resource) == 0
         if resource not in lists.devices and not had_devices:
             continue
         pods = list(dict.fromkeys(one.pod.identity for one in missing))
@@ -163,5 +164,5 @@ def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
         return True
     pod = owners[0].pod
     if pod is None:
-        return False  # one of them may be an init container that has ended
+        return False  # one of the containers may be an init container that has ended
     return sum(not owner.is_reusable for owner in owners) > 1

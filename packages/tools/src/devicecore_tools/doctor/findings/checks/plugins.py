@@ -144,7 +144,7 @@ def plugin_does_not_answer(
         )
         gone = plugin.problem == NOBODY_LISTENS
         if (gone and told.issuperset(candidates) and candidates) or plugin.problem.startswith(LIST_HAS):
-            continue  # it belongs to the plugin that is gone, or to a plugin whose list is too long
+            continue  # the socket belongs to the plugin that is gone, or to a plugin whose list is too long
         what = "has exited: no process listens there" if gone else "does not answer"
         sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
         resource = candidates[0] if len(candidates) == 1 else ""
