@@ -103,7 +103,7 @@ def test_objects_of_an_api_server_for_tests_are_refused_in_a_fork(fork: Fork) ->
 
 
 class Saved:
-    """Counts how often it saves."""
+    """A store that counts its saves."""
 
     def __init__(self) -> None:
         self.times = 0

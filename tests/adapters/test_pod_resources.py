@@ -42,7 +42,7 @@ def pod(name: str, *containers: Container, init: tuple[Container, ...] = (), nam
 
 
 def elements(devices: "list[podresources.ContainerDevices]") -> list[Element]:
-    """Return resource, device and NUMA node of each; each has exactly one device, and at most one node."""
+    """Return resource, device and NUMA node of each element, which has exactly one device and at most one node."""
     found: list[Element] = []
     for one in devices:
         (id_,) = one.device_ids

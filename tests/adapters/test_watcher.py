@@ -56,7 +56,7 @@ class Announcer:
         return pluginregistration.RegistrationStatusResponse()
 
     def status(self) -> tuple[bool, str]:
-        """Return the next status that it gets."""
+        """Return the next status that the plugin gets."""
         status = self.statuses.get(timeout=PATIENCE)
         return status.plugin_registered, status.error
 

@@ -120,7 +120,7 @@ def test_each_version_has_the_allocator_of_a_release(version: str, release: str)
 
 
 def test_among_different_counts_1_36_takes_the_counters_count_last() -> None:
-    """Found by the oracle: slices with counters were kept with those of several nodes, behind the node's own."""
+    """Found by the oracle: slices with counters were kept with slices for several nodes, behind the node's own."""
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     devices = a_slice("a", {"nodeSelector": selector}, {"devices": [{"name": "gpu-0"}]})
     slices = [devices, a_slice("b", HERE, COUNTERS, count=2)]

@@ -103,7 +103,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule()
     def set_aside(self) -> None:
-        """Either both have something to set aside, or neither does."""
+        """Either both stores have something to set aside, or neither has."""
         places = self.memory.set_aside(), self.file.set_aside()
         assert (places[0] is None) == (places[1] is None)
         if places[1] is not None:

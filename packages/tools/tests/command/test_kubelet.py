@@ -152,7 +152,10 @@ def test_once_reports_failure_if_a_pod_does_not_run(devicecore: Run, root: Path)
     assert not state["settled"]
     assert [pod["reason"] for pod in state["pods"]] == [f"no plugin has registered {GPU}"]
     assert [problem["line"] for problem in state["problems"]] == [2]
-    said = f"devicecore kubelet: not settled, still waiting for pod default/good: no plugin has registered {GPU}\n"
+    said = (
+        "devicecore kubelet: the state has not settled: still waiting for pod default/good: no plugin has registered "
+        f"{GPU}\n"
+    )
     assert run.stderr.endswith(said)
 
 

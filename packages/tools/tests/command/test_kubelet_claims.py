@@ -339,7 +339,7 @@ def test_after_a_restart_a_claim_waits_for_its_driver_to_be_released(tmp_path: P
 
 
 class CountingStore(MemoryStore):
-    """A store that counts how often it saves."""
+    """A store that counts its saves."""
 
     saves = 0
 

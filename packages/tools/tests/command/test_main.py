@@ -183,7 +183,7 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
 
 @pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])
 def test_a_reader_that_stops_reading_is_not_an_error(command: str) -> None:
-    """If its output pipe is closed, the command ends silently, with the status of a program that SIGPIPE ends."""
+    """If the output pipe is closed, the command ends silently, with the status of a program that SIGPIPE ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", "devicecore_tools", "checkpoint", *command.split()],
         cwd=Path(__file__).parents[4] / "tests" / "data" / "checkpoint",

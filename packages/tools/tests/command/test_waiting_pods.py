@@ -44,7 +44,7 @@ def on(node: str, name: str = "db", **fields: Json) -> Json:
 
 
 def beside(kind: str, labels: Json = None, **fields: Json) -> Json:
-    """Return a pod's affinity or anti-affinity to others on its node."""
+    """Return a pod's affinity or anti-affinity to other pods on its node."""
     term = {"labelSelector": {"matchLabels": labels or DB}, "topologyKey": HOST, **fields}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 

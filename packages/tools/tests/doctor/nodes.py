@@ -509,7 +509,7 @@ def resource_without_socket(look: Look) -> Look:
 
 
 def plugin_silent(look: Look) -> Look:
-    """A CSI driver's response is never read; this one is a device plugin that the plugin watcher found."""
+    """A device plugin that the plugin watcher found does not answer; a CSI driver's response is never read."""
     dead = PluginSeen("dead.sock", "example.com/dead", problem="connection refused")
     return with_plugins(look, *plugins_of(look), dead)
 

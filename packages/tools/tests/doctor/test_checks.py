@@ -254,7 +254,7 @@ def old_file_of_an_unknown_kubelet(look: Look) -> Look:
 
 
 def overridden_cdi_file(look: Look) -> Look:
-    """A file in a higher-priority directory replaces the device from one with lower priority."""
+    """A file in a higher-priority directory replaces the device from a file in a lower-priority one."""
     return nodes.with_cdi_files(look, CdiSpec("/var/run/cdi", "nic.json", "example.com/nic", ("0", "1")))
 
 

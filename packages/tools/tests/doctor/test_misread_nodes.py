@@ -47,7 +47,7 @@ def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> 
 
 
 def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
-    """One socket is dead, and each of the other resources has its own. The pod's status is older."""
+    """One socket is dead, and each of the other resources has a socket of its own. The pod's status is older."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     _, document = findings(capsys, root)
     (found,) = document["findings"]
@@ -240,7 +240,7 @@ def test_a_pod_that_an_api_server_refuses_fits_nowhere(
 
 
 def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys) -> None:
-    """The plugin was restarted with a different list, and the pods keep running with devices no longer in it."""
+    """The plugin was restarted with a different list, and the pods keep running with devices that it no longer has."""
     resource = "example.com/vf"
     pods, entries = [], []
     for number in range(3):

@@ -450,7 +450,7 @@ def with_a_claim_that_was_entered(root: Path) -> None:
 
 
 def test_fits_recognizes_a_driver_that_exited_and_a_claim_that_is_full(tmp_path: Path, capsys: Capsys) -> None:
-    """A kubelet considers a driver registered as long as it has its socket."""
+    """A kubelet considers a driver registered as long as the driver's socket exists."""
     root = Path(written(tmp_path, "13-pending-claim-events-only"))
     with_a_claim_that_was_entered(root)
     spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "k", "resourceClaimName": "k1"}]}

@@ -67,7 +67,7 @@ def disagreement(case: Json) -> str:
 
 
 def disagreement_on(number: int, seed: str = "judge") -> str:
-    """Return how they differ on the random case with this number."""
+    """Return how our allocation and the judge differ on the random case with this number."""
     return disagreement(numbered_case(number, seed))
 
 

@@ -100,7 +100,8 @@ def _notes(found: Decoded, wanted: int) -> list[str]:
             )
     if found.format < _WITH_NUMA_NODES and wanted == _WITH_NUMA_NODES and found.data.entries:
         notes.append(
-            f"assumed: NUMA node 0 for all devices, as a kubelet does, because format {found.format} has no NUMA nodes"
+            f"assumed: NUMA node 0 for all devices, because format {found.format} has no NUMA nodes (a kubelet assumes "
+            "the same)"
         )
     if not found.format:
         notes.append("assumed: no registered devices, because format 0 does not list them")

@@ -38,7 +38,7 @@ class ExaminedFile:
 
     @property
     def is_ok(self) -> bool:
-        """Whether a kubelet can use it."""
+        """Whether a kubelet can use the file."""
         return self.report.verdict is FileVerdict.OK
 
     def status(self, *, strict: bool) -> int:

@@ -113,7 +113,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
 
 
 def _how_to_edit(claim: UnallocatedClaim) -> str:
-    """Return how to change a claim. Its name shows what it was created from."""
+    """Return how to change a claim. The claim's name shows what it was created from."""
     if claim.name.startswith(OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
     if "ResourceClaimTemplate" in claim.name:  # an object's name cannot contain this character

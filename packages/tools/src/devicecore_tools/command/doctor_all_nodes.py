@@ -73,7 +73,7 @@ def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
             yield cut(f"{number}. {counted(len(one.nodes), 'node')}: {one.finding.brief} ({names(one.nodes)})", width)
     healthy = sum(1 for one in reports if one.is_sound)
     if common or healthy < len(reports):
-        yield f"{counted(healthy, 'node')} without findings, all seen completely"
+        yield f"{counted(healthy, 'node')} without findings, on which everything was seen"
     for number, one in enumerate(common, start=1):
         yield ""
         yield from finding_lines(one.finding, width, number)

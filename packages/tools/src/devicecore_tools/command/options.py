@@ -143,7 +143,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def missing_file(path: str, wanted: str = "file") -> str | None:
-    """Return why `wanted` is not at `path`, or None if something is there or it is unknown."""
+    """Return why `wanted` is not at `path`, or None if something is there or the reason is unknown."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -23,7 +23,7 @@ _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by 
 
 
 class Signals:
-    """Receives the signals in `ENDING` and in `others` while it is entered; SIGHUP only if it is not ignored.
+    """While it is entered, receives the signals in `ENDING` (SIGHUP only if it is not ignored) and in `others`.
 
     A signal in `others` does not end the process, even if it is in `ENDING`.
 

@@ -239,7 +239,7 @@ def _shows_what_is_free(facts: "Facts", pod: Pod, managers: "ManagersSeen | None
 
 
 def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
-    """Try the pod on the current node. Return None if it is running there."""
+    """Try the pod on the current node. Return None if the pod is running there."""
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.managers import with_managers
     from devicecore_tools.doctor.pod.trial import fit, trial_node

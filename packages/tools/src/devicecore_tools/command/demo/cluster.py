@@ -175,7 +175,7 @@ class ClusterNode:
         self.claims.start()
 
     def stop(self) -> None:
-        """Stop both. Stopping twice, or before the start, is not an error."""
+        """Stop both managers. Stopping twice, or before the start, is not an error."""
         with ExitStack() as last_to_first:
             last_to_first.callback(self.manager.stop)
             last_to_first.callback(self.claims.stop)
@@ -250,32 +250,32 @@ class SimulatedProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Its exit status: minus the signal's number if a signal killed it, or None while it runs."""
+        """The exit status: minus the signal's number if a signal killed the process, or None while it is running."""
         return self._process.poll()
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended unexpectedly."""
+        """Whether the process has ended unexpectedly."""
         return self.status is not None and not self._to_end
 
     def obey(self, command: str) -> None:
-        """Write a command to its standard input."""
+        """Write a command to the standard input of the process."""
         self._commands.write(f"{command}\n")
 
     def kill(self) -> None:
-        """Kill it with SIGKILL: it cannot remove its socket."""
+        """Kill the process with SIGKILL, so that it cannot remove its socket."""
         self._to_end = True
         self._process.kill()
         self._process.wait()
         self._commands.close()
 
     def stop(self) -> None:
-        """Ask it to end, and wait. A second call does nothing."""
+        """Ask the process to end, and wait until it has. A second call does nothing."""
         self._to_end = True
         self._process.terminate()
         try:

@@ -150,7 +150,7 @@ def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
 
         console_on(sys.stdout).print(render(state, name, (), _WIDTH, None), soft_wrap=True)
     if not state.is_settled:
-        complain("devicecore kubelet", f"not settled, still waiting for {'; '.join(state.waits_for)}")
+        complain("devicecore kubelet", f"the state has not settled: still waiting for {'; '.join(state.waits_for)}")
     if state.sink_problem:
         complain("devicecore kubelet", f"the node's status is not published: {state.sink_problem}")
     return 0 if state.is_settled and state.is_good else 1

@@ -179,7 +179,7 @@ class StateFile:
 
 @contextmanager
 def logged(*, live: bool) -> Iterator[deque[str]]:
-    """Write the log to standard error, or with `live`, only keep its last lines.
+    """Write the log to standard error, or, with `live`, keep only its last lines.
 
     The context manager yields these lines.
     """

@@ -261,7 +261,7 @@ def _has_room(one: PublishedDeviceSeen, beside_used: Left, beside_taken: Left) -
 
 
 def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
-    """Return a device's health from its holder's status, which lists it under its first CDI name or its full name."""
+    """Return a device's health from the status of its holder, which lists devices by first CDI name or full name."""
     told = {
         health
         for owner in owners

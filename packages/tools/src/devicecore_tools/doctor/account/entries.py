@@ -284,7 +284,7 @@ def _pods(facts: Facts) -> Iterator[Entry]:
 
 
 def _why_unknown(facts: Facts, pod: PodSeen) -> str:
-    """Return what is unknown about a pod, or an empty string if it runs, has ended, or shows what it is waiting for."""
+    """Return what is unknown about a pod, or an empty string if it is running, has ended, or says why it waits."""
     who = f"pod {name(pod.identity)}"
     if pod.phase in {"", "Unknown"} or pod.said[0] == "NodeLost":
         return f"whether {who} runs: its phase is {pod.phase or 'unknown'} {foreign_text(pod.said[0], 100)}".rstrip()
@@ -452,7 +452,7 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
-    """Return why a claim blocks this node's devices although no pod here uses it, or an empty string if it is new."""
+    """Return why a claim blocks this node's devices although no pod here uses it, or "" if the claim is new."""
     taken, pods = facts.look.taken, claim.pods
     if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
         return ""

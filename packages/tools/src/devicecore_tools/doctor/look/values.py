@@ -116,7 +116,7 @@ class Reading(Generic[Value]):
 
     @property
     def was_refused(self) -> bool:
-        """Whether an attempt to read it has failed."""
+        """Whether an attempt to read the source has failed."""
         return self.value is None and bool(self.place)
 
     @classmethod

@@ -114,7 +114,7 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return the missing counter of each of a few devices and its users, or nothing for one device or many."""
+    """Return the counter that each of a few devices lacks, and the counter's users, or "" for one device or many."""
     parts = [
         f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
         for one in group
@@ -230,7 +230,10 @@ def _lacking(shortage: Shortage) -> str:
     needs = " and ".join(f"{request.count} for {request.result_name}" for request, _ in shortage.roles)
     if enough:
         alike = " or similar" if shortage.wanted > 1 else ""
-        return f"the claim needs {shortage.wanted} values of {name} with {needs}{alike}, and only {enough} have them"
+        return (
+            f"the claim needs {shortage.wanted} values of {name} with {needs}{alike}, "
+            f"but only {counted(enough, 'value')} {'has' if enough == 1 else 'have'} enough devices"
+        )
     if len(shortage.roles) > 1:
         if not set.intersection(*(set(have) for _, have in shortage.roles)):
             parts = [f"{_shown(have)} for {request.result_name}" for request, have in shortage.roles]

@@ -725,7 +725,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers, starting with the node where a scheduler preempts pods, or nothing if it preempts none.
+        """Return the answers, starting with the node where a scheduler preempts pods, or nothing if it does not.
 
         Preemption does not release claims, so the devices must already be free.
         """

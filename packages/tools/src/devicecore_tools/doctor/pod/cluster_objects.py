@@ -115,7 +115,7 @@ class ClusterObjects:
         return found
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: the known Nodes, or otherwise the nodes that slices name. A name selects one."""
+        """Return the nodes to try: the known Nodes, or else the nodes that slices name. A name selects one node."""
         known = {one.name: one for one in self.nodes}
         named = {one.place.node for one in self.slices if one.place and one.place.node}
         named |= {device.place.node for one in self.slices for device in one.devices if device.place}

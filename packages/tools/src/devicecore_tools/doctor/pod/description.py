@@ -88,7 +88,7 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
 
 
 def _check_fields(row: "Value") -> None:
-    """Refuse a name that is close to a field's name. Others are kept: a later `doctor` may have written them."""
+    """Refuse a name that is close to a field's name. Other names are kept: a later `doctor` may have written them."""
     for name, value in row.mapping().items():
         meant = get_close_matches(name, _FIELDS, n=1, cutoff=0.8)
         if meant and name not in _FIELDS:

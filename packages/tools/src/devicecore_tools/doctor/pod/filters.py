@@ -136,7 +136,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods except this one, which may already be running, and less important waiting pods."""
+        """Return the pods without this one, which may already be running, and without less important waiting pods."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:

@@ -31,7 +31,7 @@ class Foreign:
 
     @property
     def is_of_log(self) -> bool:
-        """Whether it is a line of the kubelet's log, not a pod's event."""
+        """Whether the message is a line of the kubelet's log, not a pod's event."""
         return self.who.startswith("kubelet's log")
 
 
@@ -51,7 +51,7 @@ class _Row:
 
     @property
     def is_of_kubelet(self) -> bool:
-        """Whether the kubelet wrote it, so that the line names the resource."""
+        """Whether the kubelet writes this message, so that the line names the resource."""
         return self.who.startswith("kubelet")
 
 

@@ -227,7 +227,7 @@ class Volumes:
             yield "drivers have capacity for new volumes, because no CSIDriver was read"
 
     def restriction(self, namespace: str, names: Iterable[str], users: Mapping[str, str]) -> Obstacle | None:
-        """Return an obstacle if a claim is limited to one pod and in use. `users` maps claims in use to a pod."""
+        """Return an obstacle if a claim is limited to one pod and is in use. `users` maps claims in use to a pod."""
         for name in names:
             key = f"{namespace}/{name}"
             if key in users and key in self.claims and _ONE_POD in self.claims[key].modes:
@@ -255,7 +255,7 @@ class Volumes:
         return None
 
     def _handle(self, key: str) -> tuple[str, str]:
-        """Return the driver and the name of a claim's volume. Both are empty if no CSI driver serves it."""
+        """Return the driver and the name of a claim's volume. Both are empty if no CSI driver serves the volume."""
         claim = self.claims.get(key)
         if claim is None:
             return "", ""

@@ -57,7 +57,7 @@ class ClusterNode:
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
-        """Its taints, each once. A cordon's taint is included even before the node controller has added it."""
+        """The Node's taints, each once. A cordon's taint is included even before the node controller has added it."""
         return tuple(dict.fromkeys((*self.taints, *((CORDONED,) if self.is_cordoned else ()))))
 
 

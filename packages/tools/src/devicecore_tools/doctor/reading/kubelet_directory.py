@@ -97,7 +97,7 @@ IS_DIRECTORY = "it is a directory"
 
 
 def why_unwritable(path: str) -> str:
-    """Return why no process can rewrite a file, or an empty string if one may be able to.
+    """Return why no process can rewrite a file, or an empty string if a process may be able to.
 
     A read-only mount proves nothing, because our mounts may differ from the kubelet's.
     """

@@ -43,12 +43,12 @@ class _Process:
 
     @property
     def is_kubelet(self) -> bool:
-        """Whether it has the kubelet's name."""
+        """Whether the process has the kubelet's name."""
         return (self.place / "comm").read_text().strip() == "kubelet"
 
     @property
     def flags(self) -> dict[str, str]:
-        """Its flags with their values. If a flag is repeated, the last one counts."""
+        """The flags of the process with their values. If a flag is repeated, the last one counts."""
         words = (self.place / "cmdline").read_bytes().decode(errors="replace").split("\0")
         found = {}
         for word, following in zip(words, [*words[1:], ""], strict=True):

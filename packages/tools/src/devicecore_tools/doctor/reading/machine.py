@@ -28,7 +28,7 @@ _MAX_ID = 200
 
 
 def this_machine(machine_files: Sequence[str] = _MACHINE_FILES, boot_file: str = _BOOT_FILE) -> tuple[str, str]:
-    """Return the machineID and bootID of this machine, as a kubelet reads them. If unreadable, they are empty."""
+    """Return the machineID and bootID of this machine, as a kubelet reads them. An unreadable id is empty."""
     return next(filter(None, map(_content, machine_files)), ""), _content(boot_file)
 
 

@@ -74,7 +74,7 @@ class Tally:
 
 @frozen
 class OwnerMark:
-    """A pod in the picture, with its letters and its color number, from 1. Colors repeat, letters do not."""
+    """A pod in the picture, with its letters and its color number, from 1. Colors repeat, but letters do not."""
 
     owner: str
     letters: str

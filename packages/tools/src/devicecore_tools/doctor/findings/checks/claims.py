@@ -22,7 +22,7 @@ _UNTIL_RESTART = (
 
 
 def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
-    """Find containers that hold a plugin's device although it is also prepared for a ResourceClaim."""
+    """Find containers that hold a plugin's device although the device is also prepared for a ResourceClaim."""
     if not claimed:
         return
     seen: set[tuple[str, str]] = set()

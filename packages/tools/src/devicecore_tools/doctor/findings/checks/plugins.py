@@ -135,7 +135,7 @@ def resource_without_socket(
 def plugin_does_not_answer(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """Find plugins that do not answer at their socket, or that have ended and left it behind."""
+    """Find plugins that do not answer at their socket, or that have ended and left the socket behind."""
     told = {found.resource for found in plugin_gone(look, pods, holders, lists, absent)}
     for plugin, source, candidates in silent_plugins(look, lists):
         of = f" for {name(candidates[0])}" if len(candidates) == 1 else ""
