@@ -185,7 +185,7 @@ def test_nothing_is_mocked_because_every_fake_is_an_adapter() -> None:
     report(
         location(path, line, name)
         for path in SOURCES
-        if "mock" in path.read_text(encoding="utf-8").lower()  # because parsing all tests takes seconds
+        if "mock" in path.read_text(encoding="utf-8").lower()  # parsing all tests would take seconds
         for line, name in identifiers_in(path)
         if re.search(r"(^|\.)mock|Mock", name)
     )
@@ -196,7 +196,7 @@ def test_a_check_that_is_switched_off_is_named_with_a_reason() -> None:
         location(path, line, comment)
         for path in SOURCES
         if any(is_bare_excuse(line) for line in path.read_text(encoding="utf-8").splitlines())
-        for line, comment in comments_of(path)  # searching all files for them takes seconds
+        for line, comment in comments_of(path)  # searching all files for comments takes seconds
         if is_bare_excuse(comment)
     )
 
@@ -338,7 +338,7 @@ def test_the_repositorys_address_is_the_projects() -> None:
         location(path, number, line)
         for path in (*TEXTS, *READMES, *others)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if name in line  # it is found sooner than its context
+        if name in line  # a name is found sooner than its context
         for match in address.finditer(line)
         if (match[1] or match[2]) != owner
     )

@@ -174,7 +174,7 @@ def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
                 types_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
                 deferred = types_only or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 for child in ast.iter_child_nodes(node):
-                    if not isinstance(child, ast.expr):  # it contains no import
+                    if not isinstance(child, ast.expr):  # an expression contains no import
                         yield from walk(child, lazy=lazy or deferred)
 
     yield from walk(ast.parse(source), lazy=False)

@@ -118,7 +118,7 @@ class _Reports:
 def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
     """Run the tests one unit after another until none are left."""
     plugins = session.config.pluginmanager
-    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
+    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # these belong to the first process
         plugins.unregister(name=name)
     plugins.register(_Reports(session.config, results))
     capture = plugins.getplugin("capturemanager")

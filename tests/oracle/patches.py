@@ -76,7 +76,7 @@ def _add_directive(random: Random, patch: Json) -> None:
     name, value = random.choice(directives)
     part[name] = value
     if name.startswith("$delete"):
-        del part["finalizers"]  # because Go applies the two in random order
+        del part["finalizers"]  # Go would apply the directive and the field in random order
 
 
 def _parts(value: Json) -> list[Json]:

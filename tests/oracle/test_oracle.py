@@ -61,7 +61,7 @@ def test_an_empty_field_may_have_another_owner() -> None:
     owner = {"manager": me[0], "operation": me[1], "fieldsV1": {"f:data": {"f:a": {}}, "f:binaryData": {}}}
     theirs: Json = {"object": {**data, "binaryData": None}, "managedFields": [owner]}
     assert applies.differ_in_empty_fields({}, data, data, {me: other}, theirs)
-    assert applies.differ_in_empty_fields({}, data, data, {me: other | {("data",)}}, theirs)  # it was null in Go before
+    assert applies.differ_in_empty_fields({}, data, data, {me: other | {("data",)}}, theirs)  # the field was null
     assert not applies.differ_in_empty_fields(data, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({}, data, {"data": {"a": "2"}}, {me: other}, theirs)

@@ -243,7 +243,7 @@ def _is_settled(both: Both) -> bool:
         is_ready = pod["status"]["phase"] == "Running" and "readinessGates" not in pod["spec"]
         ready = "True" if is_ready else "False"
         if DO in pod["metadata"].get("annotations", {}):
-            continue  # its readiness keeps changing
+            continue  # the container's readiness keeps changing
         if conditions.get("Ready") != ready and "reason" not in pod["status"]:
             return False
     return True

@@ -250,7 +250,7 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
             if one["status"].get("phase") == "Running"
         }
         with (
-            suppress(PodResourcesError),  # it may not answer until it has started
+            suppress(PodResourcesError),  # the node may not answer until it has started
             PodResourcesClient(node.directory / "pod-resources" / "kubelet.sock") as client,
         ):
             return running <= {one.name for one in client.list().pod_resources}

@@ -187,7 +187,7 @@ class ControlPlane:
             self._last_to_first.callback(part.stop)
             part.start()
             if name == "kube-apiserver":
-                self.wait_until_ready()  # because the controller manager exits if it may not read yet
+                self.wait_until_ready()  # the controller manager exits if it may not read yet
         wait_for("the namespace default", partial(self.admin.get, "Namespace", "default"), _FIRST_START)
         if "kube-controller-manager" in self.parts:
             look = partial(self.admin.get, "ServiceAccount", "default")

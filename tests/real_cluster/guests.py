@@ -30,7 +30,7 @@ Json = Any
 MANIFESTS = Path(__file__).parents[2] / "docs" / "scheduler"
 GPU = "example.com/gpu"
 IDLE = 5.0
-"""Seconds without a pod after which the autoscaler removes a node. A real one waits for ten minutes."""
+"""Seconds without a pod after which the autoscaler removes a node. A real autoscaler waits for ten minutes."""
 
 
 @frozen
@@ -130,7 +130,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
         "namespace": "kueue-system",
         "health": {"healthProbeBindAddress": f"127.0.0.1:{free_port()}"},
         "metrics": {"bindAddress": "0"},
-        # It runs without its webhooks, so a Job must be created suspended, as in job.yaml.
+        # Kueue runs without its webhooks, so a Job must be created suspended, as in job.yaml.
         "webhook": {"host": "127.0.0.1", "port": free_port(), "certDir": str(certificates)},
         "internalCertManagement": {"enable": False},
         "leaderElection": {"leaderElect": False},
@@ -140,7 +140,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
     file.write_text(json.dumps(config), encoding="utf-8")
     words = [str(KUEUE.built()), f"--config={file}", f"--kubeconfig={plane.kubeconfig()}"]
     words.append("--feature-gates=VisibilityOnDemand=false")
-    # It expects its metrics certificates in /etc/kueue, so it gets a private /etc.
+    # Kueue expects its metrics certificates in /etc/kueue, so it gets a private /etc.
     script = f"{shlex.join(['mount', '--bind', str(etc), '/etc'])} && exec {shlex.join(words)}"
     own = () if os.geteuid() == 0 else ("--map-root-user",)
     program = stage.start("kueue", "unshare", "--mount", *own, "sh", "-c", script)

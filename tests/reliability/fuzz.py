@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-atheris: Any = import_module("atheris")  # it has no types, and only `make fuzz` installs it
+atheris: Any = import_module("atheris")  # atheris has no types, and only `make fuzz` installs it
 
 with atheris.instrument_imports(include=["devicecore"]):  # no module of devicecore may be imported earlier
     from tests.questions import MAX_SECONDS, questions

@@ -226,7 +226,7 @@ class Crowd:
         chance = random.Random(1)  # noqa: S311 - as above
         left = 0
         while self._left and not self._failures:
-            if len(self._left) != left:  # otherwise they hang
+            if len(self._left) != left:  # otherwise, the threads hang
                 left = len(self._left)
                 faulthandler.dump_traceback_later(LIMIT, exit=True)
             self._fill_slots()

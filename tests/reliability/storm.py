@@ -131,7 +131,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
         assert [process.line() for process in fleet] == ["ready"] * len(fleet)
         manager.wait_for(lambda node: len(live(node)) == number, PATIENCE)
         during = measured()
-        fleet[0].send_signal(signal.SIGSTOP)  # it does not answer, and does not end
+        fleet[0].send_signal(signal.SIGSTOP)  # a stopped fleet neither answers nor ends
         for process in fleet[1:]:
             process.send_signal(signal.SIGKILL)
         manager.wait_for(lambda node: len(live(node)) <= share, PATIENCE)

@@ -221,7 +221,7 @@ class TestRegistry:
             registry.chmod(0o777)
             wait_until(lambda: messages(caplog, f"plugins in {registry} are not registered"), "it is logged")
             with announced(registry / "evil.sock", name="acme.io/evil") as announcer:
-                time.sleep(0.3)  # more looks
+                time.sleep(0.3)  # time for more scans
                 assert announcer.asked == 0
             assert served.registered  # earlier registrations stay
         transport.stop()

@@ -86,7 +86,9 @@ def life(path: Path, seed: int) -> list[list[str]]:
 def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path) -> None:
     path, acknowledged = tmp_path / "checkpoint", 0
     for seed in range(LIVES):
-        known: dict[str, bool | None] = dict.fromkeys(holders(path).values(), True)  # None: it may or may not hold one
+        known: dict[str, bool | None] = dict.fromkeys(
+            holders(path).values(), True
+        )  # None: it is unknown whether a pod holds one
         for action, name, *done in life(path, seed):
             if action == "admit":
                 before = known.get(name, False)

@@ -88,7 +88,7 @@ def the_manager_takes_over_what_plugins_report(world: World) -> Violations:
         said = {device.id for device in listed or () if device.health is Health.HEALTHY}
         healthy = frozenset(resource.report.healthy) if resource.report else frozenset()
         if listed is None and world.plugin_record.live(name):
-            continue  # it has registered and sent no list yet, so the previous list is still valid
+            continue  # the latest instance has sent no list yet, so the previous list is still valid
         if healthy != said:
             yield f"the plugins of {name} listed {_text(said)} as healthy, but the manager has {_text(healthy)}"
 

@@ -74,7 +74,7 @@ class Script:
     def mark_unhealthy(self, step: Json) -> None:
         known = self.inventory.resources[ResourceName(step["resource"])]
         assert known.report is not None
-        marked = evolve(known, report=known.report.all_unhealthy())  # after a disconnect, it already has this state
+        marked = evolve(known, report=known.report.all_unhealthy())  # a disconnect has already done this
         self.inventory = Inventory({**self.inventory.resources, known.name: marked})
 
     def write_checkpoint(self, _: Json) -> None:

@@ -948,7 +948,7 @@ def test_a_call_that_is_over_has_given_its_turns_back(node: Node, pool: ThreadPo
 
     has_ended(manager.prepare, pod("a", "claim"))
     has_ended(manager.prepare, pod("b", "claim"))
-    has_ended(manager.prepare, pod("c", "claim", "other"))  # whose driver is not registered
+    has_ended(manager.prepare, pod("c", "claim", "other"))  # the driver of `other` is not registered
     has_ended(manager.unprepare, PodUid("a"))
     instance.remove()
     has_ended(manager.unprepare, PodUid("b"))

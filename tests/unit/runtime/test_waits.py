@@ -19,7 +19,7 @@ from devicecore.runtime.wake_up import WakeUp
 from tests.reliability.scale import scale
 
 OVERDUE = 30.0  # the seconds after its deadline within which a wait certainly ends if it ends at all
-SIGNALS = 50.0  # a second
+SIGNALS = 50.0  # per second
 TIMEOUT = 0.01
 
 

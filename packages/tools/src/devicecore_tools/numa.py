@@ -53,7 +53,7 @@ class ManagersNotStartedError(SetUpError):
 
 @frozen
 class Zone:
-    """The CPUs and memory of a NUMA node: capacity, allocatable and available by resource, and its distances."""
+    """The CPUs and memory of a NUMA node: capacity, allocatable and available by resource, and distances to NUMA nodes."""
 
     sizes: Mapping[str, tuple[int, int, int]]
     distances: tuple[int, ...] = ()
@@ -104,7 +104,10 @@ FLAGS = (*_TEXTS, *_MAPS, "reserved-memory", "feature-gates")
 
 
 def fields_of_flags(flags: Mapping[str, str]) -> dict[str, object]:
-    """Return the fields of a kubelet's configuration that its flags set. Raises NumaError if a kubelet refuses one."""
+    """Return the fields of a kubelet's configuration that its flags set.
+
+    Raises NumaError if a kubelet refuses a flag.
+    """
     found: dict[str, object] = {}
     for flag, text in flags.items():
         if flag in _TEXTS:

@@ -90,7 +90,7 @@ def repaired(
 
 def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, ...]:
     """Return the devices that more than one pod holds."""
-    first: dict[str, dict[str, str]] = {}  # one pod that holds each device, by resource
+    first: dict[str, dict[str, str]] = {}  # for each resource and device, one pod that holds the device
     shared: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         holders = first.setdefault(entry.resource_name, {})

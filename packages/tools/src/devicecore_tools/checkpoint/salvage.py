@@ -118,7 +118,7 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
     if resources is not None and not isinstance(resources, Object):
         unreadable.append(Unreadable("registered devices", "expected an object"))
     if not unreadable:
-        unreadable.append(Unreadable("the file as a whole", refusal.problem))  # such as a checksum that is a string
+        unreadable.append(Unreadable("the file as a whole", refusal.problem))  # for example, the checksum is a string
     kept = tuple(entry for _, entry in entries)
     data = CheckpointData(kept or None, registered, extra_fields(value))
     return Salvaged(_format(entries, is_list=is_list), data, tuple(unreadable))

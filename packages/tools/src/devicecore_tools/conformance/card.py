@@ -181,7 +181,7 @@ def as_badge(report: Report, day: date) -> str:
 
 
 def _score(report: Report) -> str:
-    """A check that was not run did not pass, so it is counted separately."""
+    """Return the counts for the badge. A check that was not run did not pass, so it is counted separately."""
     if report.cannot_run:
         return "could not be run"
     counts = counts_of(report)

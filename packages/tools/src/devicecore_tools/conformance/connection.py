@@ -30,7 +30,7 @@ MAX_ANSWER = 4 * 1024 * 1024
 """The size, in bytes, of the largest response that a kubelet accepts."""
 
 _DIAL_PAUSE = 0.1  # seconds
-_NOWHERE = "/proc/none"  # for a path that no socket can have; gRPC would complain about it on standard error
+_NOWHERE = "/proc/none"  # used for paths that no socket can have, about which gRPC would complain on stderr
 _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 

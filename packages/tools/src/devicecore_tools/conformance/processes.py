@@ -83,7 +83,7 @@ def guarded(variable: str) -> Iterator[None]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        process_group=0,  # in this session, so that it is not mistaken for a daemon of the subject
+        process_group=0,  # in this session, so that the guardian is not mistaken for a daemon of the subject
     )
     try:
         yield

@@ -83,7 +83,7 @@ class ClaimReleases:
         self.version = object()
 
     def advance(self) -> None:
-        """Collect the results of releases, and start those that are due."""
+        """Collect the results of releases, and start the releases that are due."""
         manager, now = self._manager(), self._clock()
         self._take_together(manager, now)
         while not self._left.empty():

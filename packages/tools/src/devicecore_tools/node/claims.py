@@ -160,7 +160,10 @@ class NodeClaims:
         return is_of_driver(error)
 
     def cdi_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
-        """Return the CDI names that a container gets through its claims. Raises DeviceCoreError if one is unknown."""
+        """Return the CDI names that a container gets through its claims.
+
+        Raises DeviceCoreError if a claim is unknown.
+        """
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: Pod) -> bool:
@@ -176,7 +179,7 @@ class NodeClaims:
         return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
-        """Return a container's claims for the pod-resources API, or none if one is unknown, as in a kubelet."""
+        """Return a container's claims for the pod-resources API, or none if a claim is unknown, as in a kubelet."""
         if self.manager is None:
             return ()
         from devicecore.adapters.pod_resources.claims import to_dynamic_resources
@@ -237,7 +240,7 @@ class NodeClaims:
         self._releases.advance()
 
     def tick(self) -> None:
-        """Tell the manager in another thread that time has passed, because it may have to call drivers."""
+        """In another thread, tell the manager that time has passed, because the manager may have to call drivers."""
         if self.manager is None:
             return
         self._tick("reconcile", self.manager.tick)

@@ -150,7 +150,7 @@ def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[P
     for state in pods:
         pod = state.pod
         states[pod.uid] = state
-        with suppress(DraError):  # its claim does not exist yet; the pod already reports this as its reason
+        with suppress(DraError):  # the pod's claim does not exist yet; the pod already reports this as its reason
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
             containers[pod.uid] = {

@@ -164,7 +164,7 @@ class NodeEngine:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Tell the manager in another thread that time has passed, because it may have to write to the disk."""
+        """In another thread, tell the manager that time has passed, because it may have to write to the disk."""
         if self._is_ticking.acquire(blocking=False):
             self._threads.submit("tick", self._tick)
         self._claims.tick()
@@ -209,7 +209,7 @@ class NodeEngine:
         return changes.is_complete
 
     def advance(self) -> None:
-        """Collect the results of attempts, and start those whose outcome may have changed."""
+        """Collect the results of attempts, and start the attempts whose outcome may have changed."""
         has_results = True
         while has_results:  # without threads, an attempt ends before `_submit_due` returns
             self._collect()

@@ -117,7 +117,7 @@ class Outside(Protocol):
 
     @property
     def pods(self) -> ReportedPods | None:
-        """Its source of pods, or None."""
+        """The source of pods, or None."""
 
     @property
     def sink(self) -> NodeSink | None:

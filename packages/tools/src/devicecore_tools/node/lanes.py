@@ -14,8 +14,8 @@ from attrs import Factory, define
 MAX_THREADS = 1024
 """The maximum number of threads at work.
 
-Further lanes wait until a thread is free. Even if 64 plugins or drivers hang, their lanes use fewer threads than that,
-no matter how many pods wait for them.
+Further lanes wait until a thread is free. Even if 64 plugins or drivers hang, their lanes use no more threads than
+this, no matter how many pods wait for them.
 """
 
 THREADS_OF_LONG = 16

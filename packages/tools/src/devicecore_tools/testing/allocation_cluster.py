@@ -125,7 +125,7 @@ class Device:
 
     @cached_property
     def capacity(self) -> Mapping[str, Json]:
-        """Its capacities, by fully qualified name."""
+        """The device's capacities, by fully qualified name."""
         return {full_name(name, self.key[0]): one for name, one in (self.spec.get("capacity") or {}).items()}
 
     @cached_property
@@ -135,7 +135,7 @@ class Device:
 
     @cached_property
     def counters(self) -> Counter[tuple[str, str]]:
-        """The amount of each counter that it consumes, by set and counter name."""
+        """The amount of each counter that the device consumes, by set and counter name."""
         return Counter(
             {
                 (one["counterSet"], name): billionths(counter["value"])
@@ -203,17 +203,17 @@ class Pool:
 
     @property
     def counts(self) -> set[int]:
-        """The numbers of slices that its slices state."""
+        """The numbers of slices that the pool's slices state."""
         return {one["pool"]["resourceSliceCount"] for one in self.slices}
 
     @property
     def has_wrong_count(self) -> bool:
-        """Whether any of its slices states the wrong number of slices."""
+        """Whether any of the pool's slices states the wrong number of slices."""
         return len(self.counts) > 1 or len(self.slices) > max(self.counts)
 
     @cached_property
     def devices(self) -> Sequence[Device]:
-        """All of its devices, whichever nodes they are available on."""
+        """All of the pool's devices, whichever nodes they are available on."""
         return [
             Device((one["driver"], one["pool"]["name"], device["name"]), device, place)
             for one in self.slices
@@ -228,7 +228,7 @@ class Pool:
 
     @property
     def concerns_node(self) -> bool:
-        """Whether one of its slices or devices is available on the node."""
+        """Whether one of the pool's slices or devices is available on the node."""
         return any(_concerns(one, self.node) for one in self.slices)
 
     @cached_property
@@ -245,7 +245,7 @@ class Pool:
 
     @cached_property
     def problem(self) -> Rule | None:
-        """The rule that prevents the allocation of its devices, or None."""
+        """The rule that prevents the allocation of the pool's devices, or None."""
         is_complete = any(number in self.counts for number in self.numbers)
         if not is_complete or (len(self.counts) > 1 and not self.is_lenient):
             return Rule.COMPLETE

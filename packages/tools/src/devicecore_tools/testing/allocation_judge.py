@@ -104,16 +104,19 @@ class _Request:
         return int(self.spec.get("count") or 1)
 
     def wanted(self, driver: str) -> Mapping[str, int]:
-        """Return how much of each capacity it requests."""
+        """Return how much of each capacity the request asks for."""
         asked = (self.spec.get("capacity") or {}).get("requests") or {}
         return {full_name(name, driver): billionths(amount) for name, amount in asked.items()}
 
     def is_named_by(self, names: Sequence[str]) -> bool:
-        """Return whether a constraint or a configuration for these requests applies to this one. None means all."""
+        """Return whether a constraint or a configuration for these requests applies to this request.
+
+        None means all requests.
+        """
         return not names or self.main in names or self.name in names
 
     def tolerates(self, taint: Json) -> bool:
-        """Return whether one of its tolerations matches a taint. Unknown effects are treated as None."""
+        """Return whether one of the request's tolerations matches a taint. Unknown effects are treated as None."""
         if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
             return True
         return any(_tolerates(one, taint) for one in self.spec.get("tolerations") or ())
@@ -381,7 +384,7 @@ class _Reading:
     def _find_candidates(self, request: _Request) -> Sequence[Device]:
         """Return the devices from which a request may get some or must get all.
 
-        There are none if it cannot be satisfied.
+        There are none if the request cannot be satisfied.
         """
         local = self.cluster.local
         if not self._is_understood(request):
@@ -611,7 +614,7 @@ class _Reading:
         if any((one or []) != (other or []) for one, other in copies):
             yield Rule.COPIES
         if request.is_admin:
-            return  # the text does not say whether it has a share or consumes anything
+            return  # the text does not say whether such a result has a share or consumes anything
         if bool(result.get("shareID")) != device.is_shared:
             yield Rule.SHARE
         consumed = {

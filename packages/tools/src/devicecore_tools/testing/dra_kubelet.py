@@ -107,7 +107,7 @@ class ClaimPod:
 
     @property
     def devices(self) -> tuple[PreparedDevice, ...]:
-        """The devices of all its claims, as returned by their drivers."""
+        """The devices of all claims of the pod, as returned by their drivers."""
         claims = (self._kubelet.manager.claims.claims[key] for key in self._claims)
         return tuple(device for claim in claims for listed in claim.drivers.values() for device in listed or ())
 
@@ -141,7 +141,7 @@ class ClaimPod:
     def forget(self) -> None:
         """End the pod without unpreparing, as if it ended while the kubelet was down.
 
-        `advance(60)` unprepares later.
+        `advance(60)` unprepares the claims later.
         """
         self._kubelet.pods.active.discard(self.pod.uid)
         for key in self._claims:
@@ -320,8 +320,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Start a pod that uses these claims: reserve them for it, and prepare them.
 
         Args:
-            claims: its claims.
-            limits: the plugin devices it also requests, such as `{"example.com/nic": 1}`.
+            claims: the pod's claims.
+            limits: the plugin devices that the pod also requests, such as `{"example.com/nic": 1}`.
 
         Raises:
             PodRefusedError: the kubelet refused the pod because of its limits.

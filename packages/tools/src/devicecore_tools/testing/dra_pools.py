@@ -42,7 +42,7 @@ class SliceDevice:
 
     @property
     def consumes_counters(self) -> bool:
-        """Whether it shares counters with other devices, so it may be unavailable although no claim holds it."""
+        """Whether the device shares counters with others, so it may be unavailable although no claim holds it."""
         try:
             return bool(self.value.counters)
         except DocumentError:
@@ -50,7 +50,7 @@ class SliceDevice:
 
     @property
     def is_tainted(self) -> bool:
-        """Whether it has a taint that a claim must tolerate to get it."""
+        """Whether the device has a taint that a claim must tolerate to get the device."""
         return any(taint.get("effect") in REPELLING_EFFECTS for taint in self.body.get("taints") or ())
 
     def __str__(self) -> str:

@@ -307,7 +307,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def descendants(self) -> tuple[int, ...]:
-        """The process ids of its running descendants, even if the process itself has exited."""
+        """The ids of the process's running descendants, even if the process itself has exited."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
 
     def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
@@ -390,7 +390,7 @@ class PluginProcess(HasLifecycle):
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         process.wait()
-        self._threads[0].join(0.2)  # read the rest of its output; a descendant may keep the pipe open longer
+        self._threads[0].join(0.2)  # wait for the rest of the output; a descendant may keep the pipe open longer
         with self._changes:
             self._ended.set()
             self._changes.notify_all()

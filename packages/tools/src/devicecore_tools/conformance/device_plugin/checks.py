@@ -56,13 +56,13 @@ UNKNOWN_DEVICE = "no-such-device-of-devicecore"
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
-MAX_RATE = 10.0  # registrations per second, after the first ones
+MAX_RATE = 10.0  # registrations per second, after the first `MAX_BURST`
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists per second
 SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depend on how long the kubelet was down
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
-_FAR = 1_000_000  # numbers
+_FAR = 1_000_000  # added to the last number in a listed id
 _RESTARTED = 8  # devices that are allocated again after a restart
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
@@ -314,7 +314,7 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
         except CallFailedError as error:
             refused[device] = error
             if error.is_late:
-                break  # otherwise a plugin that hangs uses up the time of all other checks
+                break  # otherwise, a plugin that hangs would use up the time of all other checks
     if refused:
         raise reworded(some([f"{device}: {failure}" for device, failure in refused.items()]), *refused.values())
     return f"{counted(len(plugin.lists.healthy), 'device')} allocated one by one"
@@ -420,7 +420,7 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
             given[0] if len({_key(_nameless(one, plugin.lists.healthy)) for one in given}) == 1 < len(given) else None
         )
     texts = [_refusal(plugin, UNKNOWN_DEVICE, before)]
-    with suppress(Skip):  # there is no device, or it is refused, so the first id must suffice
+    with suppress(Skip):  # there is no device, or it is refused, so the unknown id must suffice
         listed = next((id_ for id_ in plugin.lists.healthy if _LAST_NUMBER.search(id_)), "")
         before = plugin.lists.alone(listed) if listed else None
     if before is not None:
@@ -738,7 +738,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     """Compare these parts of the response for all devices with the responses for single devices.
 
     Raises Failure if a name that only one device has is missing, or if several devices get the value of one of them.
-    Raises Skip if they cannot be compared.
+    Raises Skip if the responses cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
@@ -1093,7 +1093,7 @@ def registers_once(plugin: PluginUnderTest) -> str:
     skip_if(not answered, "the plugin has just been started again")
     first = answered[0]
     plugin.process.pause(first.at + plugin.settings.alone - time.monotonic())
-    ended = first.connection is not None and first.connection.ended  # None after very many registrations
+    ended = first.connection is not None and first.connection.ended  # it is None after very many registrations
     skip_if(bool(ended), "the stream of lists has ended")
     later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
     text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"
@@ -1109,7 +1109,7 @@ def registers_once(plugin: PluginUnderTest) -> str:
     ),
 )
 def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
-    """The processor time and the output of the plugin's processes are measured while it is registered."""
+    """The processor time and the output of the plugin's processes are measured while the plugin is registered."""
     plugin.registration.connected()
     process = plugin.process.require_process()
     before, printed = ProcessorUse.of(process), process.printed
@@ -1230,7 +1230,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
             plugin.kubelet.refusal = ""
             plugin.kubelet.serve()
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
-    if attempts:  # otherwise it takes longer to notice a restart, and starting a new process is faster
+    if attempts:  # without any, noticing a restart takes longer than starting a new process
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of a refusal (api.proto)
     plugin.process.excuse(exits)
@@ -1649,7 +1649,7 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
     for number, connection in listed.items():
         now = {device.ID for device in connection.last_list.devices}
         gone, new = sorted(before - now), sorted(now - before)
-        # If only one of them is not empty, a device was added or removed, or the list was not complete yet.
+        # If only `new` or only `gone` is not empty, a device was added or removed, or the list was not complete yet.
         require(not (gone and new), f"in the list of registration {number}, {some(new)} replaced {some(gone)}")
     left, limit = sorted(plugin.registration.missing), counted(plugin.settings.timeout, "second")
     require(not left, f"{some(left)} was not listed again within {limit} after the plugin had come back", late=True)

@@ -123,7 +123,7 @@ class ListedDevices:
             raise
         took, self.was_allocated = time.monotonic() - began, True
         self.slowest = max(self.slowest, took)
-        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins require this
+        self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins are this slow
         return list(answer.container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:

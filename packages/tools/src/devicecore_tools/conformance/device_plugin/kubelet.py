@@ -183,7 +183,7 @@ class BareKubelet:
     expects_changes: bool = False
     cut_at: float = 0.0
     is_watcher: ClassVar[bool] = False
-    """Whether it watches for plugin sockets instead of waiting for calls to Register."""
+    """Whether this kubelet watches for plugin sockets instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call to Register"
     """The call or action with which a plugin registers."""
     attempts: ClassVar[str] = "calls to Register"

@@ -79,7 +79,7 @@ class ProcessUnderTest(SubjectProcess):
             with suppress(StillRunningError):
                 self.running.wait(_GRACE)
             self.running.kill()
-            self._end_rest()  # before `stop`, which waits until no daemon holds its output pipe
+            self._end_rest()  # before `stop`, which waits until no daemon holds the output pipe
             self.running.stop(grace=0.0)
 
     def _note_exit(self) -> None:

@@ -216,7 +216,7 @@ def _names(answer: Answer) -> frozenset[str]:
 def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce this method")
-    # It may have been failing since an earlier event in the run, but that is no excuse.
+    # The call may have been failing since an earlier event in the run, but that is no excuse.
     answered = any(path == rpc.GET_PREFERRED_ALLOCATION.path for path, _ in plugin.lists.answered)
     skip_if(not before.prefers and not answered, "GetPreferredAllocation failed before, too")
     _prefer(plugin, plugin.lists.healthy)

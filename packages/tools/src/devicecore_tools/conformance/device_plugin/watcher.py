@@ -95,7 +95,7 @@ class WatchingKubelet(BareKubelet):
         connection = PluginConnection(path)
         try:
             if not connection.dial(_DIAL):
-                self._seen.pop(path, None)  # it is tried again after the others
+                self._seen.pop(path, None)  # the socket is tried again after the others
                 return
             info = connection.call(rpc.GET_INFO, pluginregistration.InfoRequest(), self.dial_timeout)
             if info.type == rpc.DEVICE_PLUGIN_TYPE:

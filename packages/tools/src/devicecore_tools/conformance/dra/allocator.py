@@ -150,7 +150,7 @@ class Allocator:
         return allocation
 
     def _named(self, device: SliceDevice, name: str) -> PoolDevice:
-        """Return a device as it is named in the merged pool. Raises DocumentError if it cannot be read."""
+        """Return a device as it is named in the merged pool. Raises DocumentError if the device cannot be read."""
         read = device.value
         counters = tuple((f"{device.pool}/{of}", amounts) for of, amounts in read.counters)
         attributes = {**read.attributes, _NUMBER: Attribute("string", (name,))}

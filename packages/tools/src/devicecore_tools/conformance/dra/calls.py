@@ -225,9 +225,9 @@ class Calls:
         skip_if(self.habits.unprepares is False, "the driver unprepares no claims")
 
     def require_answering(self) -> DriverInstance:
-        """Return the instance that a kubelet calls, which answers a call without claims.
+        """Return the instance that a kubelet calls.
 
-        Raises Skip if it does not; another check reports that.
+        Raises Skip if the instance does not answer a call without claims; another check reports that.
         """
         found = self.registration.reachable
         try:

@@ -51,7 +51,7 @@ class RuntimeConnection:
     def close(self) -> None:
         """Close the connection."""
         self.peer.close()
-        with suppress(OSError):  # the driver has closed it
+        with suppress(OSError):  # the driver has closed the connection
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
             self._thread.join()
@@ -66,7 +66,7 @@ class RuntimeConnection:
                     break
                 received[connection] += _exactly(file.read(size), size)
                 self._take_messages(connection, received[connection])
-        with suppress(OSError):  # the driver has closed it
+        with suppress(OSError):  # the driver has closed the connection
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _take_messages(self, connection: int, received: bytearray) -> None:

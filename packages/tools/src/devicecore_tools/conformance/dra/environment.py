@@ -292,7 +292,7 @@ def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) 
     found: dict[Path, bytes] = {}
     left = MAX_CONTENTS
     for path in paths:
-        with suppress(OSError):  # it is a directory, or was removed in the meantime
+        with suppress(OSError):  # the path is a directory, or was removed in the meantime
             found[path] = read_file(path, MAX_BYTES, follow_links=follow_links)
             left -= len(found[path])
         if left < 0:

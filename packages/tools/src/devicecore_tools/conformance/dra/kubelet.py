@@ -117,7 +117,7 @@ class DriverInstance:
 
     @property
     def endpoint(self) -> str:
-        """The path of its service socket."""
+        """The path of the instance's service socket."""
         return (self.info.endpoint if self.info is not None else "") or self.path
 
     @property
@@ -154,7 +154,7 @@ class DriverInstance:
         self.registrar.call(rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)
 
     def close(self) -> None:
-        """Close its connections. A second call does nothing."""
+        """Close the instance's connections. A second call does nothing."""
         self.registrar.close()
         if self._connection is not None:
             self._connection.close()
@@ -246,10 +246,10 @@ class DriverKubelet:
     def _register(self, instance: DriverInstance, stopped: threading.Event) -> None:
         if not instance.registrar.dial(_DIAL):
             instance.stage, instance.problem = "dial", instance.registrar.why_not()
-            self._not_reached.append(instance)  # it is tried again after the others
+            self._not_reached.append(instance)  # the socket is tried again after the others
             return
         if instance.identity != identity_of(instance.path):
-            return  # it was recreated in the meantime, and has its own instance
+            return  # the socket was recreated in the meantime, and has its own instance
         instance.stage = instance.problem = ""
         for pause in (*_PAUSES, None):
             try:

@@ -67,7 +67,7 @@ class DriverProcess(SubjectProcess):
 
     @property
     def has_instances(self) -> bool:
-        """Whether two of its processes can run at the same time: its command or environment contains `{pod_uid}`."""
+        """Whether two processes of the driver can run at once: its command or environment contains `{pod_uid}`."""
         return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
 
     def spawn(self, pod_uid: str = POD_UID, texts: Mapping[str, str] | None = None) -> PluginProcess:
@@ -141,7 +141,7 @@ class DriverProcess(SubjectProcess):
                 stack.callback(runtime.close)
             if self.running is not None:
                 stack.callback(self.running.stop, grace=0.0)
-            stack.callback(self.kill)  # read before `stop`, which waits until no daemon holds the output pipe
+            stack.callback(self.kill)  # called before `stop`, which waits until no daemon holds the output pipe
             if self.running is not None:
                 self.running.terminate()
                 with suppress(StillRunningError):

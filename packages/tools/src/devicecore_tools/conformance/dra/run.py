@@ -106,7 +106,7 @@ class _Guarded:
             except IMPOSSIBLE as error:
                 problem = impossible(error)
             if problem is not None:
-                driver.process.require_time()  # otherwise, it may have failed because the run canceled its calls
+                driver.process.require_time()  # otherwise, the check may have failed because the run canceled its calls
                 if driver.process.is_leaving or isinstance(problem, Failure):
                     driver.process.wait_for_exit()
             if isinstance(problem, Failure) or (problem is None and driver.calls.are_quick):

@@ -68,7 +68,7 @@ class Planted:
     breaks_too: tuple[str, ...] = ()
 
     def program(self) -> list[str]:
-        """Return the command line that starts it. A test kit replaces `{dir}` with a plugin's directory."""
+        """Return the command line that starts the program. A test kit replaces `{dir}` with a plugin's directory."""
         if self.kind == DRIVER_KIND:
             return [sys.executable, str(DRIVER), self.place]
         return [sys.executable, str(PLUGIN), "{dir}", self.place]

@@ -63,17 +63,17 @@ class GoodDriver:
 
     fails: tuple[str, ...] = ()
     is_good = False
-    """Whether it is correct although it behaves unusually."""
+    """Whether the driver is correct although it behaves unusually."""
     must_not_fail: tuple[str, ...] = ()
     """Additional checks that our tests run, because a mistake in the fault could make them fail."""
     breaks_too: Mapping[str, str] = {}
     """Other checks that cannot pass on this faulty driver either, with the reason. They run only in `make storm`."""
     settings: Mapping[str, float] = {}
-    """Fields of `DriverTestSettings` that reveal its fault sooner."""
+    """Fields of `DriverTestSettings` that reveal the driver's fault sooner."""
     environment: Mapping[str, str] = {}
-    """Environment variables that it needs."""
+    """Environment variables that the driver needs."""
     options: tuple[str, ...] = ()
-    """Options of `devicecore conformance driver` that reveal its fault."""
+    """Options of `devicecore conformance driver` that reveal the driver's fault."""
     name = "chip.example.org"
     type = "DRAPlugin"
     kind = "example.org/chip"
@@ -111,7 +111,7 @@ class GoodDriver:
         os._exit(0)  # gRPC threads may be waiting for a stream
 
     def serve(self) -> None:
-        """Create both sockets, the service's first."""
+        """Create the service socket, then the registration socket."""
         self.servers = [self.served(self.service, self.services()), self.served(self.registration, self.registrar())]
 
     def served(self, path: Path, services: Json) -> grpc.Server:

@@ -359,7 +359,7 @@ def register() -> grpc.StatusCode:
     """Register all resources. Return the status of the last call."""
     if FAULT in OF_TWO:
         while others:
-            others.pop().stop(None).wait()  # it deletes its socket
+            others.pop().stop(None).wait()  # the server deletes its socket
         OTHER_SOCKET.unlink(missing_ok=True)
         boards[:] = [Plugin(OTHER_SOCKET)]
         others.append(boards[0].serve())

@@ -241,7 +241,7 @@ class Kinds:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """At the end of the block, undo what it defined or forgot."""
+        """At the end of the block, undo the calls of `define` and `forget` made in it."""
         before = self._served, self._kinds
         try:
             yield

@@ -16,7 +16,7 @@ _OPTIONS = "ListOptions.meta.k8s.io"
 _MATCH, _INITIAL = "resourceVersionMatch", "sendInitialEvents"
 
 MAX_DIGITS = 18
-"""The maximum number of digits of a number in a query, which always fits into 64 bits."""
+"""The maximum number of digits of a number in a query, so that the number always fits into 64 bits."""
 
 
 def number(query: Mapping[str, str], name: str) -> int:

@@ -13,7 +13,7 @@ Selector = Callable[[Json], bool]
 
 _TRUTHS = ("spec.hostNetwork", "spec.unschedulable")
 _FIELD = re.compile(r"(?P<path>[^=!]+)(?P<operator>==|=|!=)(?P<value>(?:[^\\,=]|\\.)*)")
-_COMMA = re.compile(r"(?<!\\),")  # an `=` without a preceding backslash
+_COMMA = re.compile(r"(?<!\\),")  # a comma without a preceding backslash
 _LABEL = re.compile(r"(?:\([^()]*\)|[^,])+")  # up to a comma that is not in parentheses
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!\s]*)")

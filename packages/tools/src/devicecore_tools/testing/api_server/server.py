@@ -289,7 +289,7 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Inject these faults one after another, each to the next `times` matching requests. None means all."""
+        """Inject these faults one after another, each to the next `times` matching requests. None means all of them."""
         with self._lock:
             self._planned += [PlannedFault(fault, verb, resource, method, times, every) for fault in faults]
 

@@ -117,7 +117,7 @@ def not_found(resource: str, name: str) -> ApiError:
 
 
 def unknown_group() -> ApiError:
-    """The server has no such group or version, so the response is not a Status."""
+    """The server does not have the requested group or version, so the response is not a Status."""
     return ApiError(404, "NotFound", "404 page not found", is_text=True)
 
 

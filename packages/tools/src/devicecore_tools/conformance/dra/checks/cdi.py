@@ -846,7 +846,7 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
             if device in owners.values()
         }
         only = {device: next(iter(others)) for device, others in named.items() if len(others) == 1}
-        if len(set(only.values())) < 2 and not are_same:  # it is a word that happens to occur in all edits
+        if len(set(only.values())) < 2 and not are_same:  # the name is a word that happens to occur in all edits
             continue
         number += len(only)
         wrong = [

@@ -100,7 +100,7 @@ def _require_command(driver: DriverUnderTest) -> None:
     "Allocation)",
 )
 def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
-    """The --provoke-devices command is run, and the slices are compared with those before."""
+    """The --provoke-devices command is run, and the slices before and after it are compared."""
     _require_command(driver)
     yield
     change = _change(driver)

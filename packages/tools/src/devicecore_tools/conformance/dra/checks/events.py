@@ -40,7 +40,7 @@ def _mend(driver: DriverUnderTest) -> None:
 
 
 def restore(driver: DriverUnderTest, files: Mapping[Path, bytes]) -> None:
-    """Restart the driver with only its previous state files."""
+    """Restart the driver with these state files and no others."""
     driver.process.kill()
     driver.environment.delete_state_files()
     for path, data in files.items():

@@ -74,7 +74,7 @@ def require_service(watch: HealthWatch) -> None:
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#1423", "kubernetes-sigs/dra-driver-cpu#249"),
 )
 def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
-    """If the driver does not serve NodeWatchResources, it is called ten times, and then a claim is prepared."""
+    """NodeWatchResources is called ten times on a driver that does not serve it, and then a claim is prepared."""
     process, codes = driver.process.running, []
     for _ in range(_CALLS):
         with HealthWatch(driver.registration.reachable) as watch:
@@ -83,7 +83,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
                 raise DoesNotApply("it does not apply: the driver has the health service")
             codes.append(watch.code)
         if watch.code != "UNIMPLEMENTED":
-            break  # it may have exited, and cannot be called again
+            break  # the driver may have exited, and cannot be called again
     wrong = sorted({code for code in codes if code != "UNIMPLEMENTED"})
     require(not wrong, f"NodeWatchResources ended with {some(wrong)}")
     require(process is None or process.status is None, "the driver has exited")
@@ -125,7 +125,7 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
     ),
 )
 def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
-    """While NodeWatchResources is open, NodePrepareResources is called without claims, which worked before."""
+    """While NodeWatchResources is open, NodePrepareResources is called without claims, as it was before."""
     driver.calls.require_answering()
     with watching(driver) as watch, in_context("while the health is watched"):
         driver.calls.timed(lambda seconds: watch.instance.prepare((), seconds), 2 * FIRST)

@@ -307,7 +307,7 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
     clause=f"{CONTRACT} A kubelet prepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
-    """Two claims are prepared with one request, again in the other order, and again in separate calls."""
+    """Two claims are prepared with one request, then again in the opposite order, and then in separate calls."""
     driver.claims.require_two()
     driver.calls.require_preparing()
     is_repeated = driver.calls.repeats
@@ -327,7 +327,8 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
 def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str, Rows]:
     """Prepare claims with one request, and return the devices in the response by claim UID.
 
-    Raises Failure if one was not prepared. Raises Skip if one is missing from the response; another check reports that.
+    Raises Failure if a claim was not prepared. Raises Skip if a claim is missing from the response; another check
+    reports that.
     """
     answer = driver.calls.prepare(*claims)
     skip_if({claim.uid for claim in claims} - set(answer), "the answer has no entry for a claim")
@@ -349,7 +350,7 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     """Two claims with the same name in two namespaces are prepared, and then one of them is unprepared."""
     driver.claims.require_two()
     driver.calls.require_preparing()
-    with suppress(ApiError):  # it exists
+    with suppress(ApiError):  # the namespace exists
         driver.api.create({"kind": "Namespace", "metadata": {"name": OTHER_NAMESPACE}})
     first = driver.claims.new(1)
     second = driver.claims.new(1, name=first.name, namespace=OTHER_NAMESPACE)

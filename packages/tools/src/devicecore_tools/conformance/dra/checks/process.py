@@ -198,7 +198,7 @@ def serves_new_connections(driver: DriverUnderTest) -> str:
     clause="Any root process on the node can connect to the sockets, for example a port scanner or a monitor.",
 )
 def survives_other_clients(driver: DriverUnderTest) -> str:
-    """Non-gRPC clients and one hundred silent ones connect to both sockets. Then the driver is called."""
+    """Non-gRPC clients and one hundred silent clients connect to both sockets. Then the driver is called."""
     process, instance = own_process(driver), driver.registration.reachable
     with skipping(CallFailedError):
         ask_anew(instance)

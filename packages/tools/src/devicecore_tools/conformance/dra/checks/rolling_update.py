@@ -94,7 +94,10 @@ def two_instances(
 
 
 def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
-    """Prepare a claim with one instance. Return the CDI names in its answer. Raises Failure if it was not prepared."""
+    """Prepare a claim with one instance.
+
+    Return the CDI names in its answer. Raises Failure if the claim was not prepared.
+    """
     devices = devices_in(driver.calls.prepare(claim, timeout=_ANSWER, instance=instance), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)
 
@@ -114,7 +117,7 @@ def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> boo
 
 
 def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> None:
-    """Unprepare a claim with one instance. Raises Failure if it was not unprepared."""
+    """Unprepare a claim with one instance. Raises Failure if the claim was not unprepared."""
     require_unprepared(driver.calls.unprepare(claim, timeout=_ANSWER, instance=instance), claim)
 
 

@@ -696,7 +696,7 @@ def survives_a_failed_write(driver: DriverUnderTest) -> str:
     driver.slices.wipe()
     exits, asked, since = len(driver.process.exits), len(driver.api.requests), time.monotonic()
     may_go_on = threading.Event()
-    hold = RunFirst(partial(may_go_on.wait, _REGISTERS))  # its first request for slices waits for its registration
+    hold = RunFirst(partial(may_go_on.wait, _REGISTERS))  # the first request for slices waits for the registration
     driver.api.inject(hold, resource="resourceslices")
     driver.api.inject(Answer(_FAILURE.code, _FAILURE.status), method="POST", resource="resourceslices")
     try:

@@ -94,7 +94,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     found=("NVIDIA/k8s-dra-driver-gpu#1100", "NVIDIA/k8s-dra-driver-gpu#1259"),
 )
 def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the driver is killed, its state files are cut in half, and it is restarted."""
+    """A claim is prepared, the driver is killed, its state files are cut in half, and the driver is restarted."""
     claim = driver.claims.new()
     driver.calls.ready_devices(claim)
     files = driver.environment.state_files()

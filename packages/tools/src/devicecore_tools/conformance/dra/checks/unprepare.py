@@ -151,7 +151,7 @@ def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
     clause=f"{CONTRACT} A kubelet unprepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
-    """Up to three claims are prepared with one request, and unprepared with one."""
+    """Up to three claims are prepared with one request, and unprepared with another."""
     driver.claims.require_two()
     driver.calls.require_unpreparing()
     require_freeing(driver)
@@ -224,7 +224,7 @@ def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
 
 @check(MUST, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
 def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
-    """A claim that was never prepared is unprepared, alone and before and after a prepared claim in one call."""
+    """A claim that was never prepared is unprepared, alone, and before and after a prepared claim in the same call."""
     driver.calls.unprepared(driver.claims.new(1))
     for is_first in (True, False):
         known, unknown = driver.calls.ready(1), Claim("conformance-unknown", str(uuid.uuid4()), ())

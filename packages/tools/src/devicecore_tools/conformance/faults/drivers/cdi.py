@@ -292,7 +292,7 @@ class RemovesTheFilesOfACall(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-other-claims")
 class CleansUpAfterAFailure(GoodDriver):
-    """When a claim cannot be prepared, it removes the CDI files of all claims."""
+    """When a claim cannot be prepared, the driver removes the CDI files of all claims."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:

@@ -20,7 +20,7 @@ from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriv
 
 
 class StartsDaemons(GoodDriver):
-    """It starts daemons without its environment that keep its output open, and writes their ids to $PIDS."""
+    """It starts daemons that lack its environment but keep its output open, and writes their ids to $PIDS."""
 
     def serve(self) -> None:
         daemon = subprocess.Popen(["/usr/bin/env", "-i", "setsid", "sleep", "600"])

@@ -461,7 +461,7 @@ class NeverBinds(GoodDriver):
 
 @fails("answers-with-requests-without-alternatives")
 class KnowsNoAlternatives(GoodDriver):
-    """It looks for the name of each result among the requests of the claim."""
+    """It looks for each result's request name among the claim's requests."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)

@@ -124,7 +124,7 @@ class CleansItsFilesAtItsEnd(GoodDriver):
 
 @fails("prepares-claims-after-sigterm")
 class RenamesAfterItsEnd(GoodDriver):
-    """After it has been stopped, the CDI devices have different names."""
+    """After the driver has been stopped, the CDI devices have different names."""
 
     def leave(self) -> None:
         self.directory.joinpath("ended").touch()
@@ -138,7 +138,7 @@ class KeepsDevices(GoodDriver):
     """It unprepares some claims without releasing their devices."""
 
     def keeps(self, uid: str) -> bool:
-        """Return whether it keeps this claim's devices."""
+        """Return whether the driver keeps this claim's devices."""
         raise NotImplementedError
 
     def unprepare_claim(self, claim: Message) -> None:
@@ -233,7 +233,7 @@ class KeepsMegabytesOfEachClaim(GoodDriver):
 
 @fails("stays-up")
 class EndsByItselfOnce(GoodDriver):
-    must_not_fail = ("prepares-many-claims",)  # this takes longer than its grace period
+    must_not_fail = ("prepares-many-claims",)  # this check takes longer than the driver's grace period
 
     def serve(self) -> None:
         super().serve()
@@ -266,7 +266,7 @@ class PublishesNothingForAMoment(GoodDriver):
         own = f"spec.driver%3D{self.published_name}"
         while not self.over.wait(0.1):
             self.is_away = bool(self.node_uid) and not self.is_away
-            with suppress(OSError):  # the other thread has also written it
+            with suppress(OSError):  # the other thread has also written the file
                 self.reconcile(self.call("GET", f"{SLICES}?fieldSelector={own}")[1]["items"])
 
     def parts(self) -> list[list[Json]]:
@@ -285,7 +285,7 @@ class MountsAFileThatIsNotThere(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class EmptiesItsMountsAtStart(GoodDriver):
-    """Only when the claim is prepared again does it recreate the file that a claim's containers mount."""
+    """It recreates the file that a claim's containers mount only when the claim is prepared again."""
 
     def load(self) -> None:
         for path in self.directory.glob("*.conf"):

@@ -58,7 +58,7 @@ class OtherNode(GoodDriver):
         return [spec | {"nodeName": "localhost"} for spec in super().slices()]
 
     def publish_and_watch(self) -> None:
-        """It does not watch, because it cannot find its own slices."""
+        """Publish without watching, because the driver cannot find its own slices."""
         _, listed = self.call("GET", SLICES)
         self.node_uid = self.call("GET", f"/api/v1/nodes/{self.node}")[1]["metadata"]["uid"]
         self.reconcile([item for item in listed["items"] if item["spec"].get("nodeName") == "localhost"])

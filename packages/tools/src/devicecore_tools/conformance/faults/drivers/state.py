@@ -52,7 +52,7 @@ class StartsWithoutState(GoodDriver):
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
 class WritesItsStateInPlace(CorruptCheckpoint):
-    """It writes its file in place, and does not start if the file is truncated."""
+    """It writes its state file in place, and does not start if the file is truncated."""
 
     must_not_fail = ("serves-before-it-registers",)
 

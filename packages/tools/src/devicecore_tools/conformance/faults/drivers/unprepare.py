@@ -127,7 +127,7 @@ class FreesTheFirstDevice(GoodDriver):
 
 @fails("unprepares-after-a-restart", "unprepares-after-its-state-was-lost")
 class LeavesTheSecondFileAfterARestart(FileForEachDevice):
-    """A process that did not prepare the claim itself removes only its first device's CDI file."""
+    """A process that did not prepare the claim itself removes only the CDI file of the claim's first device."""
 
     must_not_fail = ("unprepares-a-claim-of-two-devices",)
     is_good = False
@@ -228,7 +228,7 @@ class UnpreparesByName(GoodDriver):
 
 @fails("frees-the-device")
 class NeverFreesDevices(GoodDriver):
-    """It has one device, which needs fresh directories after each of these checks."""
+    """It never frees its only device, so it needs fresh directories after each check that it fails."""
 
     breaks_too = dict.fromkeys(
         ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in an earlier claim."
@@ -431,7 +431,7 @@ class LeavesCdiOfFormerProcesses(GoodDriver):
 
 @fails("keeps-devices-free-after-a-restart")
 class SavesNoUnprepare(GoodDriver):
-    """An unprepared claim stays in its file until the next claim is prepared."""
+    """An unprepared claim stays in the state file until the next claim is prepared."""
 
     def release(self, uid: str) -> None:
         self.cdi_file(uid).unlink(missing_ok=True)
