@@ -671,8 +671,8 @@ _NOT_CONNECTED = "(?:cannot allocate unregistered device|endpoint not found in c
 def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
-    The kubelet has the resource in its map of ids in use. So it rejects a pod that requests the resource, and has no
-    hints for it or an empty list. The result is empty if the kubelet does neither.
+    The kubelet has the resource in its map of ids in use. So it rejects a pod that requests the resource, and gives no
+    hints for the resource or an empty list of hints. The result is empty if the kubelet does neither.
     """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(_NOT_CONNECTED + r" (\S+?)(, which is unexpected)?$", told)
@@ -708,7 +708,7 @@ def _without_request(step: Json, resource: str) -> Json:
 
 
 def agree(history: Json, answers: Json) -> bool:
-    """Return whether these answers of a kubelet equal ours."""
+    """Return whether our answers to a history equal these answers of a kubelet."""
     return bool(answers_of_ours(history) == _theirs(history, answers))
 
 

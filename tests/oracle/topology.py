@@ -106,7 +106,7 @@ def options(random: Random) -> Json:
 
 
 def judge_options(case: Json, oracle: Oracle) -> Verdict:
-    """Compare whether a kubelet starts with the options of its topology manager on this machine."""
+    """Compare whether a kubelet starts with the case's options for its topology manager on the case's machine."""
     rows = case["numa_nodes"]
     try:
         found = PolicyOptions.of(case["options"])

@@ -86,7 +86,7 @@ class Server:
 
 @st.composite
 def leftovers(draw: st.DrawFn) -> list[StoredSlice]:
-    """Slices of an earlier run, some of them changed or deleted by others, and slices of others."""
+    """Slices of an earlier run, some of them changed or deleted by others, and a slice that is not the driver's."""
     server = Server()
     for pool in draw(st.lists(pools, max_size=2)):
         server.bring(pool, least=draw(st.sampled_from([1, 7, MAX_GENERATION])))

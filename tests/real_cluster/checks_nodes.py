@@ -130,7 +130,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(both: Both) -> Seen:
-    """Each pod in its final state. A pod that never gets there is reported, and does not hide the others."""
+    """Each pod in its final state. A pod that never reaches that state is reported, and does not hide the others."""
     admin, problems, passing = both.plane.admin, list[str](), {one: dict[str, Json]() for one in both.spaces}
     claim: Json = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
     for node in (both.ours, both.real):

@@ -33,7 +33,7 @@ def admit(manager: DeviceManager, uid: str) -> tuple[str, ...]:
     """Admit a pod, and return its devices.
 
     Raises:
-        AssertionError: it was not admitted.
+        AssertionError: the pod was not admitted.
     """
     verdict = manager.admit(pod(uid))
     assert isinstance(verdict, Admitted), verdict

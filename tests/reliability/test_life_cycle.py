@@ -220,7 +220,7 @@ def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory:
 
 
 def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
-    """After the last of them, the manager can be started, used and stopped."""
+    """After the last start or stop, the manager can be started, used and stopped."""
     transport = Transport()
     manager = DeviceManager(transport, Store(), MemorySink())
 

@@ -361,7 +361,7 @@ def _entries(blob: bytes | None, pod: PodUid) -> list[PodDevicesEntry]:
 
 
 def _ends(pod: Pod, container: Container) -> bool:
-    """Return whether it is an init container that ends before the next one starts."""
+    """Return whether the container is an init container that ends before the next one starts."""
     return container in pod.init_containers and not container.restartable
 
 

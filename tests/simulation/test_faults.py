@@ -164,7 +164,7 @@ def test_faults_are_combined_in_their_order() -> None:
 
 
 def test_a_custom_function_is_a_fault() -> None:
-    """Such a function can read the call, and change its arguments and its answer."""
+    """A custom function can read the call, and change its arguments and its answer."""
 
     def greedy(call: faults.Call) -> object:
         available, must_include, size = call.arguments

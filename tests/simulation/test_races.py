@@ -544,7 +544,7 @@ def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
 
 
 def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
-    """Such a manager has not read the file, so it would free devices in use and admit pods without their devices."""
+    """Such a manager does not know the file, so it would free devices in use and admit pods without their devices."""
     with Rig(gpus(1)) as rig:
         rig.admit(pod("first"))
         blob = rig.store.blob

@@ -198,7 +198,7 @@ def test_a_writer_that_was_interrupted_at_any_place_writes_the_next_file_right()
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
-    """The test measures a tenth of them, with half of the limit as a margin, because the interpreter needs some."""
+    """The test measures a tenth of them, with half of the limit as a margin, because the interpreter needs memory."""
     blob = encode(map(entry, range(1_000)))
     tracemalloc.start()
     try:

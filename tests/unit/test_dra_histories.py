@@ -343,7 +343,7 @@ def own_ids(resource: Json) -> Json:
 
 
 def flat(listed: Json) -> list[str]:
-    """Return the CDI names of a list of them, or of pod resources."""
+    """Return the CDI names in a list of names or in pod resources."""
     return [id_ for item in listed for id_ in (_ids(item) if isinstance(item, dict) else [item])]
 
 

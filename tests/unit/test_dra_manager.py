@@ -109,7 +109,7 @@ class Store(MemoryStore):
 
 
 def users(claim: str, *pods: str) -> Callable[[ClaimCache], bool]:
-    """Return whether these pods use a claim."""
+    """Return the condition that exactly these pods use a claim."""
     return lambda cache: cache.claims[ClaimKey("default", claim)].pods == set(pods)
 
 

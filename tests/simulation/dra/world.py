@@ -376,7 +376,7 @@ class World:
             self.broken.append(f"{name} is released and still uses a claim")
 
     def _vanish(self, name: str) -> None:
-        """The pod ends without notice; `reconcile` has to notice it."""
+        """End a pod without notice; `reconcile` has to find out."""
         self.using.pop(name, None)
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))

@@ -68,7 +68,7 @@ def test_a_pod_whose_admission_starts_and_ends_meanwhile_is_seen() -> None:
 
 
 def test_an_affinity_is_chosen_once_and_forgotten_with_its_pod() -> None:
-    """The pod holds no device, so it is gone when its turn ends."""
+    """The pod holds no device, so the affinity is gone when the pod's turn ends."""
     turns = AdmissionTurns(CurrentState(NodeState()))
     first, second = [NumaNode(0)], [NumaNode(1)]
     turn = begin(turns, A, OpenCall())
@@ -113,7 +113,7 @@ def test_a_call_that_frees_devices_ends_abandoned_admissions(call: Callable[[Dev
 
 
 def test_a_container_has_run_if_it_or_a_later_one_runs() -> None:
-    """An earlier list means nothing, because it may be one that never ends."""
+    """That an earlier container is running means nothing, because it may be a sidecar."""
     first, second, main = (Container(name) for name in ("first", "second", "main"))
     pod = Pod(A, init_containers=(first, second), containers=(main,))
     found = {}

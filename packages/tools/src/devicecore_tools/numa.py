@@ -53,7 +53,7 @@ class ManagersNotStartedError(SetUpError):
 
 @frozen
 class Zone:
-    """The CPUs and memory of a NUMA node: capacity, allocatable and available by resource, and distances to NUMA nodes."""
+    """The CPUs and memory of a NUMA node: capacity, allocatable and available by resource, and its distances."""
 
     sizes: Mapping[str, tuple[int, int, int]]
     distances: tuple[int, ...] = ()
