@@ -195,8 +195,13 @@ def the_runtime_is_killed(node: RealKubelet) -> None:
 
 @situation(a_pod("one", 1))
 def the_socket_of_a_plugin_is_deleted(node: RealKubelet) -> None:
-    node.plugin(GPU, 4, "--endpoint=gpu.sock")
-    (node.device_plugins / "gpu.sock").unlink()
+    socket = node.device_plugins / "gpu.sock"
+    plugin = node.plugin(GPU, 4, f"--endpoint={socket.name}")
+    socket.unlink()
+    # The plugin creates a new socket and registers again. Until then, its devices are unhealthy for a moment.
+    plugin.wait_for("the second registration", lambda: plugin.log.read_text("utf-8").count("registered with") > 1)
+    node.wait_for_resource(GPU, 4)
+    settle(1.0)
 
 
 # --- drivers ----------------------------------------------------------------------------------------------------------
