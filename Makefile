@@ -87,7 +87,7 @@ coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that a
 	@$(BIN)/coverage report
 
 # Tests that `make test` gives a share of their cases: the others are other data for the same code.
-SHARED_TESTS := packages/tools/tests/command/test_doctor.py packages/tools/tests/command/test_checkpoint_repair.py \
+SHARED_TESTS := packages/tools/tests/command/test_demo.py packages/tools/tests/command/test_doctor.py packages/tools/tests/kit/test_denominator.py packages/tools/tests/command/test_checkpoint_repair.py \
   packages/tools/tests/doctor packages/tools/tests/property tests/adapters/test_wire.py tests/adapters/test_dra_wire.py \
   tests/allocation tests/contract tests/simulation tests/system/test_json_values.py tests/unit/test_histories.py \
   tests/unit/test_dra_histories.py tests/unit/test_dra_state_vectors.py

@@ -17,6 +17,7 @@ from devicecore_tools.command.demo.steps import StepRun
 from rich.console import Console
 
 from devicecore.domain.model import Container, Pod, PodUid
+from tests.recorded import share
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Json = Any  # the command's output, whose structure these tests check
@@ -168,7 +169,7 @@ def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: 
     assert ran.stderr.endswith("no plugins today\ndevicecore demo: step a_plugin_registers failed\n")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("ending", share([signal.SIGTERM, signal.SIGINT], of=2))
 def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Signals) -> None:
     """At any step, the demo removes its files before it ends with status 128 plus the signal's number."""
     command = [sys.executable, "-m", "devicecore_tools", "demo"]

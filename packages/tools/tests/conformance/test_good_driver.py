@@ -15,7 +15,7 @@ from devicecore_tools.conformance.faults.drivers import habits
 from devicecore_tools.conformance.faults.drivers.changes import HotPlugs, TaintsUnpluggedDevices
 from devicecore_tools.conformance.faults.drivers.slices import PublishesOnce
 from devicecore_tools.conformance.reports import summary
-from tests.conformance.harness import BY_NAME, QUICK, Fault, assert_all_pass, faults_of, run_on
+from tests.conformance.harness import BY_NAME, QUICK, TRIES_ALL_FAULTS, Fault, assert_all_pass, faults_of, run_on
 
 INFO = {"keeps-its-slices-at-sigterm"}
 """Checks that only report."""
@@ -65,7 +65,9 @@ def test_a_good_driver_passes_every_check() -> None:
 
 
 def test_a_good_driver_with_generated_stubs_passes_the_default_run(stubs: Path) -> None:
-    assert_all_pass(run_on(None, list(CORE), stubs, QUICK), *(OTHERS & {check.name for check in CORE}))
+    """`make faults` runs all its checks; here, the same checks have just passed without these stubs."""
+    checks = [check for check in CORE if TRIES_ALL_FAULTS or check.name in AROUND_HABITS]
+    assert_all_pass(run_on(None, checks, stubs, QUICK), *(OTHERS & {check.name for check in checks}))
 
 
 @pytest.mark.parametrize(("habit", "skipped"), HABITS, ids=[habit.__name__ for habit, _ in HABITS])

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from devicecore_tools.conformance.device_plugin import CHECKS, Settings
-from tests.kit.faults import RESTARTS
+from tests.kit.faults import EXPENSIVE, RESTARTS
 
 from tests.guides import GUIDES, PYTHON
 
 DOCS = Path(__file__).parents[4] / "docs"
 GUIDE = (DOCS / "test-your-plugin.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
-QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
+QUICK = " ".join(f"--skip={name}" for name in (*RESTARTS, *EXPENSIVE))
 QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", "")
 
 
