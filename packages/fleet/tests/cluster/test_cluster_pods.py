@@ -5,11 +5,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from devicecore_fleet.cluster.object_watch import KubeApiWatch, ObjectHandler
-from devicecore_fleet.cluster.records import reduced
+from devicecore_fleet.cluster.records import PodRecord, reduced
 from devicecore_tools.testing.api_server import LocalApiServer, pod_rules
 from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault
 from tests.cluster.cluster_node import GPU, NODE, PATIENCE, ClusterNode, Json, a_pod
@@ -20,7 +21,8 @@ from devicecore.adapters.kube_api.requests import PODS
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import list_pods
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.errors import StoreError
+from devicecore.domain.errors import DocumentError, StoreError
+from devicecore.domain.objects import pod_of
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 REFUSED = (
@@ -694,3 +696,33 @@ def test_what_the_pods_of_a_controller_have_alike_is_kept_once() -> None:
     assert first["spec"]["containers"] is second["spec"]["containers"]
     assert first["status"]["conditions"] is second["status"]["conditions"]
     assert first["metadata"]["name"] != second["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status"),
+    [
+        ({"uid": "a", "name": "a", "namespace": "train"}, {}),
+        ({"uid": "b", "name": "b"}, {}),
+        (
+            {"uid": "c", "name": "c", "namespace": "train"},
+            {"resourceClaimStatuses": [{"name": "nic", "resourceClaimName": "nic-1"}]},
+        ),
+        ({"uid": "", "name": "d", "namespace": "train"}, {}),
+    ],
+)
+def test_a_pod_is_parsed_the_same_if_another_has_its_spec(metadata: Json, status: Json) -> None:
+    spec = {
+        "containers": [{"name": "main", "resources": {"limits": {GPU: "2", "cpu": "500m"}}}],
+        "initContainers": [{"name": "first"}, {"name": "side", "restartPolicy": "Always"}],
+        "resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "nic"}],
+    }
+    pod = reduced({"metadata": metadata, "spec": spec, "status": status})
+    try:
+        alone, problem = pod_of(pod), None
+    except DocumentError as error:
+        alone, problem = None, error.problem
+    for _ in range(2):
+        record = PodRecord(reduced({"metadata": metadata, "spec": spec, "status": status}))
+        record.next_step(0.0, datetime.now(UTC))
+        assert record.pod == alone
+        assert (record.problem and record.problem.problem) == problem

@@ -17,6 +17,7 @@ from devicecore.domain.model import PodUid
 from devicecore.domain.quantity import Quantity
 from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import asked_of
+from devicecore_fleet.cluster.words.specs import of_spec
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of an affinity that determines whether a pod may run on a node."""
@@ -53,9 +54,9 @@ class NodeRoom:
     def take(self, uid: PodUid, pod: Json) -> None:
         """Count a pod, but only once."""
         if uid not in self._pods:
-            self._pods[uid] = asked = _asked(pod)
+            self._pods[uid] = asked = _asked(pod["spec"])
             self._used.update(asked)
-            if ports := _ports(pod):
+            if ports := _ports(pod["spec"]):
                 self._ports[uid] = ports
 
     def recount(self, uid: PodUid, pod: Json) -> None:
@@ -88,7 +89,7 @@ class NodeRoom:
         shown = (node.get("status") or {}).get("allocatable") or {}
         capacity = {name: _whole(name, size) for name, size in shown.items()}
         capacity |= {name: max(capacity.get(name, 0), count) for name, count in devices.items()}
-        asked, claimed = _asked(pod), set(_claimed(pod))
+        asked, claimed = _asked(pod["spec"]), set(_claimed(pod))
         for name in (*_FIRST, *sorted(asked.keys() - {*_FIRST})):
             wanted, free = asked.get(name, 0), capacity.get(name, 0) - self._used[name]
             is_unknown = "/" in name and (name not in capacity or name in claimed)  # a kubelet does not count these
@@ -97,7 +98,9 @@ class NodeRoom:
                 return PodRefusal(f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}")
         if not _is_selected(pod, node):
             return _NOT_SELECTED
-        if any(_clash(mine, other) for mine in _ports(pod) for ports in self._ports.values() for other in ports):
+        if any(
+            _clash(mine, other) for mine in _ports(pod["spec"]) for ports in self._ports.values() for other in ports
+        ):
             return _NO_PORTS
         return unsuited(pod, node)
 
@@ -106,22 +109,28 @@ def unsuited(pod: Json, node: Json) -> PodRefusal | None:
     """Return why a kubelet would refuse a pod regardless of other pods on the Node, or None if it would not."""
     if not _is_selected(pod, node):
         return _NOT_SELECTED
-    tolerations = [
-        DeviceToleration(**{name: one[name] for name in _TOLERATION if one.get(name)})
-        for one in pod["spec"].get("tolerations") or ()
-    ]
     for one in (node.get("spec") or {}).get("taints") or ():
         taint = Taint(one["key"], one.get("value") or "", one["effect"])
-        if taint.effect == "NoExecute" and not any(toleration.tolerates(taint) for toleration in tolerations):
+        if taint.effect == "NoExecute" and not any(one.tolerates(taint) for one in _tolerations(pod["spec"])):
             return _NOT_TOLERATED
     return None
 
 
+@of_spec
+def _tolerations(spec: Json) -> tuple[DeviceToleration, ...]:
+    return tuple(
+        DeviceToleration(**{name: one[name] for name in _TOLERATION if one.get(name)})
+        for one in spec.get("tolerations") or ()
+    )
+
+
 def _is_selected(pod: Json, node: Json) -> bool:
     spec, metadata = pod["spec"], node["metadata"]
-    target = TargetNode(metadata["name"], metadata.get("labels") or {})
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
     selector = (spec.get("nodeSelector") or {}).items()
+    if affinity is None and not selector:
+        return True
+    target = TargetNode(metadata["name"], metadata.get("labels") or {})
     return all(target.labels.get(key) == value for key, value in selector) and _accepts(affinity, target)
 
 
@@ -132,9 +141,10 @@ def _accepts(selector: Json | None, target: TargetNode) -> bool:
         return False
 
 
-def _asked(pod: Json) -> Mapping[str, int]:
+@of_spec
+def _asked(spec: Json) -> Mapping[str, int]:
     """Return a pod's requests as integers, as a kubelet counts them: cpu in thousandths, and the pod itself as one."""
-    sizes = {**asked_of(pod["spec"], "requests"), "pods": Quantity.of(1, binary=False)}
+    sizes = {**asked_of(spec, "requests"), "pods": Quantity.of(1, binary=False)}
     return {name: _whole(name, size) for name, size in sizes.items()}
 
 
@@ -143,12 +153,13 @@ def _whole(name: str, size: Quantity | str) -> int:
     return Quantity(found.nanos * 1000).whole if name == "cpu" else found.whole
 
 
-def _ports(pod: Json) -> frozenset[_Port]:
+@of_spec
+def _ports(spec: Json) -> frozenset[_Port]:
     """Return the host ports of the pod's containers that run at the same time."""
-    sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return frozenset(
         (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _EVERY)
-        for one in (*pod["spec"]["containers"], *sidecars)
+        for one in (*spec["containers"], *sidecars)
         for port in one.get("ports") or ()
         if port.get("hostPort")
     )

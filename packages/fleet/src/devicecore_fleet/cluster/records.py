@@ -36,6 +36,7 @@ from devicecore_fleet.cluster.words.events import (
 )
 from devicecore_fleet.cluster.words.patches import Json
 from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, PodFacts, sidecars
+from devicecore_fleet.cluster.words.specs import MOST_SHARED, SharedSpec, of_spec
 
 RUN_FOR = "devicecore.io/run-for"
 """The annotation with the time after which a pod's containers exit on their own, such as `90s` or `1h30m`."""
@@ -57,9 +58,8 @@ _UNUSED = (
     *("affinity", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "imagePullSecrets", "nodeName"),
     *("preemptionPolicy", "priority", "schedulerName", "securityContext", "serviceAccount", "serviceAccountName"),
     *("topologySpreadConstraints", "volumes"),
-)  # used unchanged
+)
 _ALIKE = ("conditions", "containerStatuses", "initContainerStatuses")  # parts of a status that many pods have in common
-_MOST_SHARED = 2048
 
 
 class Stage(Enum):
@@ -343,7 +343,7 @@ class PodRecord:
     def _read(self) -> None:
         """Parse the pod. If that fails, the previous result stays."""
         try:
-            self.pod, self.problem = pod_of(self.object), None
+            self.pod, self.problem = _pod_of(self.object), None
         except DocumentError as error:
             if self.problem is None or self.problem.problem != error.problem:
                 self.problem = ManifestError(f"pod {self.namespace}/{self.name}", None, error.field, error.problem)
@@ -523,12 +523,41 @@ def reduced(pod: Json) -> Json:
     for part in ("containers", "initContainers", "ephemeralContainers"):
         if part in spec:
             spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]
-    spec = {**_shared(json.dumps(spec)), **({"nodeName": pod["spec"]["nodeName"]} if "nodeName" in pod["spec"] else {})}
     status = pod.get("status") or {}
     alike = {part: _shared(json.dumps(status[part])) for part in _ALIKE if part in status}
-    return {**pod, "kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {**status, **alike}}
+    same = {"kind": "Pod", "apiVersion": "v1", "spec": _shared_spec(json.dumps(spec))}
+    return {**pod, **same, "metadata": metadata, "status": {**status, **alike}}
 
 
-@lru_cache(_MOST_SHARED)
+@lru_cache(MOST_SHARED)
 def _shared(text: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(text)
+
+
+@lru_cache(MOST_SHARED)
+def _shared_spec(text: str) -> SharedSpec:
+    return SharedSpec(json.loads(text))
+
+
+def _pod_of(found: Json) -> Pod:
+    """Return the same as `pod_of`, whose result mostly differs from another pod's only in the pod's identity."""
+    metadata, status = found["metadata"], found.get("status") or {}
+    identity = [metadata.get(name) for name in ("uid", "name", "namespace")]
+    has_claims = status.get("resourceClaimStatuses") or status.get("extendedResourceClaimStatus")
+    if has_claims or not all(isinstance(one, str) and one for one in identity):
+        return pod_of(found)
+    uid, name, namespace = identity
+    like = _any_pod_of(found["spec"])
+    return Pod(
+        PodUid(uid),
+        name=name,
+        namespace=namespace,
+        containers=like.containers,
+        init_containers=like.init_containers,
+        claims=like.claims,
+    )
+
+
+@of_spec
+def _any_pod_of(spec: Json) -> Pod:
+    return pod_of({"metadata": {"uid": "any", "name": "any"}, "spec": spec})

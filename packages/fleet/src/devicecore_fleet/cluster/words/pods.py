@@ -15,6 +15,7 @@ from devicecore.domain.health import ResourceHealth
 from devicecore.domain.quantity import Quantity
 from devicecore_fleet.cluster.lives import Ended, Life
 from devicecore_fleet.cluster.words.patches import Json, difference, with_transitions, written
+from devicecore_fleet.cluster.words.specs import of_spec
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
@@ -99,8 +100,8 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
     ephemeral = [_ephemeral(one) for one in spec.get("ephemeralContainers") or []]
     return status | {
         **_addresses(spec, facts),
-        "allocatedResources": _written(asked_of(spec, "requests")) or None,
-        "resources": _resources(spec, is_over=facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]),
+        "allocatedResources": _allocated(spec),
+        "resources": _resources(spec, facts.phase in FINAL or "deletionTimestamp" in pod["metadata"]),
         "conditions": _conditions(pod, facts),
         "containerStatuses": [_container(one, facts, has_init=bool(init)) for one in main],
         **({"initContainerStatuses": [_init_container(one, facts, one is init[0]) for one in init]} if init else {}),
@@ -333,6 +334,7 @@ def _lost(pod: Json) -> Json:
 _OF_POD = ("cpu", "memory")  # these and huge pages can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
 
 
+@of_spec
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
     """Return a pod's total `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
 
@@ -352,7 +354,13 @@ def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
     return asked
 
 
-def _resources(spec: Json, *, is_over: bool) -> Json:
+@of_spec
+def _allocated(spec: Json) -> Json | None:
+    return _written(asked_of(spec, "requests")) or None
+
+
+@of_spec
+def _resources(spec: Json, is_over: bool) -> Json:  # noqa: FBT001 - so that it can be cached
     """Return a pod's resources, as a kubelet shows them when it starts the pod (Go: `getEffectiveAllocatedResources`).
 
     For an ended pod, only the requests for the whole pod are left (Go: `convertToAPIPodLevelResourcesStatus`).
