@@ -66,7 +66,7 @@ def test_anything_the_library_accepts_is_accepted(tmp_path: Path, content: objec
         (spec({"deviceNodes": [{"path": ""}]}), "a device node has no path"),
         (spec({"deviceNodes": [{"path": "/dev/x", "type": "d"}]}), "has the type 'd'"),
         (spec({"deviceNodes": [{"path": "/dev/x", "permissions": "rx"}]}), "has the permissions 'rx'"),
-        (spec({"deviceNodes": [{"path": "/dev/x", "major": -1}]}), "expected none below 0"),
+        (spec({"deviceNodes": [{"path": "/dev/x", "major": -1}]}), "expected no negative numbers"),
         (spec({"deviceNodes": [None]}), "expected an object"),
         (spec({"mounts": [{"hostPath": "/a", "containerPath": ""}]}), "needs both paths"),
         (spec({"intelRdt": {"schemata": []}}, cdiVersion="1.0.0"), "needs 1.1.0"),

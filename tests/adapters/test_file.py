@@ -116,7 +116,7 @@ class TestFileStore:
         with pytest.raises(StoreError) as failed:
             store.save(b"blob")
         assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
-        with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in one"):
+        with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in a file there"):
             store.set_aside()
         assert store.path.is_dir()  # the directory stays where it is, no matter who owns it
         missing = FileStore(directory / "missing" / "file")
@@ -148,7 +148,7 @@ class TestFileStore:
     def test_a_checkpoint_that_is_too_long_is_refused_and_the_old_one_stays(self, directory: Path) -> None:
         store = FileStore(directory / "file", max_bytes=5)
         store.save(b"12345")
-        with pytest.raises(StoreError, match="the checkpoint has 6 bytes, expected at most 5"):
+        with pytest.raises(StoreError, match="the checkpoint is 6 bytes long, expected at most 5"):
             store.save(b"123456")
         assert store.load() == b"12345"
 

@@ -230,7 +230,7 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
         served = serve_plugin(Gpus("old"), directory, endpoint="p.sock", poll_interval=SOON)
         recorder.lists(recorder.plugin())
         with RawPlugin(directory / "p.sock", ["new"]):
-            while (why := problem(served)) in ("it has just been lost", None):
+            while (why := problem(served)) in ("the registration has just been lost", None):
                 pass  # the plugin has not checked its socket yet
             assert why == f"another process has taken {directory / 'p.sock'}"
             assert len(recorder.of(RegistrationRequested)) == 1
@@ -480,7 +480,7 @@ def test_a_list_that_is_too_long_for_the_kubelet_is_logged_and_not_sent_each_sec
     directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     plugin = Gpus(*(f"{number:07}" + "x" * 60 for number in range(60_000)))
-    told = "the list of devices has 4800000 bytes, but a kubelet drops a plugin whose list has more than 4194304"
+    told = "the list of devices is 4800000 bytes long, but a kubelet drops a plugin whose list is longer than 4194304"
     began = time.monotonic()
     with running(directory, recorder), serve_plugin(plugin, directory, poll_interval=SOON) as served:
         recorder.wait_lost(recorder.plugin())

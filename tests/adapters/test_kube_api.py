@@ -262,7 +262,7 @@ class TestPublishing:
     def test_a_field_manager_that_applies_other_things_is_refused(self, server: Server) -> None:
         server.apply(NODE, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, manager="devicecore")
         before = server.node(NODE)
-        problem = "'devicecore' has also applied status.conditions; choose another one"
+        problem = "'devicecore' has also applied status.conditions; choose a different one"
         server.failing(4, problem, strategy=PatchStrategy.APPLY)
         assert server.node(NODE) == before
 

@@ -141,7 +141,7 @@ def test_a_question_that_has_used_up_its_budget_is_unknown() -> None:
     answer = allocate([claim], TargetNode("n1"), [broken, whole], [], [DeviceClass("any")], charge=charge)
     assert isinstance(answer, NoAllocation)
     assert (str(answer), answer.is_unknown, answer.verdicts) == ("the budget is used up", True, ())
-    assert answer.unusable == ("pool gpu.example.com/p: 1 of 2 slices of generation 1",)
+    assert answer.unusable == ("pool gpu.example.com/p: it has only 1 of 2 slices of generation 1",)
 
 
 def test_an_alternative_that_leaves_no_room_for_the_other_requests_is_not_taken() -> None:

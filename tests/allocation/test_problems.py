@@ -47,8 +47,8 @@ def _problem(*slices: Json, requests: list[Json], held: str = "") -> str:
             "",
             _request("r"),
             (
-                "0 of 1 devices fit; of 1 device on the node, 1 in unusable pools; "
-                "pool gpu.example.com/p: 1 of 2 slices of generation 1"
+                "0 of 1 devices fit; of 1 device on the node, 1 in unusable pools; pool gpu.example.com/p: it has only "
+                "1 of 2 slices of generation 1"
             ),
         ),
         (
@@ -56,8 +56,8 @@ def _problem(*slices: Json, requests: list[Json], held: str = "") -> str:
             "",
             _request("r"),
             (
-                "0 of 1 devices fit; nothing is known about the devices on the node; "
-                "pool gpu.example.com/p: 1 of 2 slices of generation 1"
+                "0 of 1 devices fit; nothing is known about the devices on the node; pool gpu.example.com/p: it has "
+                "only 1 of 2 slices of generation 1"
             ),
         ),
     ],

@@ -98,8 +98,8 @@ def test_a_share_that_is_paid_twice_weighs_on_the_next_device(release: Release, 
 def test_a_pool_without_all_its_slices_says_how_many_are_there() -> None:
     given = answer([a_slice("a", HERE, COUNTERS, count=2)], Release.V1_37)
     assert str(given) == (
-        "claim c, request r: 0 of 1 devices fit; nothing is known about the devices on the node; "
-        "pool gpu.example.com/p: 1 of 2 slices of generation 1"
+        "claim c, request r: 0 of 1 devices fit; nothing is known about the devices on the node; pool "
+        "gpu.example.com/p: it has only 1 of 2 slices of generation 1"
     )
 
 

@@ -91,7 +91,7 @@ REASONS = {
         SHARED, request=_wants(memory="50Gi")
     ),
     "has no capacity speed": lambda: _first_reason(SHARED, request=_wants(speed="1")),
-    "gives shares of memory only of 10Gi, 20Gi, not of 30Gi": lambda: _first_reason(
+    "gives out memory only in shares of 10Gi, 20Gi, not of 30Gi": lambda: _first_reason(
         POLICED, request=_wants(memory="30Gi")
     ),
     'breaks matchAttribute gpu.example.com/model: it has "H100", the others "A100"': lambda: _first_reason(

@@ -210,8 +210,11 @@ ANSWERS: list[tuple[Try, str]] = [
     (lambda: API.DeviceSpec("/dev/a", 2), "DeviceSpec.host_path: expected str, got 2"),
     (lambda: API.DeviceSpec("dev/a", "/b"), "DeviceSpec.container_path: expected an absolute path, such as /dev/gpu0,"),
     (lambda: API.DeviceSpec("/dev/a", "dev/b"), "DeviceSpec.host_path: expected an absolute path, such as /dev/gpu0, "),
-    (lambda: API.DeviceSpec("/a", "/b", "xyz"), "DeviceSpec.permissions: expected letters of r, w and m, got 'xyz'"),
-    (lambda: API.DeviceSpec("/a", "/b", ""), "DeviceSpec.permissions: expected letters of r, w and m, got ''"),
+    (
+        lambda: API.DeviceSpec("/a", "/b", "xyz"),
+        "DeviceSpec.permissions: expected letters from r, w and m, got 'xyz'",
+    ),
+    (lambda: API.DeviceSpec("/a", "/b", ""), "DeviceSpec.permissions: expected letters from r, w and m, got ''"),
     (lambda: API.Mount("a", "/b"), "Mount.container_path: expected an absolute path, such as /dev/gpu0, got 'a'"),
     (lambda: API.Mount("/a", "b"), "Mount.host_path: expected an absolute path, such as /dev/gpu0, got 'b'"),
     (lambda: API.Mount("/a", "/b", "ro"), "Mount.read_only: expected bool, got 'ro'"),

@@ -1,4 +1,4 @@
-"""CDI files as container runtimes read them: by version 1.1 of the CDI specification and of its Go library.
+"""CDI files as container runtimes read them: according to version 1.1 of the CDI specification and of its Go library.
 
 Laws: a problem is reported for every file that the library refuses. Directories are read in order of rising priority. A
 name defined in two files of one directory cannot be resolved.
@@ -21,7 +21,7 @@ from devicecore.system.files import read_file
 from devicecore.system.json_values import from_json, to_json
 
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-"""The directories that runtimes read. A device in a later one takes precedence (Go: `DefaultSpecDirs`)."""
+"""The directories that runtimes read. A device in a later directory takes precedence (Go: `DefaultSpecDirs`)."""
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 """The versions of the specification that the library accepts."""
@@ -141,7 +141,7 @@ class CdiDocument:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The full names of its devices."""
+        """The full names of the file's devices."""
         return tuple(f"{self.kind}={device.name}" for device in self.devices)
 
 
@@ -150,7 +150,7 @@ class CdiDocument:
 
 @frozen
 class NoCdiFileError(ValueError):
-    """A file is not a CDI file. The problem says why, without naming the file."""
+    """A file is not a CDI file. `problem` says why, without naming the file."""
 
     problem: str
 
@@ -251,7 +251,7 @@ class UnresolvableError(Exception):
 
 
 def resolve(name: str, directories: Sequence[Path]) -> Edits:
-    """Return the changes to a container that uses this device.
+    """Return the changes to make to a container that uses this device.
 
     Args:
         name: the full name of the device.
@@ -263,7 +263,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
     found: tuple[CdiDocument, CdiDevice] | None = None
     for directory in directories:
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
-        if len(having) > 1:  # even if a later directory defines the name (Go: `Cache.refresh`)
+        if len(having) > 1:  # an error even if a later directory defines the name (Go: `Cache.refresh`)
             both = " and ".join(path.name for path, _ in having)
             raise UnresolvableError(f"{both} both define {name}")
         for _, spec in having:
@@ -275,7 +275,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return what is wrong with an ignored file whose text contains this name, or an empty string."""
+    """Return what is wrong with an ignored file whose text contains this device name, or an empty string."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -294,7 +294,7 @@ def problem_of(path: Path) -> str:
 
 
 def names_in(directory: Path) -> Iterator[str]:
-    """Yield the full names of the devices in a directory's files, except the files that runtimes ignore."""
+    """Yield the full names of the devices in a directory's files, except files that runtimes ignore."""
     return (name for _, spec in _good_specs(directory) for name in spec.names)
 
 
@@ -317,7 +317,7 @@ def _joined(one: Edits, other: Edits) -> Edits:
 
 
 def problems_of(spec: CdiDocument) -> Iterator[str]:
-    """Yield why the library would refuse a file with this content."""
+    """Yield each reason why the library would refuse a file with this content."""
     version = spec.cdiVersion.removeprefix("v")
     needed = _needed_version(spec)
     if version not in VERSIONS:
@@ -363,9 +363,9 @@ def _node_problems(node: DeviceNode) -> Iterator[str]:
     if node.type not in _NODE_TYPES:
         yield f"the device node {node.path} has the type {node.type!r}, expected b, c, u or p"
     if node.permissions.strip("rwm") and node.permissions != _NO_PERMISSIONS:
-        yield f"the device node {node.path} has the permissions {node.permissions!r}, expected letters of rwm, or none"
+        yield f"the device node {node.path} has the permissions {node.permissions!r}, expected some of rwm, or none"
     if node.major < 0 or node.minor < 0:
-        yield f"the device node {node.path} has the number {node.major}:{node.minor}, expected none below 0"
+        yield f"the device node {node.path} has the number {node.major}:{node.minor}, expected no negative numbers"
 
 
 def _variable_problems(variables: Iterable[str]) -> Iterator[str]:
@@ -390,7 +390,7 @@ def _rdt_problems(clos_id: str) -> Iterator[str]:
 
 
 def _needed_version(spec: CdiDocument) -> str:
-    """Return the oldest version that supports everything used."""
+    """Return the oldest version that supports everything that the file uses."""
     every = [spec.containerEdits, *(device.containerEdits for device in spec.devices)]
     rdts = [edits.intelRdt for edits in every if edits.intelRdt is not None]
     uses = {

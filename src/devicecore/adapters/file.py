@@ -35,10 +35,10 @@ _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distin
 class FileStore:
     """The checkpoint in one file, mode 0600. A symbolic link is not followed.
 
-    One store at a time may write the file. If another process has written it, `save` notices this and refuses.
+    Only one store at a time may write the file. If another process has written it, `save` notices this and refuses.
 
     Args:
-        path: the file.
+        path: the path of the file.
         max_bytes: the maximum length of a saved checkpoint; a longer one is refused, and so is its pod.
     """
 
@@ -62,7 +62,7 @@ class FileStore:
         """Read the file. Return None if the file does not exist.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the file cannot be read.
         """
         with self._lock, _store_errors(self.path, "read"):
             blob = self._file.read()
@@ -75,7 +75,7 @@ class FileStore:
         Raises:
             StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
                 process has written it since. The old file is still there, unless the disk fails again while the old
-                file is being restored. In that case, the new one is in place.
+                file is being restored. In that case, the new file is in place.
         """
         try:
             with self._lock:
@@ -85,7 +85,7 @@ class FileStore:
 
     def _save(self, blob: bytes) -> None:
         if len(blob) > self._max_bytes:
-            problem = f"the checkpoint has {len(blob)} bytes, expected at most {self._max_bytes}"
+            problem = f"the checkpoint is {len(blob)} bytes long, expected at most {self._max_bytes}"
             raise OSError(errno.EFBIG, f"{problem}: plugins or drivers have sent names or answers that are too long")
         if len(blob) > _MANY_BYTES and (problem := size_problem(blob)):
             raise OSError(errno.EFBIG, f"it could not be read again: {problem}")
@@ -102,11 +102,12 @@ class FileStore:
         """Rename the file to `<name>.corrupt-<when it was written>`. Return the new path, or None if there is no file.
 
         Raises:
-            StoreError: it cannot be renamed, or is a directory.
+            StoreError: the file cannot be renamed, or is a directory.
         """
         with self._lock, _store_errors(self.path, "set aside"):
             if self.path.is_dir():  # most likely a directory that the user created
-                raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
+                problem = "it is a directory; FileStore.in_directory keeps a checkpoint in a file there"
+                raise OSError(errno.EISDIR, problem)
             aside = self._file.set_aside()
             self._ours = (None,)
             return aside

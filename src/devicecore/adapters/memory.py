@@ -38,8 +38,9 @@ _log = logging.getLogger(__name__)
 class MemoryTransport:
     """A `PluginTransport` to plugins that are objects in this process.
 
-    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted. This is the only
-    promise of the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never answer.
+    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted. A call's time limit
+    is the only promise of the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that
+    never answer.
     """
 
     def __init__(self) -> None:
@@ -169,7 +170,7 @@ class MemoryConnection:
             try:
                 self._check.look(sum(map(len, devices.ids)), devices)
             except PluginError as error:
-                _log.warning("%s at %s lost: %s", self.id.resource, foreign_text(self.id.socket), error)
+                _log.warning("lost %s at %s: %s", self.id.resource, foreign_text(self.id.socket), error)
                 self.disconnect()
             else:
                 self._transport._notify(DevicesReported(self.id, devices))  # noqa: SLF001  # as above
@@ -201,7 +202,7 @@ class MemoryStore:
 
 @define
 class MemorySink:
-    """A `NodeStatusSink` that is a node: `capacity` and `allocatable` as a Node object shows them.
+    """A `NodeStatusSink` that acts as a node: `capacity` and `allocatable` as a Node object shows them.
 
     `published` contains every status that was published, oldest first.
     """
@@ -250,7 +251,7 @@ class MemoryPods:
 class MemoryMetrics:
     """`Metrics` as plain lists, and counts by resource.
 
-    `allocations` holds seconds; `admissions` also holds whether each failed.
+    `allocations` holds seconds; `admissions` also holds whether each admission failed.
     """
 
     registrations: dict[str, int] = field(factory=dict)

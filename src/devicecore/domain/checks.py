@@ -1,6 +1,6 @@
 """Checks on the values that callers construct.
 
-Law: refusing a value raises a `TypeError` or `ValueError` with one sentence. It names the class and the field, says
+Law: refusing a value raises a `TypeError` or `ValueError` with one sentence, which names the class and the field, says
 what was expected, and shows the value, escaped and truncated. An adapter in the wrong position, or a class instead of
 an instance, is refused when the manager is constructed, not by a later call.
 """
@@ -26,21 +26,21 @@ def expected(what: str, wanted: str, value: object) -> str:
 
 
 def checked(value: object, wanted: type[T], what: str) -> T:
-    """Return `value` if it is a `wanted`. Raises TypeError if it has a different type."""
+    """Return `value` if it is an instance of `wanted`. Raises TypeError if it is not."""
     if not isinstance(value, wanted):
         raise TypeError(expected(what, wanted.__name__, value))
     return value
 
 
 def items(value: Iterable[T], what: str) -> Iterable[T]:
-    """Return `value` if it has several items. Raises TypeError if it is a string or not iterable."""
+    """Return `value` if it can contain several items. Raises TypeError if it is a string or not iterable."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(expected(what, "several values, such as a tuple", value))
     return value
 
 
 def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
-    """Return the items of `value`. Raises TypeError if it is not iterable or an item is not a `kind`."""
+    """Return the items of `value`. Raises TypeError if it is not iterable or an item is not an instance of `kind`."""
     found = tuple(items(value, what))
     if not {kind}.issuperset(map(type, found)):
         for one in found:
@@ -49,7 +49,10 @@ def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
 
 
 def one_of(value: Member | str, kind: type[Member], what: str) -> Member:
-    """Return the member of an enumeration, which may be given as a string. Raises ValueError if there is none."""
+    """Return the member of an enumeration, which may be given as a string.
+
+    Raises ValueError if there is no such member.
+    """
     try:
         return kind(value)
     except ValueError:
@@ -82,7 +85,7 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
     """Refuse a string instead of several values, such as `("gpu")` without its comma.
 
-    None means that there is no answer.
+    None is accepted, and means that there is no answer.
     """
     if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))
@@ -125,7 +128,7 @@ def check_adapter(what: str, given: object, port: type, *, optional: bool = Fals
 
 
 def check_callable(what: str, given: object, takes: str = "") -> None:
-    """Raise TypeError if it is not callable, or cannot be called with one argument, `takes`, if that is given."""
+    """Raise TypeError if `given` is not callable, or if `takes` is set and it cannot be called with one argument."""
     if not callable(given):
         raise TypeError(expected(what, "a function", given))
     if takes and not _takes_one_argument(given):
@@ -133,14 +136,17 @@ def check_callable(what: str, given: object, takes: str = "") -> None:
 
 
 def check_callables(what: str, given: Iterable[object], takes: str = "") -> None:
-    """Raise TypeError unless it is several functions, such as observers. A class would only be instantiated."""
+    """Raise TypeError unless `given` is several functions, such as observers.
+
+    Calling a class would only create an instance.
+    """
     for one in items(given, what):
         refuse_class(what, one)
         check_callable(what, one, takes)
 
 
 def refuse_class(what: str, given: object) -> None:
-    """Raise TypeError if it is a class where an instance is needed."""
+    """Raise TypeError if `given` is a class, because an instance is needed."""
     if isinstance(given, type):
         raise TypeError(expected(what, f"an instance of {given.__name__}, not the class", given))
 

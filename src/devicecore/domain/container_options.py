@@ -30,7 +30,7 @@ class Mount:
 
 def _are_permissions(_: object, __: object, value: str) -> None:
     if not checked(value, str, "DeviceSpec.permissions") or set(value) - set("rwm"):
-        raise ValueError(expected("DeviceSpec.permissions", "letters of r, w and m", value))
+        raise ValueError(expected("DeviceSpec.permissions", "letters from r, w and m", value))
 
 
 @frozen
@@ -50,7 +50,7 @@ class DeviceSpec:
 def _texts_by_name(value: Mapping[str, str], what: str) -> dict[str, str]:
     # Typed as object because a type checker would call the check unreachable; a caller may pass anything.
     given: object = value
-    if type(given) is not dict and not isinstance(given, Mapping):  # the second one takes longer
+    if type(given) is not dict and not isinstance(given, Mapping):  # the second check takes longer
         raise TypeError(expected(what, "a mapping of names to strings", value))
     texts = dict(value)
     pairs: Iterable[tuple[object, object]] = texts.items()
@@ -89,7 +89,7 @@ class ContainerAllocateResponse:
     Lists become tuples, and mappings are copied.
 
     Raises:
-        TypeError: a value has another type, such as a number for the value of a variable.
+        TypeError: a value has the wrong type, such as a number for the value of a variable.
     """
 
     envs: Mapping[str, str] = field(factory=dict, converter=_envs)
@@ -103,7 +103,7 @@ class ContainerAllocateResponse:
 class Conflict:
     """Two answers that disagree about a `name`, which is a variable, an annotation or a container path.
 
-    The first one is kept.
+    The first answer is kept.
     """
 
     kind: str

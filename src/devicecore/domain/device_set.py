@@ -87,7 +87,7 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """Return this index if it contains all `ids`, otherwise a new index of its ids and these."""
+        """Return this index if it contains all `ids`, otherwise a new index of its ids and `ids`."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":

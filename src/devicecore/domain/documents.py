@@ -30,8 +30,8 @@ class Value:
     Args:
         data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with each
             value's line, by index or key.
-        place: the value that contains it; for a whole document, the document or its file's name.
-        step: its key or index in `place`.
+        place: the value that contains this one; for a whole document, the document or its file's name.
+        step: the key or index of this value in `place`.
     """
 
     __slots__ = ("data", "place", "step")  # a list of 5,000 pods has 200,000 values
@@ -117,7 +117,7 @@ class Value:
         return self.refuse(f"expected a string, got {described(self.data)}{_how_to_make_a_text(self.data)}")
 
     def boolean(self) -> bool:
-        """Return whether it is true.
+        """Return whether the value is true.
 
         A missing value counts as false. Raises DocumentError if it is neither true nor false.
         """
@@ -155,7 +155,7 @@ class Value:
 
 
 def check_kind(document: Value, kind: str) -> None:
-    """Refuse an object that says it is of another kind. The items of a list need not say it."""
+    """Refuse an object that declares a different kind. The items of a list need not declare one."""
     if document["kind"].data not in (None, kind):
         document["kind"].refuse(f"expected a {kind}, got {described(document['kind'].data)}")
 

@@ -136,7 +136,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [MIG, PARTITIONED[0]],
         1,
         [
-            "1 of 2 slices of generation 1",
+            "it has only 1 of 2 slices of generation 1",
             "has to publish all slices of pool gpu.nvidia.com/n1: check its pod and log",
         ],
     ),
@@ -278,7 +278,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         a_claim(a_request("r", "nic")),
         [NICS, a_slice("n1", NIC, [SHARED]), A_SHARE],
         1,
-        ["the request asks for no bandwidth, which means 10G, but the device has 2G left of 10G"],
+        ["the request names no amount of bandwidth, which means 10G, but the device has 2G left of 10G"],
     ),
     "DRANET: a boolean is compared with a string": (
         a_claim(a_request("r", "dranet", expression=f"device.attributes['{DRANET}'].rdma == 'true'")),
@@ -485,7 +485,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         4,
         [
             "an error on n2 stops the pod on every node",
-            "1 of 2 slices of generation 1",
+            "it has only 1 of 2 slices of generation 1",
             "do         gpu.nvidia.com has to publish all slices of pool gpu.nvidia.com/n2",
         ],
     ),

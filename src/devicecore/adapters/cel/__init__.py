@@ -51,7 +51,10 @@ _MAX_VALUES = 10_000
 """How many values are cached for one expression."""
 
 _TOO_LONG = "Iteration budget exceeded"
-"""The library's message about an expression that visits too many elements, which is then evaluated in pieces."""
+"""The library's message about an expression that visits too many elements.
+
+Such an expression is then evaluated in pieces.
+"""
 
 _TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))
 
@@ -63,7 +66,7 @@ _GO_TYPES = {
     "kubernetes.IP": "net.IP",
     "kubernetes.CIDR": "net.CIDR",
 }
-"""Types that have a different name in Go, except those that differ only in case."""
+"""Types whose names differ from Go's in more than case."""
 
 _PLAIN_KINDS = frozenset({"int", "bool", "string"})
 
@@ -83,7 +86,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _in_go(text: str) -> str:
-    """Return an error in the words of Kubernetes' library, which people search for."""
+    """Return an error in the words of Kubernetes' library, because people search for its messages."""
     return _NO_KEY.sub(r"no such key: \1", text)
 
 
@@ -107,9 +110,10 @@ class _Compiled:
 
     Attributes:
         expression: None if it is evaluated in a process with limits.
-        pieces: the parts to evaluate one by one if the library finds the whole too long, or None if it cannot be split.
-        reads: the attributes and capacities that it reads, or None if they are not known.
-        values: known values.
+        pieces: the parts to evaluate one by one if the library finds the whole expression too long, or None if it
+            cannot be split.
+        reads: the attributes and capacities that the expression reads, or None if they are not known.
+        values: the values computed so far, by `key`.
     """
 
     expression: "cel.Expression"
@@ -118,7 +122,7 @@ class _Compiled:
     values: dict[Hashable, "bool | SelectorError"] = field(factory=dict)
 
     def key(self, device: PoolDevice) -> Hashable:
-        """Return a key for the value: devices with the same key have the same value."""
+        """Return a cache key: for all devices with the same key, the expression has the same value."""
         parts: list[Hashable] = [device.key.driver, device.is_shared]
         for where, domain, name in self.reads or ():
             found = device.attributes if where == "attributes" else device.capacity
@@ -129,14 +133,16 @@ class _Compiled:
 
 
 class CelSelectors:
-    """The port `Selectors`. One object can be kept forever: it remembers only the most recently used expressions.
+    """Implements the port `Selectors`.
+
+    An instance can be kept forever: it remembers only the most recently used expressions.
 
     Args:
         features: the feature gates of the scheduler.
         is_limited: whether expensive expressions are evaluated in a process with limits.
         max_seconds: the limit for all evaluations together, such as the time after which a scheduler gives up on a
-            node. An object with such a limit is for one question. After that time, asking for a value that is not yet
-            known raises `EvaluationsGivenUpError`.
+            node. An instance with such a limit serves only one such attempt. After that time, asking for a value that
+            is not yet known raises `EvaluationsGivenUpError`.
     """
 
     def __init__(
@@ -182,7 +188,7 @@ class CelSelectors:
         return known
 
     def _evaluate(self, text: str, compiled: _Compiled, device: PoolDevice) -> bool:
-        """Return the value of an expression for a device. Raises SelectorError if it has none."""
+        """Return the value of an expression for a device. Raises SelectorError if there is none."""
         with self._charged():
             if self._ask is not None and compiled.expression is None:
                 return self._ask(text, device)
@@ -212,7 +218,7 @@ class CelSelectors:
             result = compiled.expression.eval(self._activation(device))
             value = result.value()
             kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
-        # some values cannot be represented in the other language
+        # some values cannot be converted between Python and C++
         except (RuntimeError, TypeError, UnicodeError) as error:
             raise SelectorError(_sentence(error)) from None
         if not isinstance(value, bool):
@@ -221,7 +227,7 @@ class CelSelectors:
         return value
 
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
-        """Combine the results of the pieces of `all` or `exists`: errors count only if no other piece decides."""
+        """Combine the results of the pieces of `all` or `exists`: an error counts only if no other piece decides."""
         failed = None
         for piece in pieces.parts:
             compiled = self._compile_tokens(piece, " ".join(piece))
@@ -292,7 +298,7 @@ class CelSelectors:
                 return SelectorError(problem, at_run_time=False)
             expression = self._environment.compile(rewriting.for_evaluation(tokens))
             return _Compiled(expression, rewriting.pieces(tokens), rewriting.reads(tokens))
-        except (RuntimeError, TypeError) as error:  # the second is raised for strings that are not Unicode
+        except (RuntimeError, TypeError) as error:  # a TypeError is raised for strings that are not Unicode
             return SelectorError(_sentence(error), at_run_time=False)
 
     def _checked(self, tokens: list[str], text: str) -> "tuple[cel.Type, list[str]]":
@@ -316,7 +322,7 @@ class CelSelectors:
         return ""
 
     def _unlike(self, tokens: list[str]) -> str:
-        """Return a problem that Kubernetes rejects but the library accepts: mixed types in a literal, or names."""
+        """Return what Kubernetes rejects but the library accepts: mixed types in a literal, or certain names."""
         named = zip(tokens, tokens[1:], tokens[2:], strict=False)
         if "`" in tokens or not _TYPE_NAMES.isdisjoint(named):
             return "names in backquotes and type names such as kubernetes.Semver are not supported"

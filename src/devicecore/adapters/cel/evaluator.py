@@ -1,6 +1,6 @@
 """The program that evaluates expressions within limits, in its own process (see `limited`).
 
-Law: it answers one question after another, and exits when no process is left to ask questions.
+Law: the program answers one question after another, and exits when no process is left to ask questions.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 
 def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
-    """Report that everything is imported, and answer questions on standard input until it ends.
+    """Report that everything is imported, and answer questions on standard input until that ends.
 
     Nothing is ever written to the pipe `watched`. It closes when the asking process has ended.
     """
@@ -43,8 +43,9 @@ def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
 def _end_with(watched: int) -> None:
     """Make the kernel end this process when the other end of a pipe is closed.
 
-    No Python code runs here while an expression is evaluated, so this process would outlive the asking process.
-    The kernel sends SIGIO to the owner of a pipe, which ends a process that does not handle it.
+    No Python code runs here while an expression is evaluated, so this process would otherwise outlive the asking
+    process. Instead, the kernel sends SIGIO to the pipe's owner, and this signal ends a process that does not handle
+    it.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())

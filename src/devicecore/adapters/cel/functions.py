@@ -30,16 +30,17 @@ _MAX_INCLUDED = 48
 
 TYPES = ("Quantity", "Semver", "URL", "IP", "CIDR")
 
-# For type checking, each type has a message. At run time the library knows only that a value is a message, so it cannot
-# distinguish functions of the same name for two types. So one message represents all types, and names its type.
+# For type checking, each type has a message. At run time, the library knows only that a value is a message, so it
+# cannot distinguish functions of the same name for two types. There, one message represents all types, and one of its
+# fields names the type.
 POOL = descriptor_pool.DescriptorPool()
 _FILE = descriptor_pb2.FileDescriptorProto(name="kubernetes/selectors.proto", package="kubernetes", syntax="proto3")
 for _name in (*TYPES, "Value"):
     _FILE.message_type.add(name=_name)
 for _number, _name in enumerate(("type", "text"), 1):
     _FILE.message_type[-1].field.add(name=_name, number=_number, type=9, label=1)
-# Go's representation of a quantity says whether it is an integer, but does not matter when quantities are compared. The
-# sign of a zero stores this, because 0.0 and -0.0 are equal.
+# Go's representation of a quantity records whether it is an integer, which does not matter when quantities are
+# compared. The sign of a zero stores this bit, because 0.0 and -0.0 are equal.
 _FILE.message_type[-1].field.add(name="zero", number=3, type=1, label=1, proto3_optional=True, oneof_index=0)
 _FILE.message_type[-1].oneof_decl.add(name="_zero")
 POOL.AddSerializedFile(_FILE.SerializeToString())
@@ -72,7 +73,7 @@ def quantity_message(quantity: Quantity) -> CelValue:
     return _value("Quantity", str(quantity.nanos), 0.0 if quantity.is_int64 else -0.0)
 
 
-@lru_cache(maxsize=256)  # cached, because the devices of a node have few versions
+@lru_cache(maxsize=256)  # cached, because the devices of a node have few different versions
 def version_message(text: str, *, normalize: bool = False) -> CelValue:
     """Return a version as a value of CEL. Raises ValueError if `text` is not a version."""
     return _value("Semver", str(SemanticVersion.parse(text, normalize=normalize)))
@@ -206,7 +207,7 @@ def _comparable(left: object, right: object) -> bool:
 
 
 def _are_unlike_versions(left: object, right: list[object]) -> bool:
-    """Return whether versions are compared with as many strings or numbers, which Kubernetes considers equal."""
+    """Return whether a list of versions is compared with an equally long list of strings or numbers."""
     return (
         isinstance(left, list)
         and len(left) == len(right) > 0
@@ -354,7 +355,7 @@ _PART_OF_PATTERN = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]
 
 
 _ESCAPED = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\(.)")
-"""The quoted and escaped parts of a regular expression. `\\C` is a byte for the library, and an error in Go."""
+"""The quoted and escaped parts of a regular expression. `\\C` matches a byte in the library, and is an error in Go."""
 
 
 def _find(text: str, pattern: str, finding: "cel.Expression" = _FIRST) -> Any:  # noqa: ANN401 - a text, or texts
@@ -403,7 +404,7 @@ def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
 
 
 def _by_type(group: Sequence[_Row]) -> Callable[..., object]:
-    """Call the function whose parameters have the types of the arguments."""
+    """Call the function whose parameter types match the arguments."""
     table = [([one.name() if one.is_message() else "" for one in row.arguments], row.does) for row in group]
 
     def call(*arguments: object) -> object:

@@ -32,7 +32,7 @@ MAX_SECONDS = 5
 MAX_WAIT = 30.0
 """Seconds to wait for an answer: a process that is stopped, or gets no CPU time, uses none of its `MAX_SECONDS`."""
 
-GIVEN_UP = f"evaluating it takes more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
+GIVEN_UP = f"its evaluation took more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
 
 _HARMLESS = frozenset(
     (
@@ -72,7 +72,7 @@ class NoProcessError(SelectorError):
     """The process could not be started, so nothing is known about the expression."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the process that evaluates such expressions did not start: {reason}", at_run_time=False)
+        super().__init__(f"the process that evaluates expensive expressions did not start: {reason}", at_run_time=False)
 
 
 class LimitedProcess:
@@ -91,7 +91,7 @@ class LimitedProcess:
         Without a device, the expression is only compiled, and the result is true.
 
         Raises:
-            SelectorError: it is not valid, it has no value, or it would take too much memory or time.
+            SelectorError: the expression is not valid, has no value, or would take too much memory or time.
         """
         # The process does not need the rest of the device, such as functions.
         small = device and PoolDevice(device.key, device.attributes, device.capacity, is_shared=device.is_shared)
@@ -108,7 +108,7 @@ class LimitedProcess:
         return value
 
     def forget(self) -> None:
-        """Abandon the process in a fork: parent and child would read each other's answers from one pipe.
+        """Abandon the process in a fork: otherwise, parent and child would read each other's answers from one pipe.
 
         Another thread, which does not exist in the child, may have held the lock while the parent forked.
         """
@@ -119,7 +119,7 @@ class LimitedProcess:
     def _answer(self, question: object) -> tuple[bool, str, bool] | None:
         """Return the process's answer, or None if the process has died or is out of memory.
 
-        Raises NoProcessError if it cannot be started, and SelectorError if the question takes too much time.
+        Raises NoProcessError if the process cannot be started, and SelectorError if the question takes too much time.
         """
         process = self._process or self._start()
         try:

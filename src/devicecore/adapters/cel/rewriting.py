@@ -109,7 +109,7 @@ def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
 def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
     """Rewrite comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes.
 
-    `columns` are the positions of their operators in the tokens joined by spaces, counted from 1.
+    `columns` are the positions of the comparison operators in the tokens joined by spaces, counted from 1.
     """
     written, column = list(tokens), 1
     for index, token in enumerate(tokens):
@@ -153,7 +153,7 @@ def is_unknown_type(tokens: list[str]) -> bool:
 def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
     """Return the map, domain and name of each value that an expression reads from a device, or None if unknown.
 
-    It is known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
+    They are known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """
     found = []
     for index in (index for index, token in enumerate(tokens) if token == "device"):  # noqa: S105 - no password
@@ -251,7 +251,7 @@ def _operand_size(text: Sequence[str], start: int) -> int:
     at = start + (first.isidentifier() and following == "(")
     if text[at : at + 1] in (["["], ["{"], ["("]) and (end := _closing(text, at)) is not None:
         return end - start + 1
-    # Ten empty tokens, so that an expression that ends early is also unpacked, and then does not match.
+    # Ten empty tokens, so that even an expression that ends early can be unpacked; it then does not match.
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second
     if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):
@@ -306,7 +306,7 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
 
 
 def literals(tokens: list[str]) -> Iterator[list[list[str]]]:
-    """Yield the elements of each list literal that has more than one."""
+    """Yield the elements of each list literal that has more than one element."""
     for opening, closing in _brackets(tokens):
         before = tokens[opening - 1] if opening else ""
         is_index = (before.isidentifier() and before != "in") or before in (")", "]", "}") or _LITERAL.fullmatch(before)

@@ -34,7 +34,7 @@ class SemanticVersion:
         major, minor, patch, *before = re.split(r"[.-]", written.partition("+")[0], maxsplit=3)
         identifiers = tuple(before[0].split(".")) if before else ()
         if any(part.isdigit() and int(part) >= 2**64 for part in (major, minor, patch, *identifiers)):
-            message = "a number of the version is too large"
+            message = "a number in the version is too large"
             raise ValueError(message)
         return cls((int(major), int(minor), int(patch)), identifiers)
 
@@ -42,7 +42,8 @@ class SemanticVersion:
         return self._order() < other._order()
 
     def _order(self) -> tuple[object, ...]:
-        # A version without identifiers is newer than any with them, and numbers are older than words.
+        # A version without pre-release identifiers is newer than any with them, and a number in them is older than a
+        # word.
         parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.before)
         return self.numbers, not self.before, parts
 

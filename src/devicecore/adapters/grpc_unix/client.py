@@ -27,7 +27,7 @@ from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 
 SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits this long for the socket while it dials
-_LOOK_INTERVAL = 0.02  # seconds between two checks for it
+_LOOK_INTERVAL = 0.02  # seconds between two checks for the socket
 
 
 class PluginClient:
@@ -41,13 +41,13 @@ class PluginClient:
         self.plugin = plugin
         self.patience = patience
         self.identity: SocketIdentity | None = None
-        """Which socket file the connection leads to; None until there is one."""
+        """Which socket file the connection leads to, or None until the connection exists."""
         self.outcome: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
         """The outcome of the registration: None if it succeeded, else why it was refused."""
         self.asked_again_at: float = float("-inf")
         """The loop time of the last Register call that found this instance alive."""
         self.follower: asyncio.Task[None] | None = None
-        """The task that ends once the listener was notified of the instance's end, or None after that."""
+        """The task that ends once the listener has been notified of the instance's end, or None after that."""
         self.lost: bool = False
         """Whether the instance has ended, or was refused."""
         self._limits = limits
@@ -58,7 +58,7 @@ class PluginClient:
     async def connect(self) -> PluginOptions:
         """Dial, and request the options.
 
-        Raises PluginConnectError if no process answers at the socket, and PluginOptionsError if the call failed.
+        Raises PluginConnectError if no process answers at the socket, and PluginOptionsError if the call fails.
         """
         try:
             async with asyncio.timeout(self._limits.dial):
@@ -125,7 +125,7 @@ class PluginClient:
     async def close(self) -> None:
         """Close the connection. Calls in flight fail; later ones are not sent."""
         connection, self._connection = self._connection, None
-        self._stream = None  # it would keep file descriptors open
+        self._stream = None  # the stream would keep file descriptors open
         if connection is not None:
             await connection.close()
 

@@ -38,7 +38,7 @@ class PeerConnection:
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
         """The channel for streams."""
         self._direct: _DirectCalls | None = None
-        self._open_direct = WeakSet[_DirectCalls]()  # including earlier connections with a call in progress
+        self._open_direct = WeakSet[_DirectCalls]()  # including those of earlier connections with a call in progress
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:

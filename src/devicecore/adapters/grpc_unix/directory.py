@@ -95,18 +95,18 @@ class SocketDirectory:
         """Refuse an absolute path that a plugin's socket cannot have. A path without a file is not refused.
 
         Raises InvalidEndpointError if it is too long, is the kubelet's own socket, is a symbolic link, or is not a
-        socket. The error's `name` is what the plugin calls it.
+        socket. `name` is the plugin's name for the socket in the error.
         """
         if problem := self._endpoint_problem(path):
             raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
 
     def _endpoint_problem(self, path: str) -> str | None:
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-            return f"its path has more than {MAX_SOCKET_PATH} bytes"
+            return f"its path is longer than {MAX_SOCKET_PATH} bytes"
         try:
             found = os.lstat(path)
         except OSError:
-            return None  # dialing it will show whether it exists
+            return None  # dialing the path will show whether there is a socket
         if stat.S_ISLNK(found.st_mode):
             return "it is a symbolic link"
         if not stat.S_ISSOCK(found.st_mode):
@@ -167,7 +167,7 @@ def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
     elif name == kubelet_socket:
         problem = "it is the kubelet's own socket"
     elif not name.isprintable():
-        problem = "it has characters that cannot be printed"  # because it appears in logs
+        problem = "it contains characters that cannot be printed"  # refused because names appear in logs
     else:
         return
     raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)

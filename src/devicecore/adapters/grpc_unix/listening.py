@@ -1,7 +1,7 @@
 """The common parts of the transports of device plugins and DRA drivers: start, stop, and calls to the listener.
 
 Laws: the listener is called in worker threads, so a slow one delays no other plugin or driver. A stop waits until the
-listener's last call has returned; after that the listener is not called.
+last call to the listener has returned; after that, the listener is not called.
 """
 
 import asyncio
@@ -161,7 +161,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
 
         Raises:
             SetUpError: a directory or socket cannot be used. Nothing is left behind.
-            DirectoryInUseError: the directory belongs to another kubelet, or this transport has another listener.
+            DirectoryInUseError: the directory belongs to another kubelet, or this transport has a different listener.
         """
         self._lifecycle.start(partial(self._begin, listener), self._end)
         run = self._run
@@ -169,7 +169,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
             raise DirectoryInUseError(self._place)
 
     def stop(self) -> None:
-        """Disconnect every plugin or driver without events, and wait until the listener's last call has returned.
+        """Disconnect every plugin or driver without events, and wait until the last call to the listener has returned.
 
         The caller must not hold a lock that the listener waits for. A second stop does nothing.
 

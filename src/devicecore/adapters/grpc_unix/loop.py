@@ -30,8 +30,8 @@ class LoopStoppedError(Exception):
 class _Loop(asyncio.SelectorEventLoop):
     """An event loop that drops callbacks once it is closed, instead of raising RuntimeError.
 
-    If a call was abandoned, gRPC hands it to that call's loop when the plugin exits. The error would then surface on
-    the loop of a later run, which would get no events for a while.
+    If a call was abandoned, gRPC schedules a callback on that call's loop when the plugin exits. The error would then
+    surface on the loop of a later run, which would get no events for a while.
     """
 
     def call_soon_threadsafe(
@@ -48,7 +48,7 @@ class _Loop(asyncio.SelectorEventLoop):
 class LoopThread:
     """An event loop in its own thread. `acquire` returns it, and `release` gives it back.
 
-    There is one for all users, because grpc.aio wakes every loop of a process for each event of any of them.
+    All users share one loop, because grpc.aio wakes every event loop of the process whenever any of them has an event.
     """
 
     _guard: ClassVar[threading.Lock] = threading.Lock()
@@ -198,7 +198,7 @@ class LoopThread:
 
         Return whether it has stopped accepting users.
         """
-        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it creates the loop
+        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while creating the loop
             return False
         try:
             with self._submitting:

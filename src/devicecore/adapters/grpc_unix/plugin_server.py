@@ -1,6 +1,6 @@
 """The plugin's side: serves a `DevicePlugin` to a kubelet, and registers it again when the kubelet restarts.
 
-Laws: The plugin is served before it registers. Each stream starts with the current list, and sends the new list after
+Laws: the plugin is served before it registers. Each stream starts with the current list, and sends the new list after
 each change. If a kubelet restarts or cleans its directory, or the directory disappears and reappears, the plugin
 automatically serves and registers again.
 """
@@ -248,7 +248,7 @@ _Registration = _Accepted | _Refused | _Unregistered
 class ServedPlugin(ServedSockets[PluginService]):
     """A served plugin: a context manager that stops it on exit. `serve_plugin` creates and starts it.
 
-    `kubelet_socket` is where it registers, or None if a kubelet's plugin watcher is to find it.
+    `kubelet_socket` is where the plugin registers, or None if a kubelet's plugin watcher is to find it.
     """
 
     _NOT_ASKED = "not tried yet"
@@ -333,8 +333,8 @@ class ServedPlugin(ServedSockets[PluginService]):
         pause = bounded_backoff(self._long_lists, 2 * self._poll_interval, 60 * self._poll_interval)
         self._not_before = self._now() + pause
         self._tried(
-            f"the list of devices has {size} bytes, but a kubelet drops a plugin whose list has more than "
-            f"{MAX_LIST_BYTES}: offer fewer devices or shorter ids"
+            f"the list of devices is {size} bytes long, but a kubelet drops a plugin whose list is longer than "
+            f"{MAX_LIST_BYTES} bytes: offer fewer devices or shorter ids"
         )
 
     async def _look(self) -> None:

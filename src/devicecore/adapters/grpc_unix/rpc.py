@@ -119,7 +119,7 @@ async def serve(
     except BaseException as error:
         if server is not None:
             await server.stop(None)
-        if isinstance(error, OSError | RuntimeError):  # the second comes from grpc, and gives no reason
+        if isinstance(error, OSError | RuntimeError):  # a RuntimeError comes from grpc, and gives no reason
             cause = getattr(error, "strerror", None) or str(error)
             raise DirectoryError(str(Path(socket.path).parent), cause) from error
         raise
@@ -146,7 +146,7 @@ def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
         raise UnreadableMessageError(_NO_ANSWER)
     try:
         return read(data)
-    except (DecodeError, UnicodeDecodeError) as error:  # the second comes from protobuf's pure Python implementation
+    except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second
         text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
         raise UnreadableMessageError(text) from error
 

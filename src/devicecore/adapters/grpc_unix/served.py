@@ -190,7 +190,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         """Whether the current kubelet has accepted the plugin or driver."""
 
     def wait_registered(self, timeout: float | None = None) -> None:
-        """Wait until it is `registered`.
+        """Wait until the plugin or driver is `registered`.
 
         Raises:
             KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is the error from the last
@@ -204,7 +204,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         with self._lock:
             self._attempted.wait_for(self._is_decided, timeout)
             if not self.registered:
-                raise KubeletUnreachableError(self._meets_at, self._problem or "it has just been lost")
+                raise KubeletUnreachableError(self._meets_at, self._problem or "the registration has just been lost")
 
     def _is_decided(self) -> bool:
         """Return whether `wait_registered` need not wait any longer."""
@@ -278,7 +278,10 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             await asyncio.sleep(self._poll_interval)
 
     def _tried(self, problem: str) -> None:
-        """Record why a kubelet has not registered it, or "" if it has. Log the reason once, not every second."""
+        """Record why no kubelet has registered the plugin or driver, or "" if one has.
+
+        Log a reason once, not every second.
+        """
         problem = foreign_text(problem, MAX_ERROR)
         if not problem:
             logger.info("%s registered with %s", self._name, self._kubelet)
@@ -292,7 +295,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 def check_directory(socket: str) -> None:
     """Refuse a path if no socket can be created in its directory.
 
-    Raises MissingDirectoryError if it is missing, and DirectoryError if it is not a directory.
+    Raises MissingDirectoryError if nothing exists at the directory's path, and DirectoryError if that is not a
+    directory.
     """
     directory = Path(socket).parent
     if not directory.is_dir():

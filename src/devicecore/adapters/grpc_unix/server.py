@@ -50,7 +50,7 @@ from devicecore.wire.device_lists import ListReader, count_devices
 SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end on its own
 SAME_MOMENT = 1.0  # seconds between a registration and the end of the previous stream if a plugin did both at once
-PERSISTENT = 10.0  # if a plugin calls again within this many seconds, its missing socket is not awaited again
+PERSISTENT = 10.0  # if a plugin calls again within this many seconds, its missing socket is not waited for again
 LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 _MANY_MISSED = 1000
 
@@ -92,9 +92,9 @@ class RegistrationServer:
         self._clients: dict[PluginId, PluginClient] = {}
         self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
         self._missed: dict[tuple[ResourceName, str], float] = {}
-        """The loop time at which each socket still did not exist after the wait for it."""
+        """The loop time at which the wait for each missing socket ended."""
         self._pending: Counter[str] = Counter()
-        """The registrations that each socket has not answered."""
+        """How many registrations are waiting for an answer from each socket."""
         self._large_lists = LargeMessages()
         self._followed: list[PluginClient] = []
         """The instances whose end the listener has not been notified of yet, oldest first."""
@@ -145,7 +145,7 @@ class RegistrationServer:
 
     @property
     def plugins(self) -> int:
-        """The number of instances that are connected or about to be. Any thread may call this."""
+        """The number of instances that are connected or connecting. Any thread may call this."""
         return len(self._clients)
 
     def find(self, plugin: PluginId) -> PluginClient:
@@ -182,7 +182,7 @@ class RegistrationServer:
     async def connect(self, resource: ResourceName, path: str) -> PluginClient:
         """Connect to the plugin at `path`, or wait for another call that is already connecting.
 
-        Raises DeviceCoreError if it cannot be reached, or is refused.
+        Raises DeviceCoreError if the plugin cannot be reached, or is refused.
         """
         client = self._newest.get((resource, path))
         if client is not None and client.identity in {None, socket_identity(path)}:
@@ -217,7 +217,7 @@ class RegistrationServer:
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> PluginClient:  # noqa: ARG002  # as above
         """Connect to a found plugin (kubelet: `RegisterPlugin`).
 
-        Raises DeviceCoreError if it cannot be reached, or is refused.
+        Raises DeviceCoreError if the plugin cannot be reached, or is refused.
         """
         if not endpoint.startswith("/") or not endpoint.isprintable() or socket_identity(endpoint) is None:
             raise InvalidEndpointError(foreign_text(endpoint, MAX_NAME), "it is not the absolute path of a socket")
@@ -239,7 +239,7 @@ class RegistrationServer:
 
     def _followed_to_the_end(self, client: PluginClient) -> None:
         self._followed.remove(client)
-        client.follower = None  # a cancelled task has its call in its traceback, and the call keeps the connection open
+        client.follower = None  # a cancelled task's traceback refers to its call, which keeps the connection open
 
     def _answered(self, path: str) -> None:
         self._pending[path] -= 1
@@ -271,8 +271,8 @@ class RegistrationServer:
         try:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):
-                # Its socket was taken over, so it can no longer be reached, and two instances at one socket would be
-                # refused.
+                # The new instance has taken over the predecessor's socket, so the predecessor can no longer be reached,
+                # and the listener would refuse two instances at one socket.
                 await predecessor.disconnect()
             await self._notify(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
@@ -309,7 +309,7 @@ class RegistrationServer:
         except Exception as error:
             logger.exception("a list from %s cannot be used", plugin.resource)
             reason = repr(error)  # the plugin counts as lost, because its devices are no longer known
-        logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
+        logger.warning("lost %s at %s: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
 
     def _forget(self, client: PluginClient) -> None:
         plugin, client.lost = client.plugin, True

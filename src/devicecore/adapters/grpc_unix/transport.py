@@ -41,16 +41,17 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
 
     Args:
         directory: where a kubelet and its plugins find each other's sockets. Its last component is created if missing.
-        socket_name: the kubelet's socket in it.
+        socket_name: the name of the kubelet's socket in that directory.
         allow_shared_directory: whether other users may write to the directory and the registry. Each of them can
             impersonate any plugin.
-        wipe: whether a start deletes all sockets there, as a kubelet does, so that plugins notice; otherwise it deletes
-            only its own.
+        wipe: whether a start deletes all sockets in the directory, as a kubelet does, so that plugins notice the
+            restart; otherwise it deletes only the kubelet's own socket.
         limits: how long a plugin may take, how much it may send, and how often it may register.
         clock: returns monotonic seconds, used to limit registrations.
         plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
             last component is created if missing. None: no plugin watcher.
-        handlers: for plugins found there that are not device plugins; see `devicecore.adapters.grpc_unix.watcher`.
+        handlers: handlers for plugins found in `plugins_registry` that are not device plugins; see
+            `devicecore.adapters.grpc_unix.watcher`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
 
-        An answer may have up to `limits.allocate_bytes` bytes. See the port.
+        An answer may be up to `limits.allocate_bytes` bytes long. See the port.
         """
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
@@ -103,7 +104,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         receipt = to_receipt(response.container_responses[0])
         if len(receipt) > self._limits.allocate_bytes:
             size = f"{len(receipt)} bytes, expected at most {self._limits.allocate_bytes} (allocate_bytes)"
-            cause = f"the answer to Allocate from {plugin.resource} has {size}"
+            cause = f"the answer to Allocate from {plugin.resource} is too long: {size}"
             raise PluginCallError(plugin.resource, "Allocate", cause)
         return receipt
 
@@ -132,7 +133,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Announce to `plugin` that a container with `devices` is about to start. See the port."""
+        """Tell `plugin` that a container with `devices` is about to start. See the port."""
         request = deviceplugin.PreStartContainerRequest(devices_ids=devices)
         self._call(plugin, rpc.PRE_START_CONTAINER, request, self._limits.pre_start, timeout)
 

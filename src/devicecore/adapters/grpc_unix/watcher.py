@@ -37,7 +37,7 @@ GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
 MAX_ATTEMPTS = 64  # how many sockets to query at once; each takes a file descriptor, and many processes get only 1,024
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
-_SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner than this counts as failed once more
+_SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner than this counts as one more failure
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class RegisteredPlugin(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the plugin has ended on its own, so that it must be queried again."""
+        """Whether the plugin has ended on its own and must be queried again."""
 
     async def disconnect(self) -> None:
         """End the plugin's registration, because its socket is gone. The plugin may have been lost before."""
@@ -63,13 +63,13 @@ class PluginHandler(Protocol):
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Check a plugin's answer to GetInfo; `endpoint` is an absolute path.
 
-        Raises DeviceCoreError if it cannot be registered; the plugin is notified.
+        Raises DeviceCoreError if the plugin cannot be registered; the watcher then notifies the plugin.
         """
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
         """Connect to a plugin that was validated.
 
-        Raises DeviceCoreError if it cannot be reached or is refused; the plugin is notified.
+        Raises DeviceCoreError if the plugin cannot be reached or is refused; the watcher then notifies the plugin.
         """
 
 
@@ -98,7 +98,7 @@ class PluginWatcher:
     Args:
         directory: created with mode 0755 if its last component is missing.
         handlers: one for each type of plugin.
-        limits: how long a plugin may take to be reached, and how long its messages may be.
+        limits: how long it may take to reach a plugin, and how long its messages may be.
         own_socket: the kubelet's own socket, which is never dialed.
         allow_shared: whether other users may write to the directory and its subdirectories.
     """
@@ -236,7 +236,7 @@ class PluginWatcher:
             candidate.since = asyncio.get_running_loop().time()
         finally:
             self._attempts -= 1
-            # not after each one, because a scan takes time
+            # not after each attempt, because a scan takes time
             if self._are_waiting and self._attempts <= MAX_ATTEMPTS // 2:
                 self._changed.set()
 
@@ -276,7 +276,7 @@ class PluginWatcher:
 
 
 async def _notify(channel: grpc.aio.Channel, error: str = "") -> None:
-    """Notify a plugin that it is registered, or why not."""
+    """Tell a plugin that it is registered, or why it is not."""
     status = pluginregistration.RegistrationStatus(plugin_registered=not error, error=error)
     await rpc.unary(channel, rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)
 

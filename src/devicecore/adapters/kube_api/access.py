@@ -114,9 +114,10 @@ class Access:
     """Where the API server and the credentials are, and how long to wait for them.
 
     Attributes:
-        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
-            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: the context of the kubeconfig, if not its current one.
+        kubeconfig: the kubeconfig. If None, these are tried in turn: the service account of the pod in which this
+            process runs, the files in `$KUBECONFIG`, and `~/.kube/config`. The source is read again when credentials
+            have expired.
+        context: the context to use from the kubeconfig, if not the current one.
         service_account: the directory of the pod's service account.
         timeout: seconds for a request, including the whole answer.
         program_timeout: seconds for a credential program.
@@ -132,7 +133,7 @@ class Access:
         """Read the files.
 
         Raises:
-            ApiAccessError: they are missing or cannot be used.
+            ApiAccessError: the files are missing or cannot be used.
         """
         return load(self.kubeconfig, self.context, self.service_account)
 
@@ -150,10 +151,10 @@ def connection_of(access: Access) -> ApiConnection:
 
 
 ANY = "*/*"
-"""Any type of answer, which an API server takes for JSON."""
+"""Any type of answer, which an API server takes to mean JSON."""
 
 METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{ANY}"
-"""A list without specs and statuses, or a whole one from a server that cannot omit them."""
+"""A list without specs and statuses, or a complete list from a server that cannot omit them."""
 
 
 @frozen
@@ -166,8 +167,8 @@ class ApiRequest:
         path: the path below the server's URL, with escaped names.
         query: the parameters.
         body: parsed JSON, or None if there is none.
-        kind: the type of the body.
-        accept: the type of the answer.
+        kind: the media type of the body.
+        accept: the media type that the answer may have.
     """
 
     permission: str
@@ -241,7 +242,7 @@ class ApiServer:
         return self.read(request, lambda answer: answer)
 
     def read(self, request: ApiRequest, parse: Callable[[Json], T]) -> T:
-        """Send a request and return its answer, parsed by `parse`. Raises RequestError even if `parse` raises."""
+        """Send a request and return its answer, parsed by `parse`. Errors from `parse` become a RequestError, too."""
         return self.ask(request, lambda: parse(self.answer(request)))
 
     def answer(self, request: ApiRequest) -> Json:
@@ -278,11 +279,12 @@ class ApiServer:
         *,
         bookmarks: bool = False,
     ) -> Iterator[tuple[str, T]]:
-        """Yield the changes since a version of the objects that `selected` matches, as `selectors` returns it.
+        """Yield the changes that the selected objects have undergone since a version.
 
-        A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if they are asked for, `BOOKMARK`, and of the object as
-        `parse` returns it. If `since` is empty, the first events are the current objects. The server ends the watch
-        after a few minutes. Raises RequestError even if the versions since then are no longer known.
+        `selected` comes from `selectors`. A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if they are asked
+        for, `BOOKMARK`, and the object as `parse` returns it. If `since` is empty, the first events are the current
+        objects. The server ends the watch after a few minutes. Raises RequestError also if the server no longer knows
+        the version `since`.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -423,7 +425,7 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _event(line: bytes) -> tuple[str, Json]:
     """Return the kind of a watch event, and its object.
 
-    Raises RequestError if the server has ended the watch with an error, and ValueError if it is not an event.
+    Raises RequestError if the server has ended the watch with an error, and ValueError if the line is not an event.
     """
     event = _loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):

@@ -1,4 +1,4 @@
-"""Where the API server is, and the credentials for it: from a kubeconfig, or from the service account of a pod.
+"""Where the API server is, and the credentials for it: from a kubeconfig, or from a pod's service account.
 
 Laws: Every field that affects the server, the permissions or the encryption is used or refused. An error names the file
 and the field. Reading sends nothing and runs no program.
@@ -216,7 +216,7 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
     except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
         cluster["certificate-authority"].refuse(f"expected certificates in PEM format: {error}", error)
     if bool(certificate) != bool(key):
-        user["client-certificate"].refuse("expected a client-certificate and a client-key, got one of them")
+        user["client-certificate"].refuse("expected a client-certificate and a client-key, got only one of them")
     try:
         if certificate:
             add_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key or b"")
@@ -233,7 +233,7 @@ def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> 
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module reads certificates only from files
         file.write(certificate + b"\n" + key)
         file.flush()
-        context.load_cert_chain(file.name, password=lambda: b"")  # otherwise it would prompt on the terminal
+        context.load_cert_chain(file.name, password=lambda: b"")  # otherwise OpenSSL would prompt on the terminal
 
 
 def _content(value: Value, name: str) -> bytes | None:

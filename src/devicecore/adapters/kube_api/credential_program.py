@@ -34,7 +34,7 @@ class Credentials:
 def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Credentials:
     """Run a program and read its output. Raises CredentialError if it fails or returns no credentials.
 
-    It is killed after `timeout` seconds, or as soon as its answer is no longer needed (`is_stopped`).
+    The program is killed after `timeout` seconds, or as soon as its answer is no longer needed (`is_stopped`).
     """
     name = f"exec program {program.command[0]!r}"
     spec: dict[str, object] = {"interactive": False}

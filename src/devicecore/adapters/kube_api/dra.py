@@ -1,4 +1,4 @@
-"""Dynamic resource allocation on an API server: ResourceClaims are read and ResourceSlices deleted, as by a kubelet.
+"""Dynamic resource allocation on an API server: reads ResourceClaims and deletes ResourceSlices, as a kubelet does.
 
 Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even
 if a malicious driver name tries to change it. A call that waits for the server delays no other call.
@@ -37,8 +37,8 @@ class KubeApiClaims(ApiServers):
             ClaimSourceError: there is no such claim, or it cannot be read.
         """
         for part in key:
-            if not is_dns_subdomain(part):  # otherwise it could name another object
-                cause = f"expected a name of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
+            if not is_dns_subdomain(part):  # otherwise the path could name a different object
+                cause = f"expected a name made of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
                 raise ClaimSourceError(cause)
         try:
             answer = self._send(ApiRequest("get resourceclaims", "GET", CLAIMS.path(key.namespace, key.name)))
@@ -89,7 +89,7 @@ class KubeApiSlices(ApiServers):
 
 
 def _words_of(error: RequestError) -> str:
-    """Return the server's message if it refuses, as a kubelet does. For other failures, return the sentence."""
+    """Return the server's message if it refuses, as a kubelet does. For other failures, return our own sentence."""
     return error.cause if error.status in (None, HTTPStatus.UNAUTHORIZED) else error.message
 
 

@@ -150,7 +150,7 @@ class _Backend(httpcore2.SyncBackend):
         return connection
 
     def leave(self) -> None:
-        """Close the copies of all connections that other processes still use."""
+        """Close this process's copies of all connections, which its parent still uses."""
         for copy in self._copies:
             copy.close()
 
@@ -194,7 +194,7 @@ class Answer:
 
 
 class _Received:
-    """The bytes of an answer, read from a connection. Its methods raise RemoteProtocolError if they are not HTTP."""
+    """The bytes of an answer, read from a connection. The methods raise RemoteProtocolError if these are not HTTP."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
@@ -316,7 +316,7 @@ class Transport:
         # We do not request compressed responses, because a small one can expand into a very large one.
         headers = {**headers, "Accept-Encoding": "identity"}
         if bad := [name for name, value in headers.items() if not value.isprintable()]:
-            message = f"the value of the header {bad[0]} has characters that cannot be sent"
+            message = f"the value of the header {bad[0]} contains characters that cannot be sent"
             raise httpcore2.LocalProtocolError(message)
         sent = ((name.encode("ascii"), value.encode("ascii")) for name, value in headers.items())
         self._headers = [(b"Host", server.netloc), *sent]
@@ -325,7 +325,7 @@ class Transport:
         self._context = context
         self._has_proxy = proxy is not None
         self._server_name = server_name
-        self._stream: httpcore2.NetworkStream | None = None  # the connection to the server between two calls of `send`
+        self._stream: httpcore2.NetworkStream | None = None  # the connection to the server between two calls to `send`
         self._extensions = {"sni_hostname": server_name} if server_name else {}
         self._pool = httpcore2.ConnectionPool(
             ssl_context=context,

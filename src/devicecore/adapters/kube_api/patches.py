@@ -81,7 +81,7 @@ class NodeObject:
     """A Node as an API server sent it, reduced to what this adapter uses.
 
     Attributes:
-        name: its name.
+        name: the Node's name.
         version: its `resourceVersion`.
         status: the maps that its status has, or None if it has no status.
         applied: the paths in the status that each field manager has applied.
@@ -132,7 +132,7 @@ class NodeObject:
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
-    """Return the differences between the desired state and the Node, or nothing if there are none."""
+    """Return the differences between the desired state and the Node, which are empty if nothing has to change."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
         shown = node.counts(section)
@@ -145,7 +145,7 @@ def changes(wanted: Wanted, node: NodeObject) -> Changes:
 
 
 def equals(quantity: object, count: int) -> bool:
-    """Return whether a Kubernetes quantity such as "4", "4k" or "2Ki" is that number."""
+    """Return whether a Kubernetes quantity such as "4", "4k" or "2Ki" equals the count."""
     try:
         return Quantity.parse(str(quantity)).nanos == Quantity.of(count, binary=False).nanos
     except InvalidQuantityError:
@@ -171,7 +171,7 @@ def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
     applied = node.applied.get(field_manager, ())
     foreign = sorted(".".join(path) for path in applied if path[0] != "status" or not {*path[1:2]} <= {*SECTIONS})
     if foreign:
-        problem = f"field manager {field_manager!r} has also applied {', '.join(foreign)}; choose another one"
+        problem = f"field manager {field_manager!r} has also applied {', '.join(foreign)}; choose a different one"
         raise ValueError(problem)
     status: dict[str, dict[str, Json]] = {}
     for section, counts in wanted.sections:

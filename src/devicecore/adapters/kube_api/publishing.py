@@ -48,10 +48,10 @@ class Backoff:
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     """Publishes the latest desired state, and republishes it if someone changes it. Thread-safe.
 
-    A stop makes a last attempt. `name` is what the log calls the published object, and `thread` names the threads.
-    `new_servers` creates the connections of a run: one for watching, and those of the publishing thread. `error_of`
-    turns a cause into an error. `backoff` is how long to wait after a failure, and `resync` is the number of seconds
-    after which everything is compared even if the watch shows no change.
+    A stop makes one last attempt to publish. `name` is what the log calls the published object, and `thread` names the
+    threads. `new_servers` creates the connections of a run: one for watching, and those of the publishing thread.
+    `error_of` turns a cause into an error. `backoff` is how long to wait after a failure, and `resync` is the number of
+    seconds after which everything is compared even if the watch shows no change.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._backoff = backoff
         self._resync = resync
         # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. `with`
-        # on the condition itself could, because that is written in Python.
+        # on the condition itself could, because conditions are implemented in Python.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing
@@ -111,7 +111,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def _end(self, timeout: float = 0.0) -> None:  # after a failed start, there is nothing to wait for
         threads = self._publisher, self._watcher
         for thread in threads:
-            thread.stop(0)  # set before they can see that this is closing, so that their end is expected
+            thread.stop(0)  # before the threads can see that this is closing, so that their end is expected
         with self._lock:
             self._closing = True
             self._condition.notify_all()
@@ -170,7 +170,10 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _reconcile(self) -> None:
-        """Write until the API server shows the desired state, then call `_succeeded`. Raises RequestError otherwise."""
+        """Write until the API server shows the desired state, then call `_succeeded`.
+
+        Raises RequestError if that fails.
+        """
 
     def _publish(self, _: threading.Event) -> None:
         servers, failures, pause = self._servers, 0, 0.0
@@ -224,7 +227,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _events(self, version: str) -> Iterable[tuple[str, Seen]]:
-        """Watch from a version until the server ends the watch. Raises RequestError."""
+        """Watch from a version until the server ends the watch. Raises RequestError if that fails."""
 
     @abstractmethod
     def _seen(self, kind: str, found: Seen) -> None:
@@ -237,7 +240,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._condition.notify_all()
 
     def _lost_track(self) -> None:
-        """Compare, and then watch from there, because what happened in the meantime is unknown."""
+        """Compare everything, and watch from the version compared, because what happened in the meantime is unknown."""
         with self._lock:
             self._version = "" if self._is_missing else None
             self._compare()
@@ -255,7 +258,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             except RequestError as problem:
                 failures += 1
                 # A single failure is not a problem, because servers forget old versions. Compare everything, and watch
-                # from there.
+                # from that version.
                 if failures > 1 and problem.kind not in (last, HTTPStatus.GONE) and not self._closing:
                     seconds = f"{self._backoff.maximum:g} s"
                     _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)

@@ -79,7 +79,7 @@ class ApiServers(HasLifecycle):
             server.disconnect()
 
     def _send(self, request: ApiRequest) -> dict[str, Json]:
-        """Send a request, and return the object in the answer. Raises RequestError even if this is not started."""
+        """Send a request, and return the object in the answer. Raises RequestError also if this is not started."""
         began = time.monotonic()
         try:
             self._lifecycle.check_running()
@@ -145,7 +145,7 @@ def pages(
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects that both selectors match, page by page, and the version of the list.
 
-    They are in the namespace, or anywhere if it is empty. If a page is too large, request smaller ones.
+    An empty namespace selects the objects in all namespaces. If a page is too large, smaller ones are requested.
 
     Raises RequestError if an answer is not a list, or the list has too many pages.
     """
@@ -177,7 +177,7 @@ def selectors(fields: str, labels: str) -> dict[str, str]:
 def _page_of(answer: Json) -> tuple[list[Json], str, str]:
     """Return a page's objects, the list's version, and the token for the next page, which is empty on the last page.
 
-    Raises RequestError if it is not a list.
+    Raises RequestError if the answer is not a list.
     """
     metadata = answer.get("metadata") if isinstance(answer, Mapping) else None
     items = answer.get("items") if isinstance(answer, Mapping) else None

@@ -112,7 +112,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         self._field_manager = field_manager
         self._beside_kubelet = beside_kubelet
         self._patches = _Window(pace.patches_per_second, pace.clock)
-        self._last_seen: NodeObject | None = None  # set by the watch since the publishing thread started to read
+        self._last_seen: NodeObject | None = None  # what the watch has seen since the publishing thread started to read
         self._has_looked_for_leftovers = False  # used by the publishing thread only
 
     def publish(self, status: NodeStatus) -> None:
@@ -141,7 +141,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
                     raise
                 before, node = node, self._read()
                 if error.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
-                    # The Node has not changed, so a policy denies the patch, and would deny it again soon.
+                    # The Node has not changed, so it is a policy that denies the patch, and would deny it again soon.
                     raise evolve(error, pause=self._backoff.maximum) from None
             else:
                 self._succeeded(wanted, shown.version)
@@ -179,7 +179,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
                 raise RequestError(str(error), kind="field manager") from error
             node = self._write(kind, body)
         if changes(wanted, node):
-            cause = "the API server accepted the patch, but the node does not show it: does a webhook change it?"
+            cause = "the API server accepted the patch, but the node does not show it: does a webhook change the node?"
             raise RequestError(cause, kind="ignored")
         return wanted, node
 

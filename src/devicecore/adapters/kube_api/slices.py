@@ -102,8 +102,8 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         """Make a thread publish these devices, and no others. This does not wait for the network.
 
         Args:
-            devices: the devices.
-            counters: the sets of counters that they consume, as in `DevicePool`.
+            devices: all devices of the pool.
+            counters: the sets of counters that the devices consume, as in `DevicePool`.
 
         Raises:
             InvalidPoolError: two devices have the same name.
@@ -172,7 +172,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         if request.method != "DELETE":
             sent, kept = canonical(request.body["spec"]["devices"]), canonical(slice_of(written).devices)
             if sent != kept:
-                _log.info("the API server has changed devices of %s that were published", self._wanted.driver)
+                _log.info("the API server has changed some published devices of %s", self._wanted.driver)
                 self._returned[sent] = kept
 
     # --- the thread that watches --------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
 
 def _uid_of(node: Json) -> str:
-    """Return the UID of a Node. Raises ValueError if it has none."""
+    """Return the UID of a Node. Raises ValueError if the Node has none."""
     metadata = node.get("metadata") if isinstance(node, dict) else None
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if not isinstance(uid, str) or not uid:

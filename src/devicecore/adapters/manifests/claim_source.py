@@ -18,7 +18,8 @@ from devicecore.system.files import read_file
 class ManifestClaims(ClaimSource):
     """A `ClaimSource` for drivers that run alongside `devicecore kubelet`: a directory of manifests, read at each call.
 
-    A claim whose manifest does not reserve it is not reserved for any pod here, because drivers need not know.
+    A claim whose manifest does not reserve it is not reserved for any pod here, because drivers need not know for which
+    pods it is reserved.
 
     Args:
         directory: the directory of the manifests.

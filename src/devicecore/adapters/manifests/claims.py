@@ -29,7 +29,7 @@ class ManifestClaim:
 
 
 def read_claim(document: Value, uid: str) -> ManifestClaim:
-    """Return the ResourceClaim of a document, with this UID. Raises DocumentError if a field has the wrong type."""
+    """Return the ResourceClaim in a document, with this UID. Raises DocumentError if a field has the wrong type."""
     is_reserved = document["status"]["reservedFor"].data is not None
     return ManifestClaim(resource_claim_of(document, uid=ClaimUid(uid)), is_reserved)
 

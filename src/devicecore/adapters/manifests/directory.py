@@ -1,7 +1,7 @@
 """A directory of manifests that may be edited at any time.
 
-Laws: The pods are those in force in the files of the directory. A file that exists but cannot be read keeps its pods.
-If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and the backups of
+Laws: The pods are those that are in force in the directory's files. A file that exists but cannot be read keeps its
+pods. If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and the backups of
 editors (`x~`, `#x#`).
 """
 
@@ -107,7 +107,7 @@ class ManifestPods(PodSource):
         return self._uids
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod with all fields of its manifest, or an empty object if no manifest has it."""
+        """Return a pod with all fields of its manifest, or an empty object if no manifest contains it."""
         for file in tuple(self._files.values()):
             manifest = file.in_force
             for number, one in enumerate(manifest.pods):
@@ -135,9 +135,9 @@ class ManifestPods(PodSource):
         )
 
     def mark_running(self, pod: PodUid) -> None:
-        """Remember that a pod's containers run, for the next start. Any thread may call this.
+        """Remember for the next start that a pod's containers are running. Any thread may call this.
 
-        Raises TypeError if `pod` is not a string, such as a Pod.
+        Raises TypeError if `pod` is not a string but, for example, a Pod.
         """
         if not isinstance(pod, str):
             raise TypeError(expected("ManifestPods.mark_running", "the UID of a pod, such as pod.uid", pod))
@@ -146,7 +146,7 @@ class ManifestPods(PodSource):
     def mark_ready(self) -> None:
         """Record that the pods of the first complete `poll` were admitted or refused.
 
-        From now on, a missing pod is gone.
+        From now on, a missing pod counts as gone.
         """
         self._ready = self._was_complete
 
@@ -154,7 +154,7 @@ class ManifestPods(PodSource):
         """Scan the directory, and read new and changed files: at most 128 KiB, plus one file."""
         changed = self._look()
         self._is_kept &= not changed
-        if self._is_complete and not self._is_kept:  # written once, not with each part, because it copies all manifests
+        if self._is_complete and not self._is_kept:  # once, not after each part: this file copies all manifests
             self._keep()
         if not changed:
             return Changes(is_complete=self._is_complete)
@@ -217,7 +217,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _read(self, found: dict[str, Stamp | str]) -> bool:
-        """Read the selected files that have changed or may have. Return whether anything may differ."""
+        """Read the selected files that have changed or may have changed. Return whether anything may differ."""
         changed = False
         new: dict[str, Stamp] = {}
         uncertain: dict[str, Stamp] = {}
@@ -236,7 +236,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _choose(self, new: dict[str, Stamp], uncertain: dict[str, Stamp]) -> dict[str, Stamp]:
-        """Return the files to read now: the smallest, because large ones must not delay them, and one more in turn."""
+        """Return the files to read now: the smallest ones, which large ones must not delay, and one more in turn."""
         stamps = new | uncertain
         chosen: dict[str, Stamp] = {}
         size = 0

@@ -53,7 +53,7 @@ class File:
         """Return the file with the content that was in force before a restart."""
         try:
             return cls(name, read_manifest(text, name))
-        except ManifestError:  # an older version may have accepted it
+        except ManifestError:  # an older version of devicecore may have accepted the text
             return cls(name)
 
     def is_new(self, stamp: Stamp) -> bool:

@@ -45,7 +45,7 @@ class ManifestError(DocumentError):
 
 @frozen
 class Manifest:
-    """A string and its parsed content."""
+    """The text of a manifest, and its parsed content."""
 
     text: str
     pods: tuple[Pod, ...] = ()
@@ -64,7 +64,8 @@ class Manifest:
 def read_manifest(text: str, file: str) -> Manifest:
     """Parse a manifest, which is YAML or JSON. `file` is its name in errors and in the UIDs of pods.
 
-    Raises ManifestError if something in it cannot be used, or if it is empty, as while it is being written.
+    Raises ManifestError if something in it cannot be used, or if it is empty, as a file may be while it is being
+    written.
     """
     pods: list[Pod] = []
     claims: list[ManifestClaim] = []
@@ -221,7 +222,7 @@ def _check_names(document: Value) -> None:
 
 
 def _check_name(value: Value, is_name: Callable[[str], bool], example: str) -> None:
-    """Check a name as Kubernetes does. Names reach logs and terminals, so they may contain nothing else."""
+    """Check a name as Kubernetes does. Names reach logs and terminals, so other characters are refused."""
     if not is_name(value.text()):
         value.refuse(f"expected a DNS name such as {example}, got {described(value.data)}")
 
@@ -235,7 +236,7 @@ def _checked_uid(document: Value, *, default: str) -> str:
 
 
 def _uid(document: Value) -> str:
-    """Return a UID as long as a kubelet's, which is an MD5 hash of the same input."""
+    """Return a UID of the same length as a kubelet's, which is an MD5 hash of the same input."""
     metadata = document["metadata"]
     identity = [document.file, metadata["namespace"].text("default"), metadata["name"].text(), document.data]
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -52,7 +52,7 @@ class PodsFile:
         self.ran: frozenset[PodUid] = frozenset(self._running)
 
     def mark_running(self, pod: PodUid) -> None:
-        """Remember that a pod runs."""
+        """Remember that a pod is running."""
         with self._lock:
             if pod in self._running:
                 return
@@ -104,9 +104,9 @@ class PodsFile:
 
 
 def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
-    """Return the manifests in such a file, by name, and the pods that run in this boot.
+    """Return the manifests in the content of a pods file, by name, and the pods that were running in this boot.
 
-    Raises ValueError, TypeError, AttributeError or RecursionError if it is not such a file.
+    Raises ValueError, TypeError, AttributeError or RecursionError if `blob` is not such content.
     """
     if problem := size_problem(blob, OBJECTS):
         raise ValueError(problem)
@@ -118,7 +118,7 @@ def state_in(blob: bytes, boot: str) -> tuple[dict[str, str], set[PodUid]]:
     files = {str(name): str(manifest) for name, manifest in before["files"].items()}
     running = {PodUid(str(uid)) for uid in before["running"]}
     for line in text[end:].splitlines():
-        with suppress(ValueError):  # the process ended in the middle of a line
+        with suppress(ValueError):  # the process may have ended in the middle of a line
             running.add(PodUid(str(json.loads(line))))
     return files, running if before["boot"] == boot else set()
 

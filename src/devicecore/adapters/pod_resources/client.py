@@ -85,7 +85,7 @@ class PodResourcesClient(HasLifecycle):
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
 
     def list_v1alpha1(self) -> podresources_v1alpha1.ListPodResourcesResponse:
-        """Return every pod in the older API: kubelets before 1.20 have no other."""
+        """Return every pod, using the older API, the only one that kubelets before 1.20 have."""
         request = podresources_v1alpha1.ListPodResourcesRequest()
         return self._call("List", request, podresources_v1alpha1.ListPodResourcesResponse, SERVICE_V1ALPHA1)
 
@@ -93,16 +93,16 @@ class PodResourcesClient(HasLifecycle):
         # grpc must not parse answers, because it would log a traceback for an unreadable one.
         try:
             return response.FromString(answer)
-        except (DecodeError, UnicodeDecodeError) as error:  # the second comes from protobuf in pure Python
+        except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second
             raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
 
     def _cause(self, details: str) -> str:
         """Return why a call failed. gRPC does not report a missing socket, which is the most frequent reason."""
-        return details if Path(self.socket).exists() else "there is no such socket: does a kubelet run on this node?"
+        return details if Path(self.socket).exists() else "there is no such socket: is a kubelet running on this node?"
 
     def _call(self, method: str, request: Message, response: type[Response], service: str = SERVICE_V1) -> Response:
         self._lifecycle.check_running()
-        assert self._channel is not None, "it runs"  # noqa: S101 - for mypy
+        assert self._channel is not None, "the client is started"  # noqa: S101 - for mypy
         call: Callable[..., bytes] = self._channel.unary_unary(
             f"/{service}/{method}", request_serializer=type(request).SerializeToString
         )

@@ -32,7 +32,7 @@ REQUESTS_PER_SECOND = 100.0
 BURST = 10
 
 MAX_SWEEP = 1.0
-"""Seconds that a List call waits for the sweep."""
+"""The maximum number of seconds that a List call waits for the sweep."""
 
 _THREADS = 4
 _STOP_GRACE = 1.0  # seconds for calls in progress
@@ -54,10 +54,10 @@ class PodResourcesServer(HasLifecycle):
         look: returns the input for the responses. It is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
-        observe: called after each call with its method, its API version and whether it failed. Must not block.
+        observe: called after each call with its method, its API version and whether it failed. It must not block.
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, for all callers and methods together.
-        burst: calls at once.
+        burst: how many calls may come at once.
         clock: returns monotonic seconds, used to limit the rate.
 
     Raises:
@@ -147,7 +147,7 @@ class PodResourcesServer(HasLifecycle):
             # If the start got no thread, or was interrupted before it got one, gRPC would never end a longer wait.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)
-            if not isinstance(error, OSError | RuntimeError):  # the second comes from grpc, and gives no reason
+            if not isinstance(error, OSError | RuntimeError):  # a RuntimeError comes from grpc, and gives no reason
                 self._socket.remove()
                 raise
             raise DirectoryError(str(self.socket.parent), getattr(error, "strerror", None) or str(error)) from error
@@ -196,7 +196,7 @@ class PodResourcesServer(HasLifecycle):
 
         def answered(request: Message, context: grpc.ServicerContext) -> Message:
             if self._bucket.take():
-                # A kubelet does not count these.
+                # A kubelet does not count rejected calls.
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
             try:
                 response = answer(request)

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the kubelet's own, and the number of devices by state. Needs the extra `prometheus`.
 
 Laws: Names, labels and buckets are the kubelet's. Devices are counted in the manager's state at each scrape. The number
-of labels is limited.
+of label values is limited.
 """
 
 import threading
@@ -58,14 +58,14 @@ _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_
 class PrometheusMetrics:
     """Collects the kubelet's device metrics and exposes them in its own `registry`. Thread-safe.
 
-    It measures both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure calls to DRA
+    It can measure both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure calls to DRA
     drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
 
     To count calls to the pod-resources API, pass `pod_resources_request` to the server as `observe`.
 
     `devicecore_devices{resource_name, state}` is the number of devices that are `free` (healthy and not in use),
     `reserved` (an admission is in progress), `allocated`, and `unhealthy`. A device that is allocated and unhealthy is
-    counted in both, so that `unhealthy` is always capacity minus allocatable.
+    counted in both states, so that `unhealthy` is always capacity minus allocatable.
     """
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class PrometheusMetrics:
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
         self._operations: dict[tuple[str, bool], _Histogram] = {}
-        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # like the resources
-        self._saves: OrderedDict[str, _Saves] = OrderedDict()  # by file, like the resources
+        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # limited like the resources
+        self._saves: OrderedDict[str, _Saves] = OrderedDict()  # by file, limited like the resources
         self._pod_resources: dict[str, dict[str, int]] = {
             "requests_total": {},
             **{f"{kind}_{method}": {} for kind in ("requests", "errors") for method in _POD_RESOURCES.values()},
@@ -95,7 +95,9 @@ class PrometheusMetrics:
         plugins: Callable[[], Mapping[str, bool]] | None = None,
         sink_problem: Callable[[], object] | None = None,
     ) -> None:
-        """From now on, show the results of these functions at each scrape. Managers are created after their metrics.
+        """From now on, show the results of these functions at each scrape.
+
+        This is not part of `__init__`, because managers are created after their metrics.
 
         Args:
             state: the state whose devices are counted, such as `lambda: manager.state`.
@@ -104,7 +106,7 @@ class PrometheusMetrics:
             sink_problem: why the node's status cannot be published, or None.
 
         Raises:
-            TypeError: one of them is a value, such as `manager.state`, instead of a function.
+            TypeError: an argument is a value, such as `manager.state`, instead of a function.
         """
         given = {"state": state, "claims": claims, "plugins": plugins, "sink_problem": sink_problem}
         for name, function in given.items():
@@ -137,7 +139,10 @@ class PrometheusMetrics:
             self._operations.setdefault((operation, failed), _Histogram(DRA_BUCKETS)).add(seconds)
 
     def driver_call(self, driver: str, method: str, code: str, seconds: float) -> None:
-        """Count a call to a DRA driver: `method` is its full name, `code` the gRPC code as Go spells it."""
+        """Count a call to a DRA driver.
+
+        `method` is the method's full name, and `code` is the gRPC code as Go spells it.
+        """
         with self._lock:
             key = (foreign_text(driver, MAX_LABEL_LENGTH), method, code)
             _of(self._driver_calls, key, partial(_Histogram, DRA_BUCKETS)).add(seconds)
@@ -154,7 +159,7 @@ class PrometheusMetrics:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
     def measured(self, store: CheckpointStore, file: str) -> CheckpointStore:
-        """Return a store that behaves like `store`. Its saves are measured under the name of this file.
+        """Return a store that behaves like `store`. Its saves are measured under the name `file`.
 
         Stores of several managers may have the same name; their saves are counted together.
 
@@ -305,7 +310,7 @@ def _family(
 
 
 def _plugins(calls: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
-    """Return the registrations of plugins, and the durations of their answers to Allocate, by resource."""
+    """Yield the registrations of plugins, and the durations of their answers to Allocate, by resource."""
     yield _family(
         CounterMetricFamily,
         "kubelet_device_plugin_registration_total",
@@ -327,7 +332,7 @@ def _devices(counts: Iterable[tuple[str, str, int]]) -> Metric:
     return _family(
         GaugeMetricFamily,
         "devicecore_devices",
-        "Devices by state. A device that is allocated and unhealthy is counted in both.",
+        "Devices by state. A device that is allocated and unhealthy is counted in both states.",
         (*_LABELS, "state"),
         (((resource, state), number) for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES))),
     )
@@ -387,7 +392,7 @@ def _claims_in_use(cache: "ClaimCache") -> Metric:
     return _family(
         GaugeMetricFamily,
         "dra_resource_claims_in_use",
-        "[ALPHA] ResourceClaims that are prepared, by driver; <any> is the number of all.",
+        "[ALPHA] ResourceClaims that are prepared, by driver; <any> is the total.",
         ("driver_name",),
         (([foreign_text(driver, MAX_LABEL_LENGTH)], count) for driver, count in counts),
     )
@@ -409,7 +414,7 @@ def _pod_resources(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     for series, by_version in counts.items():
         name = f"kubelet_pod_resources_endpoint_{series}"
         what = series.replace("_", " of ", 1).replace("of total", "of all methods")
-        # The library would append _total to a counter's name, which most of a kubelet's counters do not have.
+        # The library would append _total to a counter's name, but most of a kubelet's counters do not end with it.
         kind = "counter" if series.endswith("_total") else "unknown"
         metric = Metric(name.removesuffix("_total"), f"[ALPHA] Pod-resources API: {what}, by API version.", kind)
         for version, count in sorted(by_version.items()):

@@ -60,7 +60,7 @@ class _Handler(WSGIRequestHandler):
 class _Listener(ThreadingWSGIServer):
     """Answers a limited number of connections at once, each for a limited time."""
 
-    request_queue_size = 128  # how many connections wait to be accepted; further ones retry only after a second
+    request_queue_size = 128  # how many connections may wait to be accepted; further ones retry only after a second
 
     def __init__(self, family: int, address: tuple[str, int]) -> None:
         self.address_family = family
@@ -123,7 +123,7 @@ class MetricsServer(HasLifecycle):
     Args:
         registry: the registry that a scrape reads.
         host: a name or an address of this machine.
-        port: 0 for a free one, which is kept from the first start on.
+        port: the port, or 0 for a free one, which is kept from the first start on.
         problem: returns why the process is not healthy, or an empty string; the answer to `/healthz`.
     """
 
@@ -138,18 +138,18 @@ class MetricsServer(HasLifecycle):
 
     @property
     def port(self) -> int:
-        """The port on which it listens, or last listened."""
+        """The port on which the server listens, or last listened."""
         return self._port
 
     @property
     def url(self) -> str:
-        """The URL that it answers.
+        """The URL at which the server answers.
 
         Raises:
-            NotStartedError: it is not running, so it has no address.
+            NotStartedError: the server is not running, so it has no address.
         """
         self._lifecycle.check_running()
-        assert self._listener is not None, "it runs"  # noqa: S101 - for mypy
+        assert self._listener is not None, "the server is running"  # noqa: S101 - for mypy
         host = self._listener.server_address[0]
         is_v6 = self._listener.address_family == socket.AF_INET6
         return f"http://[{host!s}]:{self.port}/metrics" if is_v6 else f"http://{host!s}:{self.port}/metrics"

@@ -1,6 +1,6 @@
 """A store whose saves are measured.
 
-Law: it behaves like the measured store and raises the same errors. Each save is counted once.
+Law: a `MeasuredStore` behaves like the store that it measures, and raises the same errors. Each save is counted once.
 """
 
 import time
@@ -19,7 +19,7 @@ class MeasuredStore:
     """Passes each call on to a store, and reports how long its saves take.
 
     Attributes:
-        store: the store.
+        store: the store to measure.
         record: called after each save with the seconds that it took, and whether it raised an error.
         clock: returns monotonic seconds.
     """

@@ -1,7 +1,7 @@
 """Which devices claims get on a node, and why not: the decision of Kubernetes' scheduler as a pure function.
 
 Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers the
-one that a scheduler of the release would choose. If a bug in that scheduler matters, the answer names it (see
+one that a scheduler of the given release would choose. If a bug in that scheduler matters, the answer names it (see
 docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
@@ -101,14 +101,14 @@ def allocate(
 
     Args:
         claims: the claims of one pod that are not allocated yet, in the pod's order.
-        node: the node.
-        slices: the ResourceSlices of the cluster. `Slices` is faster if there are questions about several nodes.
+        node: the node on which the claims are to be used.
+        slices: the ResourceSlices of the cluster. If you ask about several nodes, pass a `Slices`, which is faster.
         allocated: the devices that are already allocated.
         classes: the DeviceClasses of the cluster.
         matches: evaluates CEL expressions, such as `devicecore.adapters.cel.CelSelectors()`.
         features: the feature gates of the scheduler.
         release: the scheduler's release.
-        max_steps: the search gives up after this many devices.
+        max_steps: the search gives up after trying this many devices.
         charge: called often during the search, with the number of reasons kept. If it raises QuestionGivenUpError, the
             answer is "unknown" and has no reasons.
 
@@ -179,8 +179,8 @@ def _no_allocation(
 ) -> DeviceAllocation | NoAllocation:
     """Return why there are no devices, and the faults that would make Kubernetes find some.
 
-    If an expression cannot be evaluated, a fault may keep Kubernetes from trying that device, so that it finds correct
-    ones.
+    If an expression cannot be evaluated for a device, a fault may keep Kubernetes from trying that device, so that it
+    finds correct devices.
     """
     answer = answer_of_kubernetes(situation) if may_differ(situation) else KubernetesAnswer(is_undecided=True)
     if undecided and answer.taken is not None and answer.is_right:

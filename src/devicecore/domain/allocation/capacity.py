@@ -40,7 +40,7 @@ def capacity_missing(
     Args:
         asked: the requested amount of each capacity.
         device: the device.
-        used: how many billionths of each capacity are already consumed.
+        used: how much of each capacity is already consumed, in billionths.
     """
     for name, wanted in asked.items():
         if name not in device.capacity:

@@ -1,7 +1,7 @@
 """The faults of Kubernetes' allocator, and the releases that have them.
 
 Law: an answer for a release never names a fault that the release does not have. docs/claims.md shows the smallest case
-of each.
+of each fault.
 """
 
 import re

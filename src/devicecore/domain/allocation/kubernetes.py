@@ -1,7 +1,7 @@
 """The search of a Kubernetes release, including its faults, so that it finds the same devices.
 
 Law: with the faults of a release, `KubernetesSearch` finds the devices that its scheduler finds, correct or not. The
-faults that such an answer depends on are its cause. docs/claims.md shows the smallest case of each.
+faults that such an answer depends on are its cause. docs/claims.md shows the smallest case of each fault.
 """
 
 from collections import defaultdict
@@ -22,7 +22,10 @@ _UNLIMITED = 2**100
 
 
 class KubernetesSearch(Search):
-    """A search with some of the faults. `run` raises `ExcludedError` if a constraint forbids one of "all" devices."""
+    """A search with some of the faults.
+
+    `run` raises `ExcludedError` if a request is for all devices, and a constraint forbids one of them.
+    """
 
     _skips = False  # each device that is tried may leave something behind
 
@@ -223,7 +226,7 @@ class KubernetesAnswer:
     """The answer of a release's scheduler.
 
     Attributes:
-        taken: the devices that it finds, in order, or None if it finds none.
+        taken: the devices that the scheduler finds, in order, or None if it finds none.
         is_right: whether the rules allow these devices.
         is_known: whether its search ends within a bounded number of steps.
         error: its error if a request asks for all devices and a constraint forbids one of them.
@@ -240,7 +243,7 @@ class KubernetesAnswer:
 def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault] | None = None) -> KubernetesAnswer:
     """Return the answer of the release's scheduler, or of a scheduler that has `faults`.
 
-    An answer is also wrong if a fault keeps it from an earlier alternative that is possible.
+    An answer is also wrong if a fault makes the scheduler miss an earlier alternative that is possible.
     """
     search = KubernetesSearch(situation, situation.release.faults if faults is None else faults)
     try:
@@ -281,9 +284,9 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each fault without which Kubernetes would be right, or if there is none, the first pair of such faults.
+    """Return each fault without which Kubernetes would be right, or if there is none, the first such pair of faults.
 
-    If no pair explains it either, the result is one empty cause.
+    If no pair explains the answer either, the result is one empty cause.
 
     Args:
         situation: what is requested and what is available.

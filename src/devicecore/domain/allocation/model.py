@@ -167,7 +167,7 @@ class PoolDevice:
 
     @cached_property
     def uses(self) -> Mapping[Use, Quantity]:
-        """What the device consumes of each counter."""
+        """How much of each counter the device consumes."""
         return {(name, counter): amount for name, one in self.counters for counter, amount in one.items()}
 
     def attribute(self, name: str) -> Attribute | None:
@@ -190,7 +190,7 @@ class PoolSlice:
     place: NodeRule | None = field(factory=NodeRule)
     devices: tuple[PoolDevice, ...] = ()
     counters: CounterUse = ()
-    skip_node_operations: tuple[str, ...] = ()  # the calls that none of its devices need (Kubernetes 1.37)
+    skip_node_operations: tuple[str, ...] = ()  # the calls that none of its devices needs (Kubernetes 1.37)
 
     def place_of(self, device: PoolDevice) -> NodeRule:
         """Return the nodes on which a device of the slice is available."""
@@ -205,7 +205,10 @@ class PoolSlice:
 
 @frozen
 class DeviceClass:
-    """A DeviceClass: the expressions that a device must satisfy (None if not CEL), and parameters for drivers."""
+    """A DeviceClass: the expressions that a device must satisfy, and parameters for drivers.
+
+    An expression that is not CEL is None.
+    """
 
     name: str
     selectors: tuple[str | None, ...] = ()
@@ -254,7 +257,10 @@ class Rule(Enum):
 
 @frozen
 class Constraint:
-    """A constraint of a claim on the devices of `requests`, or on all its devices. `rule` is None if it is unknown."""
+    """A constraint of a claim on the devices of `requests`, or on all its devices.
+
+    `rule` is None if the rule is unknown.
+    """
 
     rule: Rule | None
     attribute: str = ""

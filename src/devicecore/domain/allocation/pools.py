@@ -121,7 +121,7 @@ class Slices:
                 return Pool(key, devices, problem=problem, is_obsolete=True)
             current = [one for one in slices if one.generation == generation]
             if len(current) != count:
-                problem = f"{len(current)} of {counted(count, 'slice')} of generation {generation}"
+                problem = f"it has only {len(current)} of {counted(count, 'slice')} of generation {generation}"
                 if has_surplus := len(current) > count:
                     problem = f"its resourceSliceCount is {count}, but it has {counted(len(current), 'slice')}"
                 return Pool(key, devices, problem=problem, is_incomplete=True, has_surplus=has_surplus)

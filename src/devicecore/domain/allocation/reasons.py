@@ -134,10 +134,10 @@ class CapacityExceeded(Reason):
         if self.free is None:
             return f"has no capacity {self.name}"
         if self.allowed:
-            return f"gives shares of {self.name} only of {self.allowed}, not of {self.needed}"
+            return f"gives out {self.name} only in shares of {self.allowed}, not of {self.needed}"
         wants = f"the request asks for {self.needed} of {self.name}"
         if self.asked is None:
-            wants = f"the request asks for no {self.name}, which means {self.needed}"
+            wants = f"the request names no amount of {self.name}, which means {self.needed}"
         elif self.asked.nanos != self.needed.nanos:
             wants = f"the request asks for {self.asked} of {self.name}, which its policy rounds up to {self.needed}"
         is_whole = self.total is None or self.free.nanos == self.total.nanos
@@ -159,7 +159,7 @@ class ConstraintBroken(Reason):
         rule = f"breaks {self.constraint.rule.value if self.constraint.rule else 'an unknown constraint'} {name}"
         if own is None:
             return f"{rule}: it has no such attribute"
-        return f"{rule}: it has {own}, the others {', '.join(str(one.attribute(name)) for one in self.others)}"
+        return f"{rule}: it has {own}, and the others have {', '.join(str(one.attribute(name)) for one in self.others)}"
 
 
 @frozen

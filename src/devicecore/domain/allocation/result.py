@@ -151,18 +151,18 @@ def _without_requests(config: ApiObject) -> ApiObject:
 
 @frozen
 class NoAllocation:
-    """Why the claims get no devices on a node. Like a pod's refusal, it is false.
+    """Why the claims get no devices on a node. Like the refusal of a pod, it counts as false.
 
     Attributes:
         problem: one sentence.
-        verdicts: for each request and device of the node, the first reason for rejecting it.
+        verdicts: for each request, and for each device of the node, the first reason for rejecting the device.
         is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.
         stops_pod: whether the error keeps a scheduler from trying other nodes.
         is_unknown: whether the search was abandoned, in which case the answer is unknown.
         causes: the faults that make a scheduler of the release allocate devices against the rules.
         unusable: the pools that provide no devices, each with the reason.
-        expression_error: the error if an expression caused it.
+        expression_error: the error, if an expression caused the problem.
     """
 
     problem: str

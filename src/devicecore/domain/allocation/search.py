@@ -61,7 +61,8 @@ MAX_PAIRS = 500_000
 """How many pairs of a request and a device a search examines before it gives up. One pair takes about 200 bytes."""
 
 Charge = Callable[[int], None]
-"""Charges a question for this many kept reasons. Raises QuestionGivenUpError if it has exceeded its budget."""
+"""Charges a question for this many kept reasons. Raises QuestionGivenUpError if the question has exceeded its budget.
+"""
 
 REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
@@ -90,7 +91,7 @@ class Taken:
 
     claim: int
     request: DeviceRequest = field(repr=lambda one: one.result_name)
-    candidate: Candidate = field(repr=lambda one: str(one.key))  # the device needs the whole pool
+    candidate: Candidate = field(repr=lambda one: str(one.key))  # a whole candidate would show its pool
     consumed: Mapping[str, Quantity] = {}
 
     @property
@@ -100,7 +101,7 @@ class Taken:
 
 
 class _Place(NamedTuple):
-    """The position of the search: the request, the alternative, how many devices it has, and the next device to try."""
+    """The position of the search: the request, the alternative, its number of devices, and the next device to try."""
 
     claim: int = 0
     request: int = 0
@@ -131,7 +132,7 @@ class Situation:
 
 
 class Search:
-    """A search for devices on one node. `run` or `allows` may be called once."""
+    """A search for devices on one node. Call only one of `run`, `allows` and `goes_on`, and only once."""
 
     _skips: ClassVar[bool] = True
     """Whether devices that cannot help are left out."""
@@ -283,7 +284,7 @@ class Search:
     # --- the search -----------------------------------------------------------------------------------------------
 
     def _ways(self, place: _Place) -> Iterator[_Place]:
-        """Take each possible next device, yield where the search continues, and undo it when the search returns."""
+        """Take each possible next device, yield where the search continues, and then undo the step."""
         requests = self.claims[place.claim].requests
         if place.request == len(requests):
             yield _Place(place.claim + 1)
@@ -335,7 +336,7 @@ class Search:
         fits: list[bool] = []
         values: list[Attribute | None] = []
         if self._is_shared(device) or any(one.admin_access for claim in self.claims for one in claim.alternatives):
-            return device  # it may be allocated more than once
+            return device  # such a device may be allocated more than once
         try:
             for number, claim in enumerate(self.claims):
                 fits += [
@@ -434,7 +435,7 @@ class Search:
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
         """Return whether the claim stays within its limit with an alternative.
 
-        An alternative for all devices must have at least one.
+        An alternative for all devices must have at least one device.
         """
         wanted = self.wanted(request)
         before = sum(one.claim == place.claim for one in self.taken)
@@ -459,7 +460,7 @@ class Search:
     # --- the rules ------------------------------------------------------------------------------------------------
 
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return the first reason against a device in addition to those already taken, or None."""
+        """Return the first reason against taking a device in addition to those already taken, or None."""
         return (
             self._in_use(claim, request, candidate)
             or self.unselected(claim, request, candidate)
@@ -471,7 +472,7 @@ class Search:
         )
 
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return the claim that holds the whole device. With admin access, only the claim itself matters.
+        """Return who holds the whole device, or None. With admin access, only the request's own claim matters.
 
         A device that is no longer shareable but still has shares is unavailable until they are released.
         """

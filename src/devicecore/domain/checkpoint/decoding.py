@@ -1,8 +1,8 @@
 """Turns a file into checkpoint data.
 
 Law: for any bytes within the limits of `go_json`, `decode` returns what a kubelet would read, or raises a
-CheckpointError. For all other bytes it raises one. Format 2 is decoded as `encoding/json` decodes it into the kubelet's
-structs. If that refuses a file, formats 1 and 0 are tried.
+CheckpointError. For any other bytes, it raises a CheckpointError. Format 2 is decoded as `encoding/json` decodes it
+into the kubelet's structs. If that refuses a file, formats 1 and 0 are tried.
 """
 
 import re
@@ -70,7 +70,7 @@ class Decoded:
 def decode(blob: bytes) -> Decoded:
     """Read a file of any format, even if its checksum is wrong: `Decoded.valid` says whether it is right.
 
-    Raises MalformedCheckpointError if it is not a checkpoint.
+    Raises MalformedCheckpointError if the file is not a checkpoint.
     """
     if plain := read_plain(checked(blob, bytes, "the checkpoint's content")):
         data, stored = plain
@@ -111,7 +111,7 @@ def is_entry_field(name: str) -> bool:
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
     """Read one entry. Return the format it is in, and the entry. With `is_flat`, only format 1 is tried.
 
-    If it is in neither format, raises the RefusedError from format 2, unless `is_flat` is set.
+    If the entry cannot be read, this raises the RefusedError from the format that was tried first.
     """
     refusal: go.RefusedError | None = None
     for number, entry in ((1, _FlatEntry),) if is_flat else ((NEWEST, _Entry), (1, _FlatEntry)):
@@ -123,14 +123,14 @@ def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevices
 
 
 def decode_registered(name: str, value: Json) -> tuple[str, ...] | None:
-    """Read the registered devices of one resource. Raises RefusedError if it is not a list of names."""
+    """Read the registered devices of one resource. Raises RefusedError if the value is not a list of names."""
     return (_into_registered(None, Object(((name, value),))) or {}).get(name)
 
 
 def _decode_file(value: Json) -> Decoded:
     """Try format 2, then format 1, as kubelets up to 1.29 did.
 
-    Only a file without devices is readable in both; then its checksum decides.
+    Only a file without devices is readable in both formats; its checksum then decides.
     """
     found: list[Decoded] = []
     refusals: list[go.RefusedError] = []

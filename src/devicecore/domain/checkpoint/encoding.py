@@ -12,7 +12,7 @@ from devicecore.domain.checkpoint.fnv import OFFSET, fnv1a_32
 from devicecore.domain.go_text import json_text, resource_dump, utf8
 
 NEWEST = 2
-"""The format of kubelets since 1.20: devices by NUMA node. Format 1 has a flat list; format 0 is only read."""
+"""The format of kubelets since 1.20: devices by NUMA node. Format 1 has a flat list; format 0 can only be read."""
 
 BEFORE_ENTRIES = b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
 BEFORE_REGISTERED = b" RegisteredDevices:(map[string][]string)"
@@ -25,7 +25,7 @@ _PORTION_BYTES = 1_000_000  # bytes of their answers; in the dump, each byte tak
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
-    """Return the file that a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
+    """Return the file that a kubelet would write for `data`: in format 2, or in format 1, as kubelets before 1.20 did.
 
     Unknown fields that `decode` found are written back where they were.
 

@@ -45,7 +45,7 @@ class PodDevicesEntry:
 
     @property
     def flat_device_ids(self) -> tuple[str, ...] | None:
-        """The devices as format 1 lists them: each once, in the order of its lowest NUMA node."""
+        """The devices as format 1 lists them: each once, in the order of their lowest NUMA nodes."""
         if self.device_ids is None:
             return None
         if len(self.device_ids) == 1:  # read from format 1, so that it is written again unchanged

@@ -97,7 +97,7 @@ class HashedText:
         return _power(sum(map(len, self.parts)))
 
     def hash(self, state: int = OFFSET) -> int:
-        """Return the hash of what was hashed up to `state`, followed by this."""
+        """Return the hash of what was hashed up to `state`, followed by this text."""
         effect = self._effects.get(state & 0xFF)
         if effect is None:
             after = fnv1a_32(b"".join(self.parts), state)

@@ -21,7 +21,7 @@ MAX_DEPTH = 10_000
 """Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
 MAX_DEEP_MEMBERS = 100_000
-"""The maximum number of commas and brackets in a text that is nested deeper than Python allows calls.
+"""The maximum number of commas and brackets in a text that is nested more deeply than calls may be in Python.
 
 Such a text is read slowly, in Python.
 """
@@ -182,7 +182,7 @@ _Step: TypeAlias = "Generator[_Step, Json, Json]"
 
 
 class _DeepParser:
-    """Recursive descent whose calls are generators kept on a list, so that depth costs only memory."""
+    """A recursive descent parser whose calls are generators in a list, so that depth costs only memory."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -59,7 +59,7 @@ def into_string(old: str, value: Json) -> str:
 
 
 def into_uint(old: int, value: Json, allowed: range) -> int:
-    """Return a Go unsigned integer with the range `allowed`."""
+    """Return a Go unsigned integer in the range `allowed`."""
     if value is None:
         return old
     if isinstance(value, Literal) and value.text.isdigit():  # in Go, even -0 is not a uint

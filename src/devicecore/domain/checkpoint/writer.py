@@ -1,6 +1,6 @@
 """Writes the checkpoint after every change, at a cost proportional to the new entries.
 
-Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`, even if one writer writes any sequence of states:
+Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`, whatever sequence of states a writer has written:
 a file does not depend on the writer's earlier files.
 
 Entries are kept as text in blocks of several pods, in the order of the ledger. A new pod is appended to the last block.
@@ -75,10 +75,10 @@ _DUMP: Callable[[_PodText], bytes] = attrgetter("dump")
 
 @define(eq=False)
 class _Block:
-    """The entries of at least one pod: the text of each pod, and the JSON of all together.
+    """The entries of at least one pod: the text of each pod, and the JSON of all of them together.
 
-    `start` is the hash of the dump before the block, and `end` the hash after it. `dump` is computed when another
-    start needs it.
+    `start` is the hash of the dump before the block, and `end` the hash after it. `dump` is computed when it is needed
+    for a different start.
     """
 
     pods: tuple[_PodText, ...]
@@ -127,7 +127,10 @@ class _Entries:
         return _Entries(pods, blocks)
 
     def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: list[_OfPod]) -> tuple[list[_Block], int]:
-        """Return the blocks of the first pods of `ledger`, and the number of pods. Changed blocks are recreated."""
+        """Return the blocks of the first pods of `ledger`, and the number of those pods.
+
+        Changed blocks are created anew.
+        """
         blocks: list[_Block] = []
         few = _room(len(self.blocks)) // 2
         start = place = 0
@@ -244,7 +247,7 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
 def _room(blocks: int) -> int:
     """Return how many pods fit into each block if there are `blocks` of them.
 
-    It grows with the number of blocks, so that a change is made expensive neither by many blocks nor by long ones.
+    The result grows with the number of blocks, so that neither many blocks nor long ones make a change expensive.
     """
     return max(_FEW_PODS, 4 * (blocks + 1))
 

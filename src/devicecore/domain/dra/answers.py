@@ -28,10 +28,10 @@ def _devices(value: Iterable[PreparedDevice]) -> tuple[PreparedDevice, ...]:
 
 @frozen
 class PrepareResult:
-    """What a driver answers for one claim. A non-empty `error` means that it failed.
+    """What a driver answers when it is asked to prepare a claim. A non-empty `error` means that this failed.
 
     Raises:
-        TypeError: `devices` are not several devices.
+        TypeError: `devices` is not an iterable of devices.
     """
 
     devices: tuple[PreparedDevice, ...] = field(default=(), converter=_devices)
@@ -40,7 +40,7 @@ class PrepareResult:
 
 @frozen
 class UnprepareResult:
-    """What a driver answers for one claim. A non-empty `error` means that it failed."""
+    """What a driver answers when it is asked to release a claim. A non-empty `error` means that this failed."""
 
     error: str = ""
 
@@ -52,7 +52,7 @@ class _Result(Protocol):
 
 @frozen
 class CheckedDevices:
-    """The devices of an answer, each once, and its error."""
+    """The devices of an answer, each once, and the answer's error."""
 
     devices: Mapping[ClaimKey, tuple[PreparedDevice, ...]] = field(factory=dict)
     error: DraError | None = None

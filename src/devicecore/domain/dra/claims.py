@@ -1,4 +1,4 @@
-"""The claims that this node's pods have requested to have prepared: which pods use them, and what the drivers answered.
+"""The claims that are to be prepared for this node's pods: which pods use them, and what the drivers answered.
 
 Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
 `leave` and `remove` remove a pod from a claim, and only the pod that they are called for.
@@ -88,7 +88,7 @@ class ClaimInfo:
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def has_entry_of(self, other: "ClaimInfo | None") -> bool:
-        """Return whether both would look the same in the file."""
+        """Return whether both claims would look the same in the file."""
         return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
 
     def is_left_to(self, pod: PodUid | None) -> bool:

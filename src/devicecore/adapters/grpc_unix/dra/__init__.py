@@ -1,4 +1,4 @@
-"""DRA drivers over gRPC on unix sockets, as between kubelets and drivers: both sides of it.
+"""DRA drivers over gRPC on unix sockets: the kubelet's side and the driver's side.
 
 Read `transport` for the kubelet's side, `client` for the connection to one driver instance, `server` for a driver's own
 side, and `calls` for the methods of the API. Drivers are found by the plugin watcher, as device plugins may be. A

@@ -43,7 +43,7 @@ PREPARE_METHODS: dict[str, Method] = _methods(PREPARE)
 """NodePrepareResources by the service name in a driver's registration."""
 
 UNPREPARE_METHODS: dict[str, Method] = _methods(UNPREPARE)
-"""NodeUnprepareResources, in the same way."""
+"""NodeUnprepareResources by the service name in a driver's registration."""
 
 HEALTH_METHODS: dict[str, Method] = {
     service: rpc.Method(
@@ -57,7 +57,7 @@ HEALTH_METHODS: dict[str, Method] = {
 }
 """NodeWatchResources by service.
 
-The messages of both services are the same; kubelets before 1.37 know only the second.
+The messages of both services are the same; kubelets before 1.37 know only v1alpha1.
 """
 
 CODES: dict[str, grpc.StatusCode] = {rpc.go_code(code): code for code in grpc.StatusCode}

@@ -55,7 +55,7 @@ class DriverLimits(ConnectionLimits):
 
 
 class DriverClient:
-    """One driver instance that is registered; a `RegisteredPlugin` of the plugin watcher.
+    """A registered driver instance; a `RegisteredPlugin` of the plugin watcher.
 
     Only the event loop's thread uses it, except for `call`. `services` is the driver's list at registration;
     `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers. `closed` is called at the
@@ -94,7 +94,7 @@ class DriverClient:
     async def register(self) -> None:
         """Begin to connect, and notify the listener that the instance is registered.
 
-        The instance can be called before the listener knows it, because the listener may call it at once. If the
+        The instance can be called before the listener knows of it, because the listener may call it at once. If the
         listener refuses it, the instance is closed, and the listener's error is raised.
         """
         try:
@@ -162,7 +162,7 @@ class DriverClient:
     async def _end_tasks(self) -> None:
         for task in self._tasks:
             await end(task)
-        self._tasks = []  # a cancelled task has its call in its traceback, and the call keeps the connection open
+        self._tasks = []  # a cancelled task's traceback refers to its call, which keeps the connection open
 
     async def _notify(self, make_event: Callable[[], DriverEvent]) -> None:
         async with self._turn:
@@ -205,7 +205,7 @@ class DriverClient:
             if await self._read_reports():
                 await asyncio.sleep(self._limits.health_pause)
             else:
-                await self._disconnected.wait()  # the current process does not have this service
+                await self._disconnected.wait()  # the driver's current process does not serve health reports
 
     async def _read_reports(self) -> bool:
         """Read a health stream to its end. Return whether another stream to the same process may succeed."""
@@ -237,7 +237,7 @@ class DriverClient:
         return HealthReported(self.id, to_report(rpc.parse(self._health_method.response.FromString, data)))
 
     def _log_health(self, problem: str) -> None:
-        """Log why the health of a driver's devices is unknown, once until the reason changes."""
+        """Log why the health of a driver's devices is unknown. Do so once, until the reason changes."""
         if problem and problem != self._health_problem:
             name = foreign_text(self.id.driver, MAX_NAME)
             logger.warning("the health of %s is not known: %s", name, foreign_text(problem, MAX_ERROR))

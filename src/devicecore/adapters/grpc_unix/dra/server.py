@@ -1,7 +1,7 @@
 """The driver's side: serves a `DraDriver` to a kubelet's plugin watcher.
 
-Laws: a driver can answer calls before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds it
-again. The same two methods of the driver answer every API version that it lists.
+Laws: a driver can answer calls before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds
+the driver again. The same two methods of the driver answer every API version that it lists.
 """
 
 import logging
@@ -66,7 +66,7 @@ def serve_driver(
             in a rolling update, need two names.
         services: the services that the driver lists at registration, the preferred one first. Unknown names are only
             listed.
-        wait_for_registry: whether to wait in the background for `registry` to exist, because no kubelet has run yet.
+        wait_for_registry: whether to wait in the background for `registry` to exist, in case no kubelet has run yet.
         poll_interval: seconds between two checks of whether the sockets still exist.
         report_period: seconds after which the last health report is repeated.
 
@@ -226,7 +226,7 @@ class ServedDriver(ServedSockets[DriverService]):
     async def _serve(self, socket: OwnedSocket) -> None:
         if self._waits and socket.path == self.registration:
             check_directory(socket.path)
-        assert self._service is not None, "it is created first"  # noqa: S101  # for mypy
+        assert self._service is not None, "the service is created first"  # noqa: S101  # for mypy
         methods: dict[rpc.Method[Any, Any], rpc.Behavior] = {}
         if socket.path == self.endpoint:
             methods.update(self._service.methods())
