@@ -94,7 +94,7 @@ REASONS = {
     "gives out memory only in shares of 10Gi, 20Gi, not of 30Gi": lambda: _first_reason(
         POLICED, request=_wants(memory="30Gi")
     ),
-    'breaks matchAttribute gpu.example.com/model: it has "H100", the others "A100"': lambda: _first_reason(
+    'breaks matchAttribute gpu.example.com/model: it has "H100", and the others have "A100"': lambda: _first_reason(
         GPU, H100, request={"count": 2}, constraints=[{"matchAttribute": "gpu.example.com/model"}]
     ),
     "breaks matchAttribute gpu.example.com/speed: it has no such attribute": lambda: _first_reason(
