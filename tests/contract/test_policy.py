@@ -213,7 +213,7 @@ def returns_a_text(_: Choice) -> Any:  # noqa: ANN401 - that is the mistake
     [
         (takes_all, "expected 2 devices, got gpu-0, gpu-1, gpu-2"),
         (takes_one_twice, "expected different devices, but gpu-0 appears twice, got gpu-0, gpu-0"),
-        (lambda _: ["gpu-0", "x\n"], "expected available devices, but x\\n is not one, got gpu-0, x\\n"),
+        (lambda _: ["gpu-0", "x\n"], "expected available devices, but x\\n is not available, got gpu-0, x\\n"),
         (fails, "KeyError: 'example.com/gpu'"),
         (returns_a_text, "TypeError: answer: expected several values, such as a tuple, got 'gpu-0'"),
         (lambda _: None, "TypeError: answer: expected several values, such as a tuple, got None"),

@@ -289,8 +289,8 @@ def test_a_stop_inside_a_save_is_an_error() -> None:
         assert isinstance(in_thread(manager.admit, pod("p")).result(LIMIT), Admitted)
         in_thread(manager.evict, ["p"]).result(LIMIT)
         sentence = (
-            "stop was called from inside CheckpointStore.save and would wait for itself: call it after that has "
-            "returned, or from another thread that nothing here waits for"
+            "stop was called from inside CheckpointStore.save and would wait for itself: call it after "
+            "CheckpointStore.save has returned, or from another thread that nothing here waits for"
         )
         assert [str(error) for error in errors] == [sentence] * 2
         store.before_save = nothing

@@ -237,7 +237,7 @@ class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
     """A start failed because `stop` was called in the meantime. Nothing is running."""
 
     name: str
-    _text = "{name} was stopped while it started"
+    _text = "{name} was stopped while it was starting"
 
 
 @frozen(repr=False)
@@ -248,7 +248,7 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
     inside: str
     _text = (
         "{method} was called from inside {inside} and would wait for itself: "
-        "call it after that has returned, or from another thread that nothing here waits for"
+        "call it after {inside} has returned, or from another thread that nothing here waits for"
     )
 
 
@@ -259,8 +259,8 @@ class ForkedError(DeviceCoreError, RuntimeError):
     started_in: int
     process: int
     _text = (
-        "this was started in process {started_in}, and process {process} is a fork of it, without its threads and "
-        "locks. Use it in the first process, or start a new process instead of forking"
+        "an object that was started in process {started_in} was used in process {process}, a fork without the object's "
+        "threads and locks. Use it in process {started_in}, or start a new process instead of forking"
     )
 
 
@@ -315,7 +315,7 @@ class InvalidEndpointError(PluginError):
 
 @frozen(repr=False)
 class PluginAlreadyConnectedError(PluginError):
-    """An instance is connected over the same socket."""
+    """Another instance is already connected over the same socket."""
 
     resource: str
     socket: str
@@ -381,7 +381,7 @@ class PluginCallError(PluginError):
 
 @frozen(repr=False)
 class EmptyAllocateResponseError(PluginError):
-    """The plugin's answer to Allocate has no container."""
+    """The plugin's answer to Allocate has no container response."""
 
     resource: str
     _text = "no containers return in allocation response of {resource}"
@@ -545,8 +545,8 @@ class SocketPathTooLongError(SetUpError):
     def __str__(self) -> str:
         length = len(self.path.encode(errors="surrogateescape"))  # a file name may not be valid text
         return (
-            f"socket path {self.path!r} has {length} bytes, more than the {self.limit} a unix socket can have: choose "
-            "a directory with a shorter name"
+            f"socket path {self.path!r} is {length} bytes long, more than the {self.limit} a unix socket can have: "
+            "choose a directory with a shorter name"
         )
 
 
@@ -555,7 +555,7 @@ class DirectoryInUseError(SetUpError):
     """Another kubelet serves this directory."""
 
     directory: str
-    _text = "directory {directory!r} belongs to another running kubelet: stop it or choose another directory"
+    _text = "directory {directory!r} belongs to another running kubelet: stop it or choose a different directory"
 
 
 @frozen(repr=False)

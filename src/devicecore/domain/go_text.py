@@ -73,7 +73,7 @@ def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Stri
 
 
 def base64_text(data: bytes | None) -> str | None:
-    """Write bytes as JSON text."""
+    """Write bytes in base64, as JSON contains them."""
     return None if data is None else b2a_base64(data, newline=False).decode()
 
 
@@ -85,7 +85,7 @@ def strings_dump(strings: Strings | None) -> str:
 def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
     """Write devices as `map[-1:[a] 2:[b c] 10:[]]`, with the NUMA nodes sorted as numbers.
 
-    Raises UnencodableCheckpointError if one is not an int64.
+    Raises UnencodableCheckpointError if a NUMA node is not an int64.
     """
     if device_ids is None:
         return _NIL

@@ -84,7 +84,7 @@ class DeviceReport:
 
     @cached_property
     def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
-        """The number of devices on each NUMA node, or None if a device is on several, because sums would be wrong."""
+        """The number of devices on each NUMA node, or None if a device is on several, which would make sums wrong."""
         sizes = tuple([(numa_node, len(devices)) for numa_node, devices in self.by_numa_node.items()])
         return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
@@ -134,7 +134,7 @@ class Resource:
     plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time of the disconnection
     (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was known before a
     restart and no plugin has reported it since. `plugin` is the connected instance that registered last; if none is
-    connected, the one that disconnected last.
+    connected, it is the one that disconnected last.
     """
 
     name: ResourceName
@@ -189,16 +189,16 @@ class Inventory:
     def last_report(self, name: ResourceName) -> DeviceReport | None:
         """Return the current report or the expired one, whose devices containers may still hold (kubelet.md 3.6).
 
-        Raises TypeError if `name` is not a string, such as a plugin.
+        Raises TypeError if `name` is not a string but, for example, a plugin.
         """
         if not isinstance(name, str):
             raise TypeError(expected("Inventory.last_report", "the name of a resource, such as example.com/gpu", name))
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
-        """Make a plugin instance that has registered serve its resource (kubelet: `PluginConnected`).
+        """Let a registered plugin instance serve its resource (kubelet: `PluginConnected`).
 
-        The devices do not change until its first list. Raises PluginAlreadyConnectedError if an instance is
+        The devices do not change until its first list. Raises PluginAlreadyConnectedError if another instance is
         connected over the same socket.
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))

@@ -25,7 +25,7 @@ _NONE = DeviceSet()
 
 @frozen(repr=False)
 class Reservation:
-    """Devices taken for a container whose admission is in progress. Its plugin has not confirmed them yet."""
+    """Devices taken for a container whose admission is in progress. The plugin has not confirmed them yet."""
 
     key: ContainerKey
     resource: ResourceName
@@ -138,7 +138,7 @@ class Ledger:
     def of_pod(self, pod: PodUid) -> tuple[Allocation, ...]:
         """Return a pod's allocations, in the order in which they were confirmed.
 
-        Raises TypeError if `pod` is not a string, such as a Pod.
+        Raises TypeError if `pod` is not a string but, for example, a Pod.
         """
         if not isinstance(pod, str):
             raise TypeError(expected("Ledger.of_pod", "the UID of a pod, such as pod.uid", pod))
@@ -147,7 +147,7 @@ class Ledger:
     def of_container(self, key: ContainerKey) -> tuple[Allocation, ...]:
         """Return the allocations of a container, one for each resource, in the order in which they were confirmed.
 
-        Raises TypeError if `key` is not a ContainerKey, such as a container's name.
+        Raises TypeError if `key` is not a ContainerKey but, for example, a container's name.
         """
         if not isinstance(key, ContainerKey):
             raise TypeError(expected("Ledger.of_container", "a ContainerKey, such as pod.key(container)", key))

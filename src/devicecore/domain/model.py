@@ -135,7 +135,7 @@ class PluginOptions:
 class PluginId:
     """One plugin instance: its resource, its socket, and a counter of the instances that the transport has seen.
 
-    A later instance has a larger `generation`, so two instances that used one socket path are never confused.
+    A later instance has a larger `generation`, so two instances that used the same socket path are never confused.
     """
 
     resource: ResourceName
@@ -250,7 +250,7 @@ def _extended_claim(value: ExtendedClaim | None) -> ExtendedClaim | None:
 class Pod:
     """The parts of a pod that the managers use.
 
-    `generated_claims` maps names of `claims` to the ResourceClaims that were created for them (API:
+    `generated_claims` maps the names in `claims` to the ResourceClaims that were created for them (API:
     `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` contains the (container,
     resource) pairs that `extended_claim` serves instead of a device plugin. `in_start_order` contains all containers in
     the order in which a kubelet admits them: init containers first.

@@ -51,7 +51,7 @@ class NodeState:
         """Return the state after a plugin's event. `now` is monotonic seconds.
 
         Raises:
-            PluginAlreadyConnectedError: an instance is connected over the same socket.
+            PluginAlreadyConnectedError: another instance is connected over the same socket.
         """
         match event:
             case RegistrationRequested():
@@ -93,7 +93,7 @@ class NodeState:
             [
                 (container.name, resource)
                 for container in pod.in_start_order
-                if not container.limits.keys() <= self.inventory.resources.keys()  # nearly never
+                if not container.limits.keys() <= self.inventory.resources.keys()  # almost never the case
                 for resource, size in sorted(container.limits.items())
                 if size and not self.knows(resource)
                 if (container.name, resource) not in pod.claimed and not is_native_resource(resource)

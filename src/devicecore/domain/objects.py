@@ -18,8 +18,8 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
         uid: a UID to use instead of the manifest's. With it, the manifest need not have one.
 
     Raises:
-        DocumentError: it is another kind of object, a field has the wrong type, a name or UID is missing, or two
-            containers have the same name.
+        DocumentError: the manifest is a different kind of object, a field has the wrong type, a name or UID is missing,
+            or two containers have the same name.
     """
     pod = Value.of(manifest, "Pod")
     check_kind(pod, "Pod")

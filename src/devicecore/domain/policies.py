@@ -33,8 +33,8 @@ class Choice:
         preferred: the plugin's unchecked answer to GetPreferredAllocation, which is empty if the plugin does not offer
             that call.
         numa_nodes: the NUMA nodes of each device that the plugin lists, empty for a device without topology.
-        in_use: devices of the resource that containers hold.
-        of_pod: the devices of each resource that containers of the pod hold, with their NUMA nodes.
+        in_use: the resource's devices that containers hold.
+        of_pod: for each resource, the devices that the pod's containers hold, with the devices' NUMA nodes.
         affinity: the NUMA nodes that the topology manager chose, or None if it has no preference.
     """
 
@@ -164,7 +164,8 @@ def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> 
     """Ask a policy and check its answer.
 
     Raises:
-        PolicyError: it raised an error, or its answer breaks the law of this module. The message names the policy.
+        PolicyError: the policy raised an error, or its answer breaks the law of this module. The message names the
+            policy.
     """
     name = foreign_text(getattr(policy, "__qualname__", None) or type(policy).__name__, 100)
     try:
@@ -180,7 +181,7 @@ def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> 
 def _problem(choice: Choice, ids: Sequence[str]) -> str:
     """Return what is wrong with an answer, or an empty string if it is valid."""
     if strange := [device for device in ids if device not in choice.available]:
-        return f"expected available devices, but {foreign_text(strange[0], 100)} is not one"
+        return f"expected available devices, but {foreign_text(strange[0], 100)} is not available"
     if (twice := repeated(ids)) is not None:
         return f"expected different devices, but {foreign_text(twice, 100)} appears twice"
     if len(ids) != choice.size:

@@ -81,7 +81,7 @@ class Quantity(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is an integer once rounded up to billionths, as in Kubernetes."""
+        """Whether the quantity is an integer once rounded up to billionths, as in Kubernetes."""
         return self.nanos % _NANO == 0
 
     def __str__(self) -> str:

@@ -162,12 +162,12 @@ class Topology:
     """The machine's NUMA nodes in order, and the kubelet's topology manager settings.
 
     Policy and scope may be given as strings, such as `"best-effort"`. With `distances`, closer NUMA nodes are
-    preferred, as with the kubelet's option `prefer-closest-numa-nodes`. It is a matrix of the distances between NUMA
-    nodes, row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without
-    it there is no limit.
+    preferred, as with the kubelet's option `prefer-closest-numa-nodes`. They form a matrix of the distances between
+    NUMA nodes, row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`;
+    without it there is no limit.
 
     Raises:
-        TypeError: the NUMA nodes are not several numbers, or the distances are not rows of numbers.
+        TypeError: the NUMA nodes are not an iterable of numbers, or the distances are not rows of numbers.
         ValueError: the policy or scope is unknown, the NUMA nodes are not distinct numbers of at least 0, the
             distances do not fit these NUMA nodes, or there are too many NUMA nodes for a policy other than `none`.
     """

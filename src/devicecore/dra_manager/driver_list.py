@@ -75,7 +75,7 @@ class DriverList:
             try:
                 slices.delete(driver)
             except SliceError as error:
-                _log.error("%s; it will be retried", error)
+                _log.error("%s; the deletion will be retried", error)
                 failed[driver] = error
                 again = before.wipes[driver].after_failure(self._clock())
                 self._state.replace(partial(_with_wipe_failed, driver, again), run=run)

@@ -55,7 +55,7 @@ RECONCILE_PERIOD = 60.0
 
 
 class DraManager(Runs):
-    """Prepares claims for pods, and remembers which pod uses which: the kubelet's DRA manager.
+    """Prepares claims for pods, and remembers which pod uses which claim: the kubelet's DRA manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
     method raises `ForkedError`. `tick`, `reconcile` and `wipe_slices` raise `DraNotStartedError` before the first
@@ -74,7 +74,7 @@ class DraManager(Runs):
             the claim does not have, or malformed CDI names. A kubelet accepts them.
         clock: returns monotonic seconds.
         wall_clock: returns nanoseconds since 1970; the default clock does not follow changes to the machine's clock.
-        saver: saves the health of devices; managers may share it. Without it, each run has its own thread.
+        saver: saves the health of devices; managers may share one. Without it, each run has its own thread.
 
     Raises:
         TypeError: an argument has the wrong type, such as a store instead of the claims, or a class instead of an
@@ -134,11 +134,11 @@ class DraManager(Runs):
             StoreError: the file cannot be used, and it cannot be set aside.
             SetUpError: the transport cannot start.
             DraStoppedError: `stop` was called in the meantime. Nothing is running.
-            CalledFromInsideError: it is called from inside a start, a store or an event of the transport.
+            CalledFromInsideError: the call comes from inside a start, a store or an event of the transport.
         """
         self._check_call("start")
-        # Start the transport first: if it cannot start, the files stay as they are. Events wait until they are read. A
-        # stop does not wait for the stores, because a disk may hang.
+        # Start the transport first: if it cannot start, the files stay as they are. Events wait until the files are
+        # read. A stop does not wait for the stores, because a disk may hang.
         self._lifecycle.start(self._begin, self._end, after=self._restore)
 
     def _begin(self) -> None:
@@ -153,14 +153,14 @@ class DraManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all drivers. Every call that has returned is already saved.
+        """Disconnect all drivers. The results of calls that have returned are already saved.
 
         Stopping it twice is not an error.
 
         A call in progress fails once its driver has answered, because nothing is saved after a stop.
 
         Raises:
-            CalledFromInsideError: it is called from inside a start, a store or an event of the transport, and would
+            CalledFromInsideError: the call comes from inside a start, a store or an event of the transport, and would
                 deadlock.
         """
         self._check_call("stop")
@@ -204,7 +204,7 @@ class DraManager(Runs):
     def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare the claims of a pod, before its first container starts (kubelet: `PrepareResources`).
 
-        A claim that is prepared for another pod is not prepared again. On return everything is saved.
+        A claim that is prepared for another pod is not prepared again. On return, everything is saved.
 
         Raises:
             TypeError: `pod` is not a `Pod`.
@@ -247,7 +247,7 @@ class DraManager(Runs):
     def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
         """Return the CDI names for a container, to be read before each of its starts (kubelet: `GetResources`).
 
-        Calls no driver.
+        This calls no driver.
 
         Raises:
             KeyError: the pod has no such container.

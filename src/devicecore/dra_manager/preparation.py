@@ -101,7 +101,7 @@ class Preparation:
             raise FetchClaimError(key.name, error.cause) from error
 
     def _ask(self, run: Run, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
-        """Call a driver for the claims that no other pod has called it for in the meantime.
+        """Call a driver for the claims for which no other pod has called it in the meantime.
 
         Return warnings about its answer.
         """

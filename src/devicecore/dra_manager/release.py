@@ -82,7 +82,7 @@ class Release:
             if leave_shared(cache, gone).cache is not cache:
                 cache = self._claims.save(run, "state", lambda cache: leave_shared(cache, gone)).cache
         except DeviceCoreError as error:
-            _log.error("releasing the claims of %s failed, will retry: %s", counted(len(pods), "pod"), error)
+            _log.error("releasing the claims of %s failed and will be retried: %s", counted(len(pods), "pod"), error)
             return dict.fromkeys(pods, error)
         finally:
             self._turns.end(turn)
@@ -125,12 +125,12 @@ class Release:
     def _note_failure(failed: dict[PodUid | None, DeviceCoreError], pod: PodUid | None, error: DeviceCoreError) -> None:
         failed[pod] = error
         if not isinstance(error, DraStoppedError):
-            _log.error("releasing the claims of pod %s failed, will retry: %s", pod, foreign_text(str(error)))
+            _log.error("releasing the claims of pod %s failed and will be retried: %s", pod, foreign_text(str(error)))
 
     def _ask_all(self, run: Run, pod: PodUid | None, keys: Sequence[ClaimKey]) -> tuple[tuple[ClaimKey, ...], Released]:
-        """Leave claims that other pods use alone, and call drivers to release the rest.
+        """Leave alone the claims that other pods use, and call drivers to release the rest.
 
-        Return those claims, and what was released.
+        Return the rest, and what was released.
         """
         cache = self._claims.cache
         leaving = leave(cache, pod, keys)

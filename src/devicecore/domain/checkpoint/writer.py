@@ -127,7 +127,10 @@ class _Entries:
         return _Entries(pods, blocks)
 
     def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: list[_OfPod]) -> tuple[list[_Block], int]:
-        """Return the blocks of the first pods of `ledger`, and the number of those pods. Changed blocks are recreated."""
+        """Return the blocks of the first pods in `ledger`, and the number of those pods.
+
+        Changed blocks are recreated.
+        """
         blocks: list[_Block] = []
         few = _room(len(self.blocks)) // 2
         start = place = 0

@@ -16,7 +16,7 @@ from devicecore.domain.model import Container, Pod
 
 
 def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tuple[PreparedDevice, ...]:
-    """Return the devices of a container, once for each request, in the order of claims and drivers by name.
+    """Return the devices of a container, once for each request, in the order of the claims, and by driver name.
 
     Raises ClaimInfoError if the container names a claim that no pod has asked to prepare, and DraError if the claim for
     one of the pod's entries is not known.
@@ -39,7 +39,7 @@ def cdi_ids(cache: ClaimCache, pod: Pod, container: Container) -> tuple[str, ...
 
 
 def claim_devices(claim: ClaimInfo) -> tuple[tuple[DriverName, PreparedDevice], ...]:
-    """Return the devices of a claim, drivers in the order of their names."""
+    """Return the devices of a claim, sorted by driver name."""
     return tuple((driver, device) for driver, devices in sorted(claim.drivers.items()) for device in devices or ())
 
 

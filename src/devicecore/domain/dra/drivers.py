@@ -2,7 +2,7 @@
 
 Laws: a call goes to the newest connected instance of a driver, or to the newest instance if none is connected
 (kubelet-dra.md 3). An event of an instance that is not registered changes nothing. A driver's ResourceSlices are
-deleted only after it has had no connection for 30 seconds in a row (11).
+deleted only after it has had no connection for 30 seconds in a row (kubelet-dra.md 11).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,9 @@ WIPE_DELAY = 30.0
 """How many seconds a driver may be without a connection before its ResourceSlices are deleted."""
 
 FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
-"""The pauses in seconds between attempts to delete ResourceSlices: the first one, doubled each time up to the second.
+"""The first and the longest pause between attempts to delete ResourceSlices, in seconds.
+
+Each pause is twice the last.
 """
 
 
@@ -32,7 +34,7 @@ FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
 class InstanceId:
     """One driver instance: driver, endpoint and service, and a counter of the instances that the transport has seen.
 
-    A later instance has a larger `generation`, so two instances that used one endpoint are never confused.
+    A later instance has a larger `generation`, so two instances that used the same endpoint are never confused.
     """
 
     driver: DriverName
@@ -44,7 +46,7 @@ class InstanceId:
 def choose_service(driver: str, endpoint: str, offered: Sequence[str]) -> str:
     """Return the first known service that the driver lists (kubelet: `validateSupportedServices`).
 
-    Raises UnsupportedServicesError if none of them is known.
+    Raises UnsupportedServicesError if the driver lists no known service.
     """
     for service in offered:
         if service in SERVICES:
@@ -115,7 +117,7 @@ class Wipe:
     def after_failure(self, now: float) -> "Wipe":
         """Return the next attempt.
 
-        A kubelet gives up after nine attempts. Here they continue, because no other program deletes the slices.
+        A kubelet gives up after nine attempts. This manager keeps trying, because no other program deletes the slices.
         """
         return Wipe(now + min(FIRST_WIPE_RETRY * 2.0**self.tries, LAST_WIPE_RETRY), self.tries + 1)
 

@@ -237,7 +237,7 @@ class DriverAnswerTooLargeError(DraError):
     def __str__(self) -> str:
         what = f"with its answer for ResourceClaim {self.claim}, all its answers" if self.is_sum else "its answer"
         of = "" if self.is_sum else f" for ResourceClaim {self.claim}"
-        size = f"would take {self.size:,} bytes in dra_manager_state, expected at most {self.limit:,}"
+        size = f"would take up {self.size:,} bytes in dra_manager_state, expected at most {self.limit:,}"
         return f"DRA driver {self.driver} sends too much: {what}{of} {size}"
 
 

@@ -19,25 +19,25 @@ from devicecore.domain.dra.model import ClaimKey, DriverName
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodUid
 
 SECOND = 1_000_000_000
-"""Nanoseconds."""
+"""One second, in nanoseconds."""
 
 DEFAULT_LIMIT = 30 * SECOND
-"""How many nanoseconds a report counts if the driver sets no limit."""
+"""For how many nanoseconds a report counts if the driver sets no limit."""
 
 MAX_LIMIT = 2**63 - 1
-"""Nanoseconds, because the file contains a 64-bit number."""
+"""The longest limit in nanoseconds, because the file stores limits as 64-bit numbers."""
 
 MAX_MESSAGE = 1024
 """The maximum size of a driver's message in bytes. A longer one is truncated to 1021 bytes and `...`."""
 
 MAX_SIZE_OF_DRIVER = 6_000_000
-"""The maximum number of characters of names and messages kept for one driver. Each device counts for 100 more.
+"""The maximum number of characters of names and messages kept for one driver. Each device counts as 100 more.
 
 One report always fits.
 """
 
 MAX_SIZE = 12_000_000
-"""The maximum for all drivers together."""
+"""The same maximum for all drivers together."""
 
 _ELLIPSIS = "..."
 _SIZE_OF_DEVICE = 100
@@ -87,7 +87,7 @@ class DeviceHealth:
         return now - self.updated > self.limit
 
     def differs_from(self, other: "DeviceHealth | None") -> bool:
-        """Return whether it differs from `other` in anything except the time."""
+        """Return whether this health differs from `other` in anything except the time."""
         if other is None:
             return True
         return (self.health, self.limit, self.message) != (other.health, other.limit, other.message)
@@ -95,7 +95,7 @@ class DeviceHealth:
 
 @frozen
 class HealthCache:
-    """The health of all devices, by driver and by pool and device."""
+    """The health of all devices, by driver, and then by pool and device."""
 
     drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
     _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # the drivers that have reported
@@ -115,8 +115,8 @@ class HealthCache:
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
         """Store a driver's report. A device that it omits keeps its health until its limit has passed.
 
-        If the driver's devices would be too large together, those that the report omits are forgotten first, so that
-        their health is unknown.
+        If the driver's devices would take up too much space together, those that the report omits are forgotten first,
+        so that their health is unknown.
         """
         before = self.drivers.get(driver, {})
         new = {item.key: item for item in (_stored(report, now) for report in reported)}
@@ -215,7 +215,10 @@ def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ..
 
 @frozen
 class ClaimedDeviceHealth:
-    """The health of one of a claim's devices. `resource_id` is its first CDI name, or driver, pool and device."""
+    """The health of one of a claim's devices.
+
+    `resource_id` is the device's first CDI name, or its driver, pool and name.
+    """
 
     resource_id: str
     health: DraHealth

@@ -76,7 +76,7 @@ def _time_text(nanoseconds: int) -> str:
 
 
 def _time_of(text: str) -> int:
-    """Return an RFC 3339 time as nanoseconds since 1970. Raises ValueError if it is not one.
+    """Return an RFC 3339 time as nanoseconds since 1970. Raises ValueError for other text.
 
     Because of its time zone, the time may be outside the years 1 to 9999.
     """

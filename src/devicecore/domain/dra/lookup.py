@@ -13,10 +13,10 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def claim_name(pod: Pod, entry: PodClaim) -> str | None:
-    """Return the name of the claim for a pod's entry, or None if it needs none (kubelet: `resourceclaim.Name`).
+    """Return the name of the claim for a pod's entry, or None if the entry needs none (kubelet: `resourceclaim.Name`).
 
-    Raises ClaimNotCreatedError if the claim generated from a template does not exist yet, and NoClaimReferenceError if
-    the entry names neither a claim nor a template.
+    Raises ClaimNotCreatedError if the claim generated from a template does not exist yet, and
+    NoClaimReferenceError if the entry names neither a claim nor a template.
     """
     if entry.claim is not None:
         return entry.claim
@@ -28,9 +28,9 @@ def claim_name(pod: Pod, entry: PodClaim) -> str | None:
 
 
 def pod_claims(pod: Pod) -> Iterator[PodClaim]:
-    """Return the entries of a pod in order.
+    """Yield the claim entries of a pod in order.
 
-    The claim behind its extended resources comes last; its entry has no name.
+    The claim behind the pod's extended resources comes last; its entry has no name.
     """
     yield from pod.claims
     if pod.extended_claim:

@@ -18,7 +18,7 @@ ClaimUid = NewType("ClaimUid", str)
 
 
 class ClaimKey(NamedTuple):
-    """Identifies a claim as pods do. It is a plain tuple, because thousands are looked up at every save."""
+    """Identifies a claim as pods do. It is a plain tuple, because thousands of keys are looked up at every save."""
 
     namespace: str
     name: str
@@ -39,9 +39,9 @@ class ClaimRef:
 class PreparedDevice:
     """A device as its driver returned it, unchanged (kubelet-dra.md 4.7).
 
-    `requests` are the requests of the claim that the device serves, without subrequests; if there are none, it serves
-    all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file then
-    contains null rather than an empty list. `share_id` distinguishes the shares of one device.
+    `requests` contains the claim's requests that the device serves, without subrequests; if it is empty, the device
+    serves all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file
+    then contains null rather than an empty list. `share_id` distinguishes the shares of one device.
     """
 
     pool: str
@@ -93,8 +93,8 @@ class DriverConfig:
 class ResourceClaim:
     """The parts of a ResourceClaim that the DRA manager and drivers use.
 
-    `owner` is the UID of its controller, or empty; `allocation` is None before the scheduler has allocated the claim;
-    `reserved_for` holds UIDs of pods. Only drivers use `config`.
+    `owner` is the UID of the claim's controller, or empty; `allocation` is None before the scheduler has allocated the
+    claim; `reserved_for` holds UIDs of pods. Only drivers use `config`.
     """
 
     key: ClaimKey

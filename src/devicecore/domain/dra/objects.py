@@ -16,7 +16,8 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
         uid: a UID to use instead of the manifest's. With it, the manifest need not have one.
 
     Raises:
-        DocumentError: it is another kind of object, a field has the wrong type, or a name or UID is missing.
+        DocumentError: the manifest is a different kind of object, a field has the wrong type, or a name or UID is
+            missing.
     """
     claim = Value.of(manifest, "ResourceClaim")
     check_kind(claim, "ResourceClaim")
@@ -35,7 +36,7 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
 
 
 def slice_of(manifest: object) -> StoredSlice:
-    """Return a ResourceSlice of API version resource.k8s.io/v1. Raises DocumentError."""
+    """Return a ResourceSlice of API version resource.k8s.io/v1. Raises DocumentError for anything else."""
     slice_ = Value.of(manifest, "ResourceSlice")
     check_kind(slice_, "ResourceSlice")
     metadata, spec = slice_["metadata"], slice_["spec"]

@@ -4,7 +4,7 @@ Laws: a pod is added to a claim, and the claim is saved, before any driver is ca
 for a claim is not called again for another pod. An answer replaces the driver's earlier answer, so no device is listed
 twice.
 
-The manager does this in order: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
+The manager takes these steps: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
 `advance` returns a question, it passes the question through `begin_to_ask`, calls the driver, and saves the result of
 `store_answer`. After an error, it calls `give_up`.
 """
@@ -44,7 +44,7 @@ class AskDriver:
 
 @frozen
 class Changed:
-    """The result of a step: the cache after it, its error if it failed, and the next question if there is one.
+    """The result of a step: the new cache, the error if the step failed, and the next question if there is one.
 
     If a step fails in part, the cache contains the part that succeeded. `warning` is a sentence for the log.
     """

@@ -1,9 +1,9 @@
 """Releasing the claims of a pod (kubelet-dra.md 6).
 
 Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses it.
-The claim is forgotten only after all of them have released it, and only if still no other pod uses it.
+The claim is forgotten only after all its drivers have released it, and only if no other pod has started to use it.
 
-The manager does this in order: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
+The manager takes these steps: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
 `mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not release. At
 the end it calls `remove` and saves.
 """
@@ -22,7 +22,7 @@ from devicecore.domain.model import PodUid
 
 @frozen
 class Leaving:
-    """The result of `leave`: the cache without the pod in shared claims, and the claims that only it uses."""
+    """The result of `leave`: the cache without the pod in shared claims, and the claims that only this pod uses."""
 
     cache: ClaimCache
     last: tuple[ClaimKey, ...] = ()
@@ -44,7 +44,7 @@ Released = Mapping[ClaimKey, Releases]
 
 
 def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Leaving:
-    """Remove a pod from the claims that it shares with other pods. A claim that it does not use is not changed.
+    """Remove a pod from the claims that it shares with other pods. A claim that the pod does not use is not changed.
 
     If `pod` is None, the result names the claims that no pod uses.
     """

@@ -177,7 +177,7 @@ class DevicePool:
         seen: set[str] = set()
         for device in self.devices:
             if device.name in seen:
-                device.refuse("expected each name once in a pool, got it twice")
+                device.refuse("expected each name once in a pool, got this one twice")
             seen.add(device.name)
 
     def slices(self) -> dict[str, list[dict[str, object]]]:
@@ -203,7 +203,7 @@ def _parts(rows: list[dict[str, object]], limit: int) -> list[list[dict[str, obj
 class StoredSlice:
     """A ResourceSlice as stored by the API server.
 
-    `metadata` is kept in full; `devices` holds its devices or counters.
+    `metadata` is kept in full; `devices` holds the slice's devices or counters.
     """
 
     name: str
@@ -293,11 +293,11 @@ class _WantedSlices:
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
     def _field(self, name: str) -> str:
-        """Return the content of a slice: either counter sets, recognized by their `counters`, or devices."""
+        """Return the field for a slice's content: counter sets, recognized by their `counters`, or devices."""
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
-        """Return a slice in the form in which it is sent, with the metadata of the stored one."""
+        """Return a slice in the form in which it is sent, with the metadata of the stored slice."""
         pool = {"name": self.pool.name, "generation": self.generation, "resourceSliceCount": len(self.devices)}
         return {
             "apiVersion": "resource.k8s.io/v1",

@@ -90,7 +90,7 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
     """Return the file that a kubelet would write for these entries.
 
-    None means what it writes before its first claim.
+    None results in what a kubelet writes before its first claim.
 
     Raises UnencodableCheckpointError if a string is not Unicode text.
     """
@@ -194,8 +194,8 @@ class DecodedState:
 def decode(blob: bytes) -> DecodedState:
     """Read a file.
 
-    Raises MalformedCheckpointError if it is not a claims file, and CorruptCheckpointError if its checksum is wrong,
-    which is checked before its claims are read.
+    Raises MalformedCheckpointError if the file is not a claims file, and CorruptCheckpointError if its checksum is
+    wrong, which is checked before its claims are read.
     """
     data, stored = _sealed(parse(blob))
     computed = crc32(data)
@@ -233,7 +233,7 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
 
     A file from a kubelet before 1.32 is also read (kubelet-dra.md 9.4). Until 1.30, such a file contains each driver's
     CDI names and no devices, so a driver's names are shown as those of one unnamed device. Raises
-    MalformedCheckpointError if it is not a claims file.
+    MalformedCheckpointError if the file is not a claims file.
     """
     document = parse(blob)
     data = _struct(_Sealed(), document).data.encode()
