@@ -182,7 +182,7 @@ MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
         f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
         *(5, "items[1].kind", f"{NEITHER} 'Job' of 'x/v1'{FROM_TEMPLATE}"),
     ),
-    "key": ("? [a]\n: b", 1, "", "expected a string as key, got a list"),
+    "key": ("? [a]\n: b", 1, "", "expected a string as a key, got a list"),
     "JSON": (manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content"),
     "endless": ("a: &a [*a]", 1, "", "*a is part of itself"),
     "deep": ("[" * 200_000, 1, "", "it is nested deeper than 100 levels"),

@@ -450,7 +450,7 @@ def assert_all_refused(calls: Sequence[Callable[[], object]]) -> None:
 
     def use() -> None:
         for call in calls:
-            with pytest.raises(ForkedError, match=f"^this was started in process {parent}"):
+            with pytest.raises(ForkedError, match=f"^an object that was started in process {parent}"):
                 call()
 
     assert in_fork(use) == NOTHING_RAISED

@@ -25,7 +25,7 @@ class TestReadFile:
         path = tmp_path / "file"
         path.write_bytes(b"12345")
         assert read_file(path, 5) == b"12345"
-        with pytest.raises(OSError, match="it has 5 bytes, expected at most 4") as refused:
+        with pytest.raises(OSError, match="it is 5 bytes long, expected at most 4") as refused:
             read_file(path, 4)
         assert refused.value.errno == errno.EFBIG
 

@@ -426,7 +426,7 @@ class PluginAnswersTooLargeError(PluginError):
     size: int
     limit: int
     _text = (
-        "the answers to Allocate from the device plugin for {resource} would take {size:,} bytes in the checkpoint, "
+        "the answers to Allocate from the device plugin for {resource} would take up {size:,} bytes in the checkpoint, "
         "expected at most {limit:,}"
     )
 

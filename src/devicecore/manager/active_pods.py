@@ -39,8 +39,8 @@ class ActivePods:
     def is_already_running(self, pod: Pod, container: Container) -> bool:
         """Return whether the container has run since before a restart and not all pods are known yet (kubelet.md 4.5).
 
-        An init container that has ended also counts if a later container runs. A kubelet refuses the pod in this case
-        (kubernetes#138446).
+        An init container that has ended also counts if a later container is running. A kubelet refuses the pod in this
+        case (kubernetes#138446).
         """
         if not self._running or self._pods is None or self._pods.sources_ready():
             return False

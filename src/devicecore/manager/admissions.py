@@ -229,5 +229,5 @@ def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState
             state = state.confirm(key, resource, receipt)
         elif state.ledger.allocation(key, resource) is None:
             raise KeyError(key, resource)
-        # otherwise another call saved it but was interrupted before it could record that
+        # otherwise, another call has saved this allocation but was interrupted before it could record that
     return state, state

@@ -69,7 +69,7 @@ class DeviceManager(Runs):
         policy: which of the possible devices a container gets; by default, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: returns monotonic seconds.
-        saver: performs the saves that no call waits for. Managers may share it; without it, each run has its own
+        saver: performs the saves that no call waits for. Managers may share one; without it, each run has its own
             thread.
 
     Raises:
@@ -154,7 +154,7 @@ class DeviceManager(Runs):
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
             SetUpError: the transport cannot start.
             ManagerStoppedError: `stop` was called in the meantime. Nothing is running.
-            CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport.
+            CalledFromInsideError: the call comes from inside a start, the store, the sink or an event of the transport.
         """
         self._check_call("start")
         # Start the transport first, because it claims the directory, and only the owner may read the checkpoint. Events
@@ -176,13 +176,13 @@ class DeviceManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all plugins. Every answered admission is already saved. Stopping it twice is not an error.
+        """Disconnect all plugins. Every answered admission is already saved. Stopping twice is not an error.
 
         A save in progress finishes first. Admissions in progress are refused, because nothing is saved after the stop:
         the store may soon belong to another manager.
 
         Raises:
-            CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport,
+            CalledFromInsideError: the call comes from inside a start, the store, the sink or an event of the transport,
                 and would deadlock.
         """
         self._check_call("stop")
@@ -221,7 +221,9 @@ class DeviceManager(Runs):
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Return the settings that a container needs for its devices, or None if it has no devices. Changes nothing.
+        """Return the settings that a container needs for its devices, or None if it has no devices.
+
+        This changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -265,8 +267,8 @@ class DeviceManager(Runs):
             refused.
 
         Raises:
-            TypeError: `pod` is not a `Pod`, or `affinity` is not several numbers.
-            CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
+            TypeError: `pod` is not a `Pod`, or `affinity` is not an iterable of numbers.
+            CalledFromInsideError: the call comes from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.admit")
         if affinity is not None:
@@ -286,7 +288,7 @@ class DeviceManager(Runs):
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
-            CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
+            CalledFromInsideError: the call comes from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.allocate")
         if affinity is not None:
@@ -297,8 +299,8 @@ class DeviceManager(Runs):
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
         """Prepare the start of a container. Return the settings that it needs, or None if it has no devices.
 
-        Call it before each start. It calls PreStartContainer of each plugin that requires this. If the pod is active
-        and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1 (kubelet:
+        Call this before each start. It calls the PreStartContainer of each plugin that requires it. If the pod is
+        active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1 (kubelet:
         `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, this issues a
         RuntimeWarning.
 
@@ -321,9 +323,9 @@ class DeviceManager(Runs):
             verdict = self.allocate(pod, container)
             if not isinstance(verdict, Admitted):
                 raise verdict.error
-        elif missed:  # a kubelet starts it without devices, but a caller that forgot `admit` would only see None
+        elif missed:  # a kubelet starts it anyway, but a caller that forgot `admit` would only see None
             without = f"pod {pod.uid} holds no {', '.join(missed)}"
-            warnings.warn(f"{without}: call admit(pod) first, unless it has ended", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{without}: call admit(pod) first, unless the pod has ended", RuntimeWarning, stacklevel=2)
         options = self.options(pod, container)
         for conflict in options.conflicts if options else ():
             _log.error("container %s of pod %s: %s", container, pod.uid, conflict)

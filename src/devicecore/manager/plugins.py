@@ -32,7 +32,7 @@ class Plugins:
     def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], timeout: float) -> Receipt:
         """Ask the plugin to prepare `devices` for one container.
 
-        Raises PluginError if there is no plugin or it fails.
+        Raises PluginError if there is no plugin or the plugin fails.
         """
         metrics = self._metrics
         if metrics is None:
@@ -43,7 +43,7 @@ class Plugins:
     def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
         """Return the devices that the plugin prefers.
 
-        Raises PluginError if there is no plugin or it does not answer.
+        Raises PluginError if there is no plugin or the plugin does not answer.
         """
         with _stopped_plugin_as_failed_call(resource, "GetPreferredAllocation"):
             return self._transport.get_preferred_allocation(
@@ -64,8 +64,8 @@ class Plugins:
     def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
         """Call PreStartContainer if the plugin requires it.
 
-        Raises PluginError if there is no plugin or it fails, and NoDevicesAllocatedError if the container has no
-        devices.
+        Raises PluginError if there is no plugin or the plugin fails, and NoDevicesAllocatedError if the container has
+        no devices.
         """
         state = self._state.value
         known = state.inventory.resources.get(resource)
@@ -96,7 +96,7 @@ class Plugins:
 
 @contextmanager
 def _stopped_plugin_as_failed_call(resource: ResourceName, method: str) -> Iterator[None]:
-    """Report a disconnected plugin as a failed call, as a kubelet does except for Allocate (kubelet.md 5.5, 7.2)."""
+    """Report a disconnected plugin as a failed call, as a kubelet does except in Allocate (kubelet.md 5.5, 7.2)."""
     try:
         yield
     except PluginStoppedError as error:

@@ -28,7 +28,7 @@ class Publisher:
         self._sink = sink
         self._state = state
         self._lock = threading.Lock()
-        self._call: OpenCall | None = None  # already passed to the sink
+        self._call: OpenCall | None = None  # the latest call that published to the sink
         self._published = NodeStatus()
         self._removed: tuple[ResourceName, ...] = ()  # removed, but not published yet
 
@@ -57,6 +57,9 @@ class Publisher:
             return status
 
     def check_call(self, method: str) -> None:
-        """Raise CalledFromInsideError if the sink calls `method`, which would wait for events that wait to publish."""
+        """Raise CalledFromInsideError if the sink calls `method`.
+
+        `method` would wait for events that are themselves waiting to publish.
+        """
         if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "NodeStatusSink.publish")

@@ -69,4 +69,4 @@ def _set_aside(run: Run, saver: SavedState[NodeState], problem: DeviceCoreError)
     try:
         return saver.set_aside(run)
     except StoreError as error:
-        raise evolve(error, cause=f"{error.cause}. It was to be set aside because of this: {problem}") from problem
+        raise evolve(error, cause=f"{error.cause}. The file was unusable: {problem}") from problem

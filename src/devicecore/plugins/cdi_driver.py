@@ -91,9 +91,9 @@ class _Record:
 
     @classmethod
     def from_bytes(cls, blob: bytes, uid: ClaimUid) -> "_Record":
-        """Read such a file.
+        """Read a record from its file.
 
-        Raises ValueError if the bytes are not such a file, or belong to a claim other than `uid`.
+        Raises ValueError if the bytes are not a record, or belong to a claim other than `uid`.
         """
         try:
             record = from_json(json.loads(blob), cls)
@@ -114,11 +114,12 @@ class CdiDriver(DraDriver, ABC):
     Args:
         name: the driver's name.
         claims: the source of ResourceClaims, because a kubelet's request does not contain the allocation.
-        state_directory: where claims are recorded. It must survive a reboot. Created if missing.
-        cdi_directory: where CDI files are written. Created if missing.
+        state_directory: where claims are recorded. It must survive a reboot. It is created if missing.
+        cdi_directory: where CDI files are written. It is created if missing.
         cdi_kind: the vendor and class of the CDI names; by default `<driver>/device`.
-        cdi_version: the oldest version of the CDI specification that has everything that `edits` uses. It is at least
-            0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not start with a digit.
+        cdi_version: the oldest version of the CDI specification that supports everything that `edits` uses. It is at
+            least 0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not start with a
+            digit.
 
     Raises:
         CdiKindError: no CDI name can have this kind.
@@ -159,7 +160,8 @@ class CdiDriver(DraDriver, ABC):
         """Set up the devices of a claim. This is called each time the claim is prepared, even while containers run.
 
         Raises:
-            DraError: it failed; the text is the answer to the kubelet, which tries again, or unprepares the claim.
+            DraError: the set-up failed; the text is the answer to the kubelet, which tries again, or unprepares the
+                claim.
         """
 
     def release(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
@@ -184,7 +186,8 @@ class CdiDriver(DraDriver, ABC):
         On entry, missing CDI files of prepared claims are written, for example after a reboot.
 
         Args:
-            instance: its name. Two instances may run at the same time if their names differ, such as their pods' UIDs.
+            instance: the instance's name. Two instances may run at the same time if their names differ, such as their
+                pods' UIDs.
 
         Raises:
             AlreadyRunningError: the instance is already running.
@@ -214,7 +217,7 @@ class CdiDriver(DraDriver, ABC):
 
     def _answer(self, claim: ClaimRef, act: Callable[[ClaimRef], Result], result: Callable[..., Result]) -> Result:
         try:
-            if not _UID.fullmatch(claim.uid):  # it becomes a file name
+            if not _UID.fullmatch(claim.uid):  # the UID becomes a file name
                 raise NotPreparedError(claim.key.name, f"expected a UID, got {foreign_text(claim.uid)!r}")
             self._make_directories()
             with self._locks.held(claim.uid, _LOCK_SECONDS):

@@ -1,6 +1,6 @@
 """A plugin whose devices are files: each file below a directory is a device, with the file's name as its id.
 
-Law: the list is the current contents of the directory. A file that appears or disappears is reported within one poll
+Law: the list shows the current contents of the directory. A file that appears or disappears is reported within one poll
 interval.
 """
 
@@ -62,7 +62,7 @@ class DirectoryPlugin(PollingPlugin):
         """Give the files to a container.
 
         Raises:
-            DeviceRefusedError: one of them does not exist.
+            DeviceRefusedError: one of the files does not exist.
         """
         refuse_unknown(self.resource, devices, {device.id for device in self.devices()})
         return self._answer(devices)

@@ -47,7 +47,7 @@ class PollingPlugin(DevicePlugin):
         thread = SupervisedThread(f"devicecore-poll-{next(_threads)}", poll)
 
         def end() -> None:
-            thread.stop(0)  # it may be in the middle of `devices`, which is no reason to wait
+            thread.stop(0)  # the thread may be inside `devices`, which is not waited for
 
         try:
             thread.start()

@@ -33,7 +33,7 @@ def refuse_unknown(resource: ResourceName, devices: Iterable[DeviceId], known: C
     """Refuse devices that the plugin does not have, as NVIDIA's plugin does before it answers.
 
     Raises:
-        DeviceRefusedError: one of them is unknown.
+        DeviceRefusedError: one of the devices is unknown.
     """
     for device in devices:
         if device not in known:
@@ -83,7 +83,7 @@ def device_nodes(
     container_directory: str | None = None,
     permissions: str = "rw",
 ) -> ContainerAllocateResponse:
-    """Return the host's device node of the same name for each device, as a `DirectoryPlugin` of device nodes needs.
+    """Return, for each device, the host's device node of the same name, as a `DirectoryPlugin` for device nodes needs.
 
     Args:
         devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
@@ -107,7 +107,7 @@ def device_nodes(
 def mounts(
     devices: Sequence[DeviceId], host_directory: str, container_directory: str, *, read_only: bool = True
 ) -> ContainerAllocateResponse:
-    """Return a mount of the host's file of the same name into a directory of the container, for each device.
+    """Return, for each device, a mount of the host's file of the same name into a directory of the container.
 
     Raises:
         ValueError: a directory is not an absolute path.

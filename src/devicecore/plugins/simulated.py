@@ -65,7 +65,7 @@ class SimulatedPlugin(DevicePlugin):
         """List `devices` in the variable.
 
         Raises:
-            DeviceRefusedError: one of them is not among the plugin's devices.
+            DeviceRefusedError: one of `devices` is not among the plugin's devices.
         """
         refuse_unknown(self.resource, devices, self._devices)
         return environment_list(devices, self.variable)
@@ -127,15 +127,15 @@ def simulated_devices(
     """Return `count` devices `prefix-0`, `prefix-1`, and so on.
 
     Args:
-        prefix: the first part of their ids.
-        count: how many.
+        prefix: the first part of the device ids.
+        count: the number of devices.
         numa_nodes: the NUMA nodes that the devices are attached to, in turn. If there are none, the devices have no
             topology.
         unhealthy: the numbers of the devices that are unhealthy.
 
     Raises:
         TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped; or
-            `numa_nodes` or `unhealthy` is not several numbers.
+            `numa_nodes` or `unhealthy` is not an iterable of numbers.
         ValueError: `count` is below 0.
     """
     checked(prefix, str, "simulated_devices(prefix, count): prefix")

@@ -29,8 +29,8 @@ class SimulatedDriver(CdiDriver):
 
     Args:
         name: the driver's name.
-        pool: the pool of its devices, usually the node's name.
-        devices: the names of its devices.
+        pool: the pool of the driver's devices, usually the node's name.
+        devices: the names of the driver's devices.
         claims: the source of ResourceClaims.
         state_directory: where claims are recorded. It must survive a reboot.
         cdi_directory: where CDI files are written.
@@ -79,9 +79,9 @@ def published(
     """Return the devices in the form of ResourceSlices, each followed by its parts.
 
     Args:
-        devices: their names.
-        numa_nodes: the NUMA nodes that they are attached to, in turn; an element may be several nodes, for a device
-            attached to all of them.
+        devices: the names of the devices.
+        numa_nodes: the NUMA nodes that the devices are attached to, in turn. An element may be several nodes, for a
+            device that is attached to all of them.
         parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume the
             same counters, so a scheduler allocates either the device or its parts.
     """

@@ -1,6 +1,6 @@
 """The lifecycle of every object that runs.
 
-Law: leaving the context stops it, even if the block has failed, and the block's error is not suppressed.
+Law: leaving the context stops the object, even if the block has failed, and the block's error is not suppressed.
 
 The rule is in `docs/maintain/managers.md` ("Starting and stopping"), the checks are in
 `devicecore.testing.contracts.lifecycle`, and the shared implementation is in `devicecore.runtime.lifecycle`.
@@ -20,13 +20,13 @@ class Runs(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop, and release everything. A second call does nothing. Afterwards it may be started again."""
+        """Stop, and release everything. A second call does nothing. Afterwards, the object may be started again."""
 
     def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
-            self.stop()  # an interrupt may have come after it was started
+            self.stop()  # an interrupt may have come after the start
             raise
         return self
 

@@ -40,12 +40,15 @@ def check_driver(driver: DraDriver, function: str) -> None:
 
 
 def prepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, PrepareResult]:
-    """Return what a driver's `prepare` returns. Raises TypeError if it is not a mapping to PrepareResults."""
+    """Return what a driver's `prepare` returns. Raises TypeError if the result is not a mapping to PrepareResults."""
     return _results(driver.prepare(claims), PrepareResult, f"{type(driver).__name__}.prepare")
 
 
 def unprepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, UnprepareResult]:
-    """Return what a driver's `unprepare` returns. Raises TypeError if it is not a mapping to UnprepareResults."""
+    """Return what a driver's `unprepare` returns.
+
+    Raises TypeError if the result is not a mapping to UnprepareResults.
+    """
     return _results(driver.unprepare(claims), UnprepareResult, f"{type(driver).__name__}.unprepare")
 
 

@@ -30,8 +30,8 @@ class DevicePlugin(Protocol):
     or over gRPC to a real kubelet. Methods may be called from several threads at once. If a method raises an error, the
     kubelet's call fails with the error's text.
 
-    A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce it, because the default
-    `options` does. A class or object that declares `options` itself keeps its own.
+    A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce that method, because the
+    default `options` does. A class or object that declares `options` itself keeps its own.
     """
 
     resource: ResourceName
@@ -67,11 +67,14 @@ class DevicePlugin(Protocol):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        """Choose the `size` devices from `available` that go together best. Called only if `options` announces it."""
+        """Choose the `size` devices from `available` that go together best.
+
+        This is called only if `options` announces it.
+        """
         return ()
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """Prepare for the start of a container that holds `devices`. Called only if `options` requires it."""
+        """Prepare for the start of a container that holds `devices`. This is called only if `options` requires it."""
         return  # nothing to prepare by default
 
 
@@ -93,12 +96,12 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
 
 
 def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
-    """Return what a plugin's `devices` returns. Raises TypeError if it is not a list of devices."""
+    """Return what a plugin's `devices` returns. Raises TypeError if the result is not a list of devices."""
     return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
 
 
 def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-    """Return what a plugin's `allocate` returns. Raises TypeError if it is not a ContainerAllocateResponse."""
+    """Return what a plugin's `allocate` returns. Raises TypeError if the result is something else."""
     return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
 
 
@@ -107,7 +110,7 @@ def preferred(
 ) -> tuple[DeviceId, ...]:
     """Return what a plugin's `get_preferred_allocation` returns. A kubelet does not check the ids.
 
-    Raises TypeError if it returns anything other than ids.
+    Raises TypeError if the result is anything other than ids.
     """
     answer = plugin.get_preferred_allocation(available, must_include, size)
     tuple_of(answer, str, f"{_name(plugin)}.get_preferred_allocation")

@@ -12,7 +12,7 @@ class ResourceSlices(Protocol):
     """The ResourceSlices of this node. Drivers write them; the manager only deletes them."""
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete the slices of this node that `driver` has written; None means every driver.
+        """Delete this node's slices that `driver` has written; None means every driver.
 
         Slices of other nodes, and slices without a node, stay. It is not an error if there are no slices to delete.
         Every call ends within a finite time.

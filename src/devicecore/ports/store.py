@@ -17,15 +17,17 @@ class CheckpointStore(Protocol):
         """
 
     def save(self, blob: bytes) -> None:
-        """Replace the blob and make it durable. After a crash, `load` returns the old or the new one, never a mixture.
+        """Replace the blob and make it durable.
+
+        After a crash, `load` returns the old blob or the new one, never a mixture.
 
         Raises:
-            StoreError: it cannot be saved. The old blob is unchanged.
+            StoreError: the blob cannot be saved. The old blob is unchanged.
         """
 
     def set_aside(self) -> str | None:
         """Move the blob elsewhere, so that `load` returns None. Return its new location, or None if there is no blob.
 
         Raises:
-            StoreError: it cannot be moved, and stays where it was.
+            StoreError: the blob cannot be moved, and stays where it was.
         """

@@ -42,7 +42,7 @@ class PluginTransport(Protocol):
 
         Raises:
             PluginStoppedError: this instance is gone, so nothing was sent.
-            EmptyAllocateResponseError: its answer has no container.
+            EmptyAllocateResponseError: the plugin's answer has no container response.
             PluginCallError: the call failed in another way.
         """
 
@@ -67,7 +67,7 @@ class PluginTransport(Protocol):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Announce to `plugin` that a container with `devices` is about to start.
+        """Tell `plugin` that a container with `devices` is about to start.
 
         Raises:
             PluginStoppedError: this instance is gone, so nothing was sent.

@@ -22,7 +22,7 @@ class CurrentState(Generic[Value]):
     """The value, the run that it belongs to, and the callers that wait for the value to change.
 
     `stopped` creates the error for a call in a run that is over. The lock is written in C, because an interrupt cannot
-    leave it half acquired.
+    leave such a lock half acquired.
     """
 
     def __init__(self, value: Value, stopped: Callable[[], DeviceCoreError] = ManagerStoppedError) -> None:
@@ -43,7 +43,10 @@ class CurrentState(Generic[Value]):
         self._wake()
 
     def end(self) -> None:
-        """End the current run. A run that is marked as stopped does not start after this. The value can be read."""
+        """End the current run. A run that is marked as stopped does not start after this.
+
+        The value can still be read.
+        """
         with self._lock:
             self.run = None
 
@@ -89,7 +92,9 @@ class CurrentState(Generic[Value]):
         return True
 
     def wait_for(self, condition: Callable[[Value], object], timeout: float) -> Value:
-        """Return the first value for which `condition` is true. It is called in the caller's thread, without the lock.
+        """Return the first value for which `condition` is true.
+
+        It is called in the caller's thread, while the lock is not held.
 
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds. The text contains the last value.
@@ -100,7 +105,8 @@ class CurrentState(Generic[Value]):
         until = time.monotonic() + timeout
         changed = WakeUp()
         try:
-            # inside the `try`, because an interrupt right after it would leave it there forever
+            # inside the `try`, because an interrupt right after this line would otherwise leave `changed` in the set
+            # forever
             self._waiting.add(changed)
             while not condition(value := self.value):
                 while self.value is value:

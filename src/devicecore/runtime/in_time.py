@@ -71,7 +71,7 @@ class WaitingThreads:
         self._is_ending = False
 
     def begin(self, job: Job) -> None:
-        """Run `job` in a thread. Raises NoThreadError if no thread can be started, or after the end."""
+        """Run `job` in a thread. Raises NoThreadError if no thread can be started, or after `end`."""
         try:
             self._waiting.pop()
         except IndexError:

@@ -85,7 +85,7 @@ class JobLanes(Generic[Job]):
         helper = threading.Thread(target=self._help, name="devicecore-lane", daemon=True)
         try:
             helper.start()
-        except (RuntimeError, MemoryError):  # no thread or memory is left: the running threads do its work
+        except (RuntimeError, MemoryError):  # no thread or memory is left: the running threads do the work
             with self._lock:
                 self._helping -= 1
         else:

@@ -9,7 +9,7 @@ start, so it has to cope with a `_begin` that did not get far, and with an earli
 with a more complex start or stop derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle`
 itself.
 
-There is only one start in progress at a time, and only one `begin` or `end`. They proceed in this order:
+There is only one start in progress at a time, and only one `begin` or `end`. A run goes through these steps:
 
 1. A start makes its run the current one, takes its turn, and calls `begin`.
 2. The run is running. If a stop came in the meantime, the start fails instead.
@@ -63,7 +63,7 @@ class Lifecycle:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped since."""
+        """Whether the object has been started and not stopped since."""
         run = self._run
         return run is not None and run.is_started and not run.is_stopped
 
@@ -92,24 +92,24 @@ class Lifecycle:
         *,
         after: Callable[[], None] = _nothing,
     ) -> bool:
-        """Call `begin` and then `after`, unless it is already running. A start in another thread is awaited first.
+        """Call `begin` and then `after`, unless the object is already running.
 
-        If one of them fails or is interrupted, `end` is called. Return whether `begin` and `after` were called. A
-        stop waits for `begin`, but not for `after`.
+        This first waits for a start in another thread. If one of them fails or is interrupted, `end` is called. Return
+        whether `begin` and `after` were called. A stop waits for `begin`, but not for `after`.
 
         Raises:
             DeviceCoreError: a stop was called in the meantime. Nothing is running.
-            CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
+            CalledFromInsideError: the call comes from inside a start, a stop or a callback of the same object.
             ForkedError: this process is a fork of the one that started the object.
         """
         self._check_call("start")
         return self.call("start", self._start, begin, end, after)
 
     def stop(self, end: Callable[[], None]) -> None:
-        """Call `end`, unless nothing was started. A stop in another thread is awaited.
+        """Call `end`, unless nothing was started. This waits for a stop in another thread.
 
         Raises:
-            CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
+            CalledFromInsideError: the call comes from inside a start, a stop or a callback of the same object.
             ForkedError: this process is a fork of the one that started the object.
         """
         self._check_call("stop")
@@ -119,7 +119,7 @@ class Lifecycle:
     def call(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call an outside `function`, which may try to start or stop the object, and return its result.
 
-        A start or stop inside it raises an error with `name`, because it would deadlock.
+        A start or stop inside `function` raises an error that contains `name`, because it would deadlock.
         """
         thread = threading.get_ident()
         if self._enclosing(thread) is not None:
@@ -183,7 +183,7 @@ class HasLifecycle(Runs):
         self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
-        """Stop, and release everything. A second call does nothing. Afterwards it may be started again."""
+        """Stop, and release everything. A second call does nothing. Afterwards, the object may be started again."""
         self._lifecycle.stop(self._end)
 
     @abstractmethod

@@ -21,7 +21,7 @@ class Observers(Generic[Notification]):
         check_callables("observers", observers, "the notification")
         self._observers = tuple(observers)
         self.exist: bool = bool(self._observers)
-        """Return whether there are any observers."""
+        """Whether there are any observers."""
 
     def notify(self, notifications: Iterable[Notification]) -> None:
         """Call every observer with each of `notifications`, in order. Without observers, nothing is evaluated."""

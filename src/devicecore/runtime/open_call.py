@@ -12,7 +12,7 @@ from types import FrameType
 class OpenCall:
     """A call in progress: its thread and its frame.
 
-    It is the call of the function that creates this object.
+    The call is that of the function that creates this object.
     """
 
     __slots__ = ("_frame", "thread")

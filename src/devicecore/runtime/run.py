@@ -38,7 +38,7 @@ class Latch:
         self._wake_up.wake()
 
     def wait(self) -> None:
-        """Wait until it is set."""
+        """Wait until the latch is set."""
         while not self._is_set:
             self._wake_up.wait(LOOK_AGAIN)
         self._wake_up.wake()  # release the next thread that waits
@@ -61,7 +61,7 @@ class Run:
     def check_process(self) -> None:
         """Raise ForkedError if this process is a fork of the one that started the run, unless the run is over.
 
-        Threads and locks do not survive a fork, and the directory belongs to the first process.
+        Threads and locks do not survive a fork, and the directory belongs to the process that started the run.
         """
         if self._process != _process[0] and not self.is_over:
             raise ForkedError(self._process, _process[0])

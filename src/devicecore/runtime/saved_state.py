@@ -21,7 +21,7 @@ Why it is built this way:
   is behind.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes that no call waits for are saved by a thread that starts and ends with the run, unless several managers share
-  one. The call that makes such a change waits for at most a second.
+  a thread. The call that makes such a change waits for at most a second.
 * The end of a run takes the saving lock. So it waits for the save in progress, and later calls see that the run has
   stopped.
 * The store may call back in the thread that saves. Such a call would wait for itself, so it gets an error.
@@ -136,7 +136,8 @@ class SavedState(Generic[Value]):
     def set_aside(self, run: Run) -> str | None:
         """Ask the store to set its content aside. Return the new place.
 
-        Raises StoreError if it cannot be moved, and DeviceCoreError after a stop: the store may be another manager's.
+        Raises StoreError if the content cannot be moved, and DeviceCoreError after a stop, because the store may then
+        belong to another manager.
         """
         with self._lock:
             if run.is_stopped:
@@ -147,7 +148,7 @@ class SavedState(Generic[Value]):
         """Save the value after `change`, then make it the current one. Return the result of `change`.
 
         Raises:
-            StoreError: it cannot be saved. The state is as before.
+            StoreError: the value cannot be saved. The state is as before.
             DeviceCoreError: `run` is not the current run, or the value cannot be encoded. The state is as before.
             CalledFromInsideError: the store calls this while it saves.
         """
@@ -225,7 +226,7 @@ class SavedState(Generic[Value]):
         if call is not None and call.encloses_caller:
             wait = False
         if not thread.request(self._save_weakly, max(0.0, PATIENCE - busy) if wait else None):
-            _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
+            _log.warning("the store has been busy for %g s: the newest state will be saved after that", PATIENCE)
 
     def check_call(self, method: str) -> None:
         """Raise CalledFromInsideError if `method` is called from inside the store, where it would wait for itself."""

@@ -39,7 +39,7 @@ Key = TypeVar("Key")
 
 @define(eq=False)
 class Turn(Generic[Key]):
-    """The turn of one or more keys. `ended` wakes its call while it waits."""
+    """The turn of one or more keys. `ended` wakes the turn's call while that is waiting."""
 
     keys: tuple[Key, ...]
     call: OpenCall
@@ -59,9 +59,9 @@ class Turns(Generic[Key]):
         self._waiting: dict[Turn[Key], None] = {}  # in order of arrival
 
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
-        """Start a turn for `keys`, which ends with `call`, as soon as no other turn holds any of them.
+        """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.
 
-        Return None if that took longer than `patience` seconds of real time. `method` is named in the error.
+        Return None if that took longer than `patience` seconds of real time. The error names `method`.
 
         Raises:
             CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.

@@ -1,12 +1,12 @@
 """Waits until another thread or a signal handler says that something may have changed.
 
-Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. Each wait
-with a timeout in the runtime and the managers is of this kind.
+Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. Every wait
+with a timeout in the runtime and the managers uses this module.
 
 Why it is built this way:
 
 * `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
-  has passed, it continues without a timeout. `Lock.acquire` checks this.
+  has passed, it continues without a timeout. `Lock.acquire` checks for this.
 * `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
   held forever. A lock is written in C, so an interrupt leaves it either free or taken, and both are valid states here:
   at worst, an interrupt loses a wake-up. So a waiting thread checks again after `LOOK_AGAIN` seconds.

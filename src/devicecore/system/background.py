@@ -18,7 +18,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return how many seconds to pause after `failures` in a row: `first`, doubled each time, but at most `longest`."""
+    """Return how many seconds to pause after `failures` in a row: `first`, doubled each time, up to `longest`."""
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 

@@ -51,9 +51,9 @@ def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
 class KeptDirectory:
     """A directory that is recreated if it is deleted while in use. Thread-safe.
 
-    A renamed directory is not recreated, because it may return, and then nothing may be in its place. `mode` is the
-    permissions with which it is created, regardless of the umask. `allow_shared` says whether other users may write to
-    it.
+    A renamed directory is not recreated, because it may be renamed back, and then nothing may be in its place. `mode`
+    holds the permissions with which it is created, regardless of the umask. `allow_shared` says whether other users may
+    write to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -64,7 +64,9 @@ class KeptDirectory:
         self._opened: list[int] = []  # the directory, or nothing before `make`
 
     def make(self) -> None:
-        """Create its last component if it is missing, check it, and remember which directory it is until `close`.
+        """Create the directory if it is missing, check it, and remember until `close` which directory it is.
+
+        Only the last component of its path may be missing.
 
         Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
         """
@@ -73,7 +75,7 @@ class KeptDirectory:
             self._remember()
 
     def look(self) -> None:
-        """Check it again, and recreate it if it was deleted. After `close`, this does nothing.
+        """Check the directory again, and recreate it if it was deleted. After `close`, this does nothing.
 
         Raises DirectoryError if it was renamed, cannot be created, or no longer follows the rule.
         """
@@ -132,7 +134,7 @@ def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> s
         return None
     if found.st_uid not in (us, 0):
         users = "root (user id 0)" if us == 0 else f"user id {us} or root"
-        return f"it belongs to user id {found.st_uid}, expected {users}: choose another one, {_ALLOW}"
+        return f"it belongs to user id {found.st_uid}, expected {users}: choose a different one, {_ALLOW}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky bit does not stop others from adding files
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose a different one, {_ALLOW}"

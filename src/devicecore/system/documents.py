@@ -271,7 +271,7 @@ class _Composer:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._value(event)
             if isinstance(key, dict | list):
-                _refuse("expected a string as key, got " + described(key), _line(event))
+                _refuse("expected a string as a key, got " + described(key), _line(event))
             line, value = self._next()
             if isinstance(event, yaml.ScalarEvent):
                 if event.implicit[0] and event.value == "<<":

@@ -34,9 +34,9 @@ _identity_of: Callable[[os.stat_result], _Identity] = attrgetter("st_dev", "st_i
 
 
 def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """Open a file as `os.open` does, append its descriptor to `opened`, and return it. Raises OSError.
+    """Open a file as `os.open` does, append its descriptor to `opened`, and return the descriptor. Raises OSError.
 
-    An interrupt (Ctrl-C) may come between any two instructions of Python, including between a call of `os.open` and the
+    An interrupt (Ctrl-C) may come between any two instructions of Python, including between a call to `os.open` and the
     assignment of its result; then nothing would ever close the descriptor. Here, it is in the list before Python
     continues, and the caller closes everything in the list in a `finally`.
     """
@@ -81,7 +81,7 @@ def _content(path: str | os.PathLike[str], max_bytes: int, descriptor: int) -> b
     with open(descriptor, "rb", closefd=False) as file:
         blob = file.read(max_bytes + 1)
     if len(blob) > max_bytes:
-        problem = f"it has {max(found.st_size, len(blob))} bytes, expected at most {max_bytes}"
+        problem = f"it is {max(found.st_size, len(blob))} bytes long, expected at most {max_bytes}"
         raise OSError(errno.EFBIG, problem, str(path))
     return blob
 
@@ -98,14 +98,14 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class DurableFile:
-    """One file that is replaced by renaming a new one. One thread at a time may use it. It raises OSError.
+    """One file that is replaced by renaming a new file. One thread at a time may use it. It raises OSError.
 
     Symbolic links are never followed: reading one is an error, and writing replaces the link itself.
 
     Args:
-        path: the file.
-        mode: its permissions; the umask does not change them.
-        max_bytes: the maximum size in bytes when it is read.
+        path: the path of the file.
+        mode: the permissions of the file; the umask does not change them.
+        max_bytes: the maximum number of bytes to read.
     """
 
     def __init__(self, path: Path, mode: int, *, max_bytes: int = MAX_FILE_BYTES) -> None:
@@ -206,7 +206,7 @@ class DurableFile:
             except FileNotFoundError:
                 pass
             except OSError:
-                self._swept = False  # so that the next attempt deletes it first
+                self._swept = False  # so that the next attempt first deletes the new file
             raise
         return identity
 

@@ -49,7 +49,7 @@ def _is_subclass(cls: object, expected: object) -> bool:
 
 
 def _plain(value: object, cls: type[T]) -> T:
-    """JSON's own types are not converted: "1" is not a number, and true is not 1."""
+    """Return a value of one of JSON's own types, unconverted: "1" is not a number, and true is not 1."""
     if type(value) is cls or (cls is float and type(value) is int):
         return value  # type: ignore[return-value]  # its type was compared
     message = f"expected {cls.__name__}, got {value!r:.60}"
@@ -73,7 +73,10 @@ def _is_tuple(cls: Any) -> bool:  # noqa: ANN401 - cattrs passes any type
 
 
 def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN401 - cattrs passes any type
-    """A string or an object is not a list, although Python can iterate over it."""
+    """Return the function that reads a tuple.
+
+    A string or an object is not a list, although Python can iterate over it.
+    """
     elements: Any = GenericAlias(list, get_args(cls)[0])
     structure = list_structure_factory(elements, _CONVERTER)
 

@@ -60,7 +60,7 @@ class ListCheck:
     def look(self, size: int, devices: DeviceList) -> None:
         """Check the next list. `size` is at least the number of characters in its ids and in its message.
 
-        Raises DeviceListError.
+        Raises DeviceListError if the list is refused.
         """
         if devices is self._last:
             return
@@ -98,14 +98,14 @@ class ListCheck:
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
         if self._in_file > MAX_OF_OWNER:
-            self._refuse(f"would take {self._in_file:,} bytes in the checkpoint, expected at most {MAX_OF_OWNER:,}")
+            self._refuse(f"would take up {self._in_file:,} bytes in the checkpoint, expected at most {MAX_OF_OWNER:,}")
         if warning := near_limit(f"the list from {self._plugin.resource}", before, self._in_file, "the checkpoint"):
             _log.warning("%s", warning)
 
     def _look_at_size(self, size: int, devices: int, limit: int) -> None:
         if size > _NEARLY_FULL * limit:
             self._size_logged = True
-            lists = f"lists {counted(devices, 'device')} in {size} bytes, and a message may have {limit}"
+            lists = f"lists {counted(devices, 'device')} in {size} bytes, and a message may be {limit} long"
             self._warn(
                 f"{lists}: with more than about {devices * limit // size} devices the plugin will be lost, unless "
                 "message_bytes is raised"

@@ -20,7 +20,7 @@ from devicecore.domain.text import foreign_text
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107
-"""In bytes: sun_path has 108 bytes, one of which is for the NUL."""
+"""The maximum length of a socket's path in bytes: sun_path has 108, one of which is for the NUL."""
 
 
 class SocketIdentity(NamedTuple):
@@ -98,8 +98,8 @@ class OwnedSocket:
     def binding(self) -> Iterator[str]:
         """Yield a private path at which to bind the socket; at the end of the block, it replaces anything at `path`.
 
-        If the block raises, nothing is changed. A call while an older socket of ours is at `path` replaces it. Raises
-        SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
+        If the block raises an error, nothing is changed. A call while an older socket of ours is at `path` replaces it.
+        Raises SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
         """
         check_socket_path(self.path)
         check_not_in_the_way(self.path)
@@ -141,7 +141,7 @@ class OwnedSocket:
         return state
 
     def is_gone(self) -> bool:
-        """Check. Return whether the socket was missing in this check and in the last, so that it must be served again.
+        """Check whether the socket is missing now and was missing in the last check, so that it must be served again.
 
         One check is not enough: the path briefly has no socket while a kubelet takes over the directory.
         """

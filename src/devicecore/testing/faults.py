@@ -89,7 +89,7 @@ class ManualClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward. Raises TypeError or ValueError unless it is a number of seconds of at least 0."""
+        """Move the clock forward. Raises TypeError or ValueError unless `seconds` is a number of at least 0."""
         check_seconds("ManualClock.advance", seconds)
         self.now += seconds
 
@@ -116,7 +116,7 @@ class Call:
     _failure: Callable[[str], Exception] = field(kw_only=True)
 
     def proceed(self, *arguments: object) -> Answer:
-        """Call the wrapped adapter, with other arguments if any are given, and return its answer."""
+        """Call the wrapped adapter, with different arguments if any are given, and return its answer."""
         return self._answer(*(arguments or self.arguments))
 
     def answer_nothing(self) -> Answer:
@@ -150,7 +150,7 @@ class Fault(Protocol):
     """A function that is called instead of the adapter."""
 
     def __call__(self, call: Call) -> Answer:
-        """Answer `call`, or raise."""
+        """Answer `call`, or raise an error."""
 
 
 class Script:
@@ -170,8 +170,8 @@ class Script:
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
         """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
 
-        Raises ValueError if only its capital letters differ from the name of a call, such as `allocate`, and TypeError
-        if a fault is not a function, or is a class.
+        Raises ValueError if `method` differs from the name of a call only in capitalization, as `allocate` does, and
+        TypeError if a fault is not a function, or is a class.
         """
         _check(method, faults)
         checked(nth, int, "Script.on: nth")
@@ -322,7 +322,7 @@ class Gate:
         """Wait until `release` is called.
 
         Raises:
-            TimeoutError: it was not called in time.
+            TimeoutError: `release` was not called in time.
         """
         self.reached.set()
         if not self._released.wait(self._timeout):
@@ -451,7 +451,7 @@ class Delayed:
 class _Faulty:
     """The base of the adapters below: a wrapped adapter, a script, and a clock.
 
-    Raises TypeError if one of them is of another type, or the adapter is a class.
+    Raises TypeError if one of them has the wrong type, or the adapter is a class.
     """
 
     def __init__(self, adapter: object, script: Script, clock: ManualClock | None) -> None:

@@ -37,7 +37,7 @@ class Interrupts:
 
     @property
     def is_reached(self) -> bool:
-        """Whether there was such a place. If not, there are fewer places."""
+        """Whether the place was reached. If not, there are fewer places."""
         return self.passed >= self._at
 
     def interrupt(self, action: Callable[[], object]) -> bool:
@@ -76,8 +76,8 @@ class Interrupts:
 def _is_place(code: CodeType, last: int, now: int) -> bool:
     """Return whether a signal may be handled between two instructions.
 
-    Python raises the handler's exception from the first one. This class raises it from the second one, which makes no
-    difference if both are in the same `try`. Other places are left out.
+    Python raises the handler's exception from the first instruction. This class raises it from the second, which makes
+    no difference if both are in the same `try`. Other places are left out.
     """
     return dis.opname[code.co_code[last]] in _AFTER and _handler(code, last) == _handler(code, now)
 

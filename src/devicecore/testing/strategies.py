@@ -109,7 +109,7 @@ def _inside_out(end: str, inside: str) -> str:
 
 
 def numa_nodes() -> st.SearchStrategy[NumaNode]:
-    """NUMA nodes of a machine with four of them."""
+    """NUMA nodes of a machine that has four."""
     return st.integers(0, 3).map(NumaNode)
 
 
@@ -214,7 +214,7 @@ def pods(
 def _limits(
     resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
-    """Return the limits of app containers, and the limits of init containers, each with whether it is a sidecar."""
+    """Return the limits of app containers, and those of init containers, each with whether it is a sidecar."""
     count = st.sampled_from((None, 1, 2, 3, 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}
@@ -227,7 +227,7 @@ def _limits(
 
 
 def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
-    """Machines with up to `max_nodes` NUMA nodes, under any policy in both scopes, with and without distances."""
+    """Machines with up to `max_nodes` NUMA nodes, with any policy and scope, with and without distances."""
 
     def machine(count: int) -> st.SearchStrategy[Topology]:
         row = st.lists(st.sampled_from((10, 11, 21)), min_size=count, max_size=count)

@@ -28,7 +28,7 @@ def from_device(device: Device) -> deviceplugin.Device:
     """Write a device."""
     message = deviceplugin.Device(ID=device.id, health=device.health.value)
     if device.topology is not None:
-        message.topology.SetInParent()  # an empty one is also sent
+        message.topology.SetInParent()  # an empty topology is also sent
         message.topology.nodes.extend(deviceplugin.NUMANode(ID=node) for node in device.topology)
     return message
 
@@ -108,5 +108,5 @@ def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
     """Read a receipt. An empty one is an answer without settings. Raises UnreadableReceiptError for other bytes."""
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
-    except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second one
+    except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second error
         raise UnreadableReceiptError(str(error)) from error

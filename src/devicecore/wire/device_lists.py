@@ -143,7 +143,7 @@ def _portions(data: bytes) -> list[_Portion]:
 def _span(head: bytes) -> tuple[int, int]:
     """Return the number of bytes from the start of `head` to the end of the id, and to the end of the device.
 
-    Raises ValueError if it is not a device, or too long for this.
+    Raises ValueError if `head` does not start a device, or if the device is too long to be read in this way.
     """
     if len(head) < _HEAD or not head[0] == head[2] == _FIRST or not head[3] + 2 <= head[1] <= _MAX_SHORT:
         raise ValueError

@@ -83,7 +83,10 @@ def from_unprepared(results: Mapping[ClaimUid, UnprepareResult]) -> dra_v1.NodeU
 
 
 def to_report(message: health.NodeWatchResourcesResponse) -> tuple[ReportedHealth, ...]:
-    """Read a health report. A device without an identifier has empty names. Raises TooMuchError if it is too large."""
+    """Read a health report. A device without an identifier has empty names.
+
+    Raises TooMuchError if the report is too large.
+    """
     _limit("devices", len(message.devices), MAX_DEVICES)
     return tuple(
         ReportedHealth(

@@ -1,7 +1,7 @@
 """Cluster nodes without machines: one for `devicecore kubelet --register-node`, or many in `devicecore fleet`.
 
 Law: neither the library devicecore nor devicecore_tools imports anything from this package. The command `devicecore`
-finds it through its entry points.
+finds this package through its entry points.
 """
 
 __version__ = "0.2.0"

@@ -1,6 +1,6 @@
 """The tools of the transport checks: a plugin with settable answers, and a listener that records every event.
 
-Law: nothing here checks the transport; a check waits until the log has recorded certain events.
+Law: nothing here checks the transport; a check waits until the listener has recorded certain events.
 """
 
 import threading
@@ -36,7 +36,7 @@ class TransportHarness(Protocol):
         """The transport."""
 
     def connect(self, plugin: DevicePlugin) -> Connection:
-        """Register `plugin` at an endpoint of its own. This returns after the transport has accepted it.
+        """Register `plugin` at a separate endpoint. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason sent to the plugin.

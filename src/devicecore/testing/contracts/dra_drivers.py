@@ -54,7 +54,7 @@ class DriverTransportHarness(Protocol):
         """The transport."""
 
     def register(self, driver: DraDriver, services: Sequence[str]) -> DriverConnection:
-        """Register `driver` at an endpoint of its own. This returns after the transport has accepted it.
+        """Register `driver` at a separate endpoint. This returns after the transport has accepted it.
 
         Raises:
             DeviceCoreError: the transport refused it; the error's text contains the reason sent to the driver.
@@ -162,7 +162,7 @@ def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport) -> None:
-    """A driver that lists `v1beta1.DRAPlugin` first is called through it."""
+    """A driver that lists `v1beta1.DRAPlugin` first is called through that service."""
     with _started(make) as (harness, heard):
         harness.register(AnsweringDriver(), ["v9.DRAPlugin", SERVICES[1], SERVICES[0]])
         (instance,) = heard.wait_for(DriverRegistered)

@@ -30,7 +30,7 @@ from devicecore.testing.interrupts import Interrupts
 _PAUSE = 0.005  # seconds between two checks for leftovers
 _MOST_PLACES = 12  # the number of places in a start or stop at which nested calls are tried
 _STEP = 1  # the step from one interrupted place to the next; a test with little time uses a larger odd number
-_SOON = 2.0  # seconds after which a call is repeated, to see whether it leaves as much again
+_SOON = 2.0  # seconds after which a call is repeated, to see whether it leaves the same amount again
 _STILL = 20  # after this many checks without progress, a thread counts as waiting
 
 
@@ -39,7 +39,7 @@ class LifecycleHarness(Protocol):
 
     @property
     def directory(self) -> Path | None:
-        """The directory for their files, which all belong to a run, or None if they create none."""
+        """The directory for the objects' files, which all belong to a run, or None if the objects create no files."""
 
     def new(self) -> Runs:
         """Create an object that is not started."""
@@ -49,7 +49,10 @@ class LifecycleHarness(Protocol):
         """The modules in which starts and stops are interrupted."""
 
     def use(self, subject: Runs) -> bool:
-        """Use it in a way that works only between its start and its stop. Return False if there is no such way."""
+        """Use `subject` in a way that works only between its start and its stop.
+
+        Return False if there is no such way.
+        """
 
     def broken(self) -> AbstractContextManager[object] | None:
         """Return a context manager in which each start fails, or None if a start cannot fail."""
@@ -94,7 +97,7 @@ def a_second_start_does_nothing(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
-    """Once any of several concurrent starts has returned, the object runs, and one stop ends it."""
+    """Once any of several concurrent starts has returned, the object is running, and one stop ends the run."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -347,7 +350,7 @@ class _Call:
             time.sleep(_PAUSE)
 
     def error(self) -> BaseException | None:
-        """Return the error that it raised, or None. Raises AssertionError if it has not ended in time."""
+        """Return the error that the call raised, or None. Raises AssertionError if the call has not ended in time."""
         if self._thread.ident is None:
             return None
         self._thread.join(EVENT_TIMEOUT)
@@ -359,7 +362,7 @@ class _Call:
         return self._error
 
     def result(self) -> None:
-        """Wait until it ends, and raise whatever it raised."""
+        """Wait until the call ends, and raise whatever it raised."""
         error = self.error()
         if error is not None:
             raise error

@@ -61,7 +61,7 @@ def is_not_ready_before_every_source_has_delivered(make: MakePods) -> None:
 
 @POD_SOURCE.check
 def is_ready_once_every_source_has_delivered(make: MakePods) -> None:
-    """After that, `sources_ready` always returns True, even if no pods were reported."""
+    """Once every source has reported, `sources_ready` always returns True, even if no pods were reported."""
     with make(()) as harness:
         for pods in ((), (_POD_A,), ()):
             harness.deliver(pods)

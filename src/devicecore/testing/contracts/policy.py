@@ -28,7 +28,7 @@ _OWN, _OTHER = PodUid("own"), PodUid("other")
 
 
 def _cases() -> Iterator[Choice]:
-    """Eight cards with two replicas each, on two NUMA nodes or none.
+    """Yield questions about eight cards with two replicas each, on two NUMA nodes or none.
 
     The first two cards and one replica of the fourth are in use.
     """
@@ -59,7 +59,7 @@ CASES: tuple[Choice, ...] = tuple(_cases())
 def _check_each(make: MakePolicy, what: str, wrong: Callable[[Choice, tuple[DeviceId, ...]], object]) -> None:
     """Ask each question of a newly made policy.
 
-    `wrong` returns the problem with its answer, or a false value if there is none.
+    `wrong` returns the problem with the policy's answer, or a false value if there is none.
     """
     for choice in CASES:
         answer = tuple(make()(choice))

@@ -102,7 +102,7 @@ def takes_the_same_status_twice(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
-    """An interrupted `publish` (Ctrl-C) keeps no lock, so later ones are shown."""
+    """An interrupted `publish` (Ctrl-C) keeps no lock, so what is published later is shown."""
     with make() as harness:
         sink = harness.sink
         found = [sys.modules.get(kind.__module__) for kind in type(sink).__mro__]

@@ -112,7 +112,7 @@ def reports_a_loss_once_and_last(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
-    """Every registration is a new instance with a larger generation, for the same resource and for another one."""
+    """Every registration is a new instance with a larger generation, for the same resource and for a different one."""
     with started(make) as running:
         ids = []
         for resource in (GPU, GPU, RDMA):
@@ -306,10 +306,10 @@ class RemoteTransportHarness(TransportHarness, Protocol):
     """A transport to plugins in other processes, whose sockets or directories can be made unusable."""
 
     def spoil(self) -> None:
-        """Make the sockets or directories of the transport, which is not started yet, unusable."""
+        """Make the sockets or directories of the transport unusable. The transport is not started yet."""
 
     def contents(self) -> object:
-        """Return a value that describes these files and stays equal as long as nothing changes."""
+        """Return a value that describes the sockets and directories, and stays equal as long as they do not change."""
 
 
 MakeRemoteTransport = Callable[[float], AbstractContextManager[RemoteTransportHarness]]

@@ -1,6 +1,6 @@
 """The address of a node.
 
-Law: nothing serves a kubelet's API at this address, so `kubectl logs` and `kubectl exec` are refused.
+Law: nothing serves a kubelet's API at a node's address, so `kubectl logs` and `kubectl exec` are refused.
 """
 
 import socket
@@ -10,7 +10,7 @@ _FAR = ((socket.AF_INET, "203.0.113.1"), (socket.AF_INET6, "2001:db8::1"))  # ad
 
 
 def addresses_of(chosen: str | None) -> tuple[str, ...]:
-    """Return the addresses of a node: the one chosen by its user or, if there is one, this machine's."""
+    """Return the addresses of a node: the one that its user has chosen, or otherwise this machine's, if it has one."""
     address = chosen or own_address()
     return () if address is None else (address,)
 

@@ -42,8 +42,8 @@ class NodeRefusedError(SetUpError):
 class InCluster(Outside):
     """The parts of a node that use the API server, apart from its device counts.
 
-    `pods` are the pods bound to it on the API server, or None if it does not run them. `sink` is the Node that was
-    created, or None. `topology` publishes its NUMA nodes, or is None.
+    `pods` are the pods bound to the node on the API server, or None if the node does not run them. `sink` is the Node
+    that was created, or None. `topology` publishes the node's NUMA nodes, or is None.
     """
 
     pods: ClusterPods | None
