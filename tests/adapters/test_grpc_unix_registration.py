@@ -288,7 +288,7 @@ class TestCalls:
         with serve_plugin(Generous("d0"), directory):
             plugin = recorder.plugin()
             assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
-            with pytest.raises(errors.PluginCallError, match=r"has 262145 bytes, expected at most 262144 \(alloc"):
+            with pytest.raises(errors.PluginCallError, match=r": 262145 bytes, expected at most 262144 \(alloc"):
                 transport.allocate(plugin, [DeviceId(str(fits + 1))])
 
     def test_the_first_response_is_the_answer_and_unknown_fields_stay_in_it(

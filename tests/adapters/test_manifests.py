@@ -342,7 +342,10 @@ def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place:
     ("content", "problem"),
     [
         (b"\n\xff", "expected UTF-8 text, got other bytes"),
-        (b"#" * (MAX_DOCUMENT_SIZE + 1), f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}"),
+        (
+            b"#" * (MAX_DOCUMENT_SIZE + 1),
+            f"it is {MAX_DOCUMENT_SIZE + 1} bytes long, expected at most {MAX_DOCUMENT_SIZE}",
+        ),
         # the file is empty, as if someone were about to write it
         (b"", "expected a pod or a ResourceClaim, got nothing"),
     ],

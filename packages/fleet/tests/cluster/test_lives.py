@@ -37,7 +37,7 @@ def test_an_annotation_says_what_each_container_would_do() -> None:
         ("start", "a time such as `after 5s`"),
         ("not-ready after 5s", "where one is possible"),
         ("not-live", "a time such as `after 5s`"),
-        ("Main: oom", "perhaps after `CONTAINER:`"),
+        ("Main: oom", "optionally after `CONTAINER:`"),
         ("oom;" * 65, "at most 64 parts"),
     ],
 )

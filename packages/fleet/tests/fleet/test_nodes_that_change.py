@@ -29,13 +29,13 @@ def said(world: World, *words: str) -> tuple[str, ...]:
 
 
 def test_nodes_that_are_added_run_pods_and_those_that_are_removed_are_deleted(world: World) -> None:
-    assert said(world, "add", "n=2") == ("node n-2: is added", "node n-3: is added")
+    assert said(world, "add", "n=2") == ("node n-2 was added", "node n-3 was added")
     world.pod("early", "n-3")
     world.until(lambda: world.phase("early") == "Running" and world.allocatable("n-2") == "4")
     assert nodes(world) == ["n-0", "n-1", "n-2", "n-3"]
-    assert said(world, "remove", "n-[02]") == ("node n-0: is removed", "node n-2: is removed")
+    assert said(world, "remove", "n-[02]") == ("node n-0 was removed", "node n-2 was removed")
     world.until(lambda: nodes(world) == ["n-1", "n-3"])
-    assert said(world, "add", "n-{number}=1") == ("node n-0: is added",)
+    assert said(world, "add", "n-{number}=1") == ("node n-0 was added",)
     world.until(lambda: nodes(world) == ["n-0", "n-1", "n-3"] and world.allocatable("n-0") == "4")
     world.pod("late", "n-0")
     world.until(lambda: world.phase("late") == "Running")
@@ -72,9 +72,9 @@ def test_a_reload_has_the_nodes_and_what_they_show_as_the_file_says_now(world: W
     more = "\n  cpu: 8\n  labels: {zone: a}\n  annotations: {example.com/name: 'the-{node}'}\n  count: 3\n"
     world.file = FILE.replace("\n  count: 2\n", more, 1)
     assert said(world, "reload") == (
-        "node n-0: is changed, and is up",
-        "node n-1: is changed, and is up",
-        "node n-2: is added",
+        "node n-0 was changed, and it is up",
+        "node n-1 was changed, and it is up",
+        "node n-2 was added",
     )
 
     def is_changed() -> bool:
@@ -102,14 +102,14 @@ def test_a_node_that_an_autoscaler_deleted_returns_with_a_reload(world: World) -
     world.server.delete("Node", "n-1")
     world.until(lambda: world.fleet.connections["n-1"].is_gone)
     assert nodes(world) == ["n-0"]
-    assert said(world, "reload") == ("node n-1: is changed, and is up",)
+    assert said(world, "reload") == ("node n-1 was changed, and it is up",)
     world.until(lambda: nodes(world) == ["n-0", "n-1"])
 
 
 def test_the_name_of_a_node_that_an_autoscaler_has_deleted_is_free(world: World) -> None:
     world.server.delete("Node", "n-0")
     world.until(lambda: world.fleet.connections["n-0"].is_gone)
-    assert said(world, "add", "n=2") == ("node n-0: is added", "node n-2: is added")
+    assert said(world, "add", "n=2") == ("node n-0 was added", "node n-2 was added")
     world.until(lambda: nodes(world) == ["n-0", "n-1", "n-2"] and world.allocatable("n-0") == "4")
     assert [*world.fleet.nodes] == ["n-1", "n-0", "n-2"]
 

@@ -40,7 +40,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._receiver = receiver
         # There are three locks, taken in this order. The receiver has its own lock, which it holds while it calls
         # `put`.
-        self._deciding = Lock()  # held from the decision whether to open until it is open
+        self._deciding = Lock()  # held from the decision whether to open the gate until it is open
         self._passing = Lock()  # held while events are passed on
         self._lock = Lock()  # held while pending jobs change, so that no job is passed on after a newer one
         self._is_closed = is_closed
@@ -56,7 +56,10 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         return self._is_closed
 
     def decide(self, is_open: Callable[[], bool]) -> None:
-        """Open or close according to `is_open`. If two threads call this, they evaluate it one after the other."""
+        """Open or close the gate according to `is_open`.
+
+        Two threads that call this evaluate `is_open` one after the other.
+        """
         with self._deciding:
             if is_open():
                 self.open()
@@ -71,7 +74,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
     def open(self) -> None:
         """Open the gate: everything passes through, starting with pending requests and events.
 
-        Does nothing if the gate is open.
+        This does nothing if the gate is already open.
         """
         with self._passing:
             if not self._is_closed:
@@ -147,7 +150,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self._hand_on_pods()
 
     def seen(self, kind: str, pod: Json) -> None:
-        """Pass a change on, or keep it in place of an earlier one of the pod."""
+        """Pass a change on, or keep it in place of an earlier change to the pod."""
         with self._passing:
             if self._is_closed or self._is_listing:
                 self._changes[str(pod["metadata"].get("uid"))] = kind, pod

@@ -42,7 +42,7 @@ class Behavior:
     """The behavior of one container.
 
     Attributes:
-        code: its exit code, or None if it keeps running.
+        code: the container's exit code, or None if it keeps running.
         lasts: seconds from its start to its exit.
         is_oom: whether it is killed for using too much memory.
         probe: `liveness` or `startup` if it is stopped because that probe fails, otherwise empty.
@@ -61,7 +61,7 @@ class Behavior:
 
     @property
     def reason(self) -> str:
-        """Why it terminates, in a runtime's words."""
+        """Why the container terminates, in a runtime's words."""
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
     def final_end(self, *, restarts: bool) -> float | None:
@@ -114,12 +114,15 @@ class Life:
 
     @property
     def ends(self) -> int:
-        """How often it has terminated."""
+        """How often the container has terminated."""
         return self.restarts + (self.ended is not None)
 
     @property
     def last_shown(self) -> Ended | None:
-        """The termination that a status shows as the last state. For a waiting container, it is the latest one."""
+        """The termination that a status shows as the last state.
+
+        For a waiting container, that is the latest termination.
+        """
         return self.last if self.waiting is None else self.ended
 
 
@@ -136,7 +139,7 @@ def parse(text: str) -> Mapping[str, Behavior]:
         name, colon, words = part.rpartition(":")
         matched = _WORDS.fullmatch(words.strip())
         if matched is None or (colon and not is_dns_label(name.strip())):
-            raise BehaviorError(f"expected {USAGE}, perhaps after `CONTAINER:`, got {foreign_text(part, 100)!r}")
+            raise BehaviorError(f"expected {USAGE}, optionally after `CONTAINER:`, got {foreign_text(part, 100)!r}")
         found[name.strip()] = _with(found.get(name.strip(), Behavior()), matched, part)
     return found
 
@@ -177,7 +180,7 @@ class Place:
     Attributes:
         pod: the pod in a kubelet's notation: `NAME_NAMESPACE(UID)`.
         container: the name of the container.
-        image: its image.
+        image: the container's image.
         restarts: whether it is restarted after it has terminated.
     """
 
@@ -191,10 +194,10 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
     """Return the state of a container at a given time.
 
     Args:
-        behavior: its behavior.
-        at: its pod.
-        began: when its pod started.
-        now: the time.
+        behavior: the container's behavior.
+        at: which container of which pod this is.
+        began: when the pod started.
+        now: the given time.
     """
     start = began + timedelta(seconds=behavior.starts_after)
     if behavior.has_no_image:

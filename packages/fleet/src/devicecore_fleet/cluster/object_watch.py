@@ -59,7 +59,7 @@ class KubeApiWatch(HasLifecycle):
     """Lists and watches objects of one kind in one thread, and passes them to a handler. Use it as a context manager.
 
     Args:
-        resource: the kind.
+        resource: the kind of the objects.
         handler: takes the objects.
         access: where the API server and the credentials are, and how long to wait for them.
         selected: the selectors, as returned by `selectors`.
@@ -104,7 +104,7 @@ class KubeApiWatch(HasLifecycle):
 
     def _end(self) -> None:
         if self._thread is not None:
-            self._thread.stop(0)  # set before the request ends, so that its end is expected
+            self._thread.stop(0)  # before the request ends, so that the thread's end is expected
         self._lister.stop()
         self._watched.stop()
         if self._thread is not None:
@@ -216,7 +216,10 @@ class KubeApiPods(KubeApiWatch):
 
 
 class KubeApiNodes(KubeApiWatch):
-    """Watches the Node with a name, or the Nodes with a label. Raises ApiAccessError, and NodeNameError as above."""
+    """Watches the Node with a name, or the Nodes with a label.
+
+    Raises ApiAccessError, and NodeNameError if no Node can have that name.
+    """
 
     def __init__(self, handler: ObjectHandler, access: Access, *, node: str = "", label: str = "") -> None:
         if node:
@@ -259,7 +262,7 @@ def _versioned(sent: Json) -> Json:
 
 
 def _whole(found: Json, resource: ApiResource) -> Json:
-    """Return an object that is not a bookmark. Raises RequestError if it has no UID, name or containers."""
+    """Check and return an object that is not a bookmark. Raises RequestError if it has no UID, name or containers."""
     metadata, spec = found["metadata"], found.get("spec")
     is_whole = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)
     if resource is PODS:

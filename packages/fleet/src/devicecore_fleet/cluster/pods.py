@@ -189,7 +189,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits. It does not wait, because a controller creates a replacement elsewhere."""
+        """Whether a refused pod waits: it never does, because a controller creates a replacement elsewhere."""
         return False
 
     @property
@@ -213,7 +213,7 @@ class ClusterPods(PodFeed, PodReporter):
         return self._is_ready
 
     def running_containers(self) -> Collection[ContainerKey]:
-        """Return none, because the engine knows from the checkpoint which pods have devices."""
+        """Return no containers, because the engine knows from the checkpoint which pods have devices."""
         return ()
 
     def has_run(self, pod: PodUid) -> bool:
@@ -231,7 +231,7 @@ class ClusterPods(PodFeed, PodReporter):
         with self._lock:
             record, node = self._records.get(pod.uid), self._node
             if record is None:
-                return None  # it is gone
+                return None  # the pod is gone
             refusal = None if node is None else self._room.refusal(pod.uid, record.object, node, devices)
             if refusal is None:
                 self._room.take(pod.uid, record.object)
@@ -388,7 +388,7 @@ class ClusterPods(PodFeed, PodReporter):
                 requests.delete(PODS, uid=uid, grace=0, **place)
                 record.stage = Stage.REMOVED
         except RequestError as error:
-            # Other writers are changing it, or another pod has its name. The watch will show that.
+            # Other writers are changing the pod, or another pod has its name. The watch will show that.
             if error.reason == "Conflict" or (error.reason == "Invalid" and "metadata.uid" in error.message):
                 record.conflicts += 1
                 return _CONFLICT_LOOK if record.conflicts <= _MAX_REPEATS else _LOOK_AGAIN
@@ -418,7 +418,7 @@ class ClusterPods(PodFeed, PodReporter):
     def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
         """Send a patch, and take its answer, because the watch may be late.
 
-        If the watch was earlier, nothing is new.
+        If the watch has already shown the change, nothing is new.
         """
         with self._lock:
             record.is_patching, answer, version = True, None, version_of(record.object)

@@ -170,6 +170,6 @@ def _clash(one: _Port, other: _Port) -> bool:
 
 
 def _claimed(pod: Json) -> Iterator[str]:
-    """Return the extended resources that a claim serves."""
+    """Yield the pod's extended resources that a claim serves."""
     claim = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return (str(one.get("resourceName")) for one in claim.get("requestMappings") or ())

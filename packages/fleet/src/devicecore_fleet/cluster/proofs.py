@@ -15,13 +15,13 @@ from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words.nodes import HOST_NAME
 
-_FEW = 3  # Nodes that cost less in requests of their own
+_FEW = 3  # up to this many Nodes cost less in separate requests
 _MANY = 100  # Nodes in one request
 
 
 @define(eq=False)
 class PodProofs:
-    """Which pods of a node are proven. A pod is identified by its batch: the pods seen between two reads of the Node.
+    """Which pods of a node are proven. A pod belongs to a batch: the pods that were seen between two reads of the Node.
 
     `node` returns the Node, or None if someone else created it, so that there is nothing to prove.
     """
@@ -38,7 +38,10 @@ class PodProofs:
         return self.batch
 
     def holds(self, batch: int, requests: KubeApiRequests) -> bool:
-        """Return whether the pods of a batch are proven, after a read if necessary. Raises RequestError."""
+        """Return whether the pods of a batch are proven, after a read if necessary.
+
+        Raises RequestError if the read fails.
+        """
         return self.node() is None or self.shared.prove(self, batch, requests)
 
 
@@ -56,7 +59,7 @@ class NodeReads:
             self._awaiting[name] = proofs
 
     def prove(self, proofs: PodProofs, batch: int, requests: KubeApiRequests) -> bool:
-        """Return whether the pods of a batch are proven. Raises RequestError."""
+        """Return whether the pods of a batch are proven. Raises RequestError if a read fails."""
         with self._changed:
             self._changed.wait_for(lambda: batch <= proofs.proven or proofs not in self._reading)
             if batch <= proofs.proven:
@@ -96,7 +99,7 @@ class NodeReads:
 
 
 def _found(nodes: Mapping[str, PodProofs], requests: KubeApiRequests) -> set[PodProofs]:
-    """Return those whose registered Nodes exist."""
+    """Return the nodes whose registered Nodes exist."""
     found = set[PodProofs]()
     for shown in requests.list(NODES, labels=f"{HOST_NAME} in ({','.join(nodes)})", metadata_only=True):
         one = nodes.get(str(shown["metadata"]["name"]))

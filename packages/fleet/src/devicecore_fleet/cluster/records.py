@@ -42,7 +42,7 @@ RUN_FOR = "devicecore.io/run-for"
 """The annotation with the time after which a pod's containers exit on their own, such as `90s` or `1h30m`."""
 
 STOP_AFTER = "devicecore.io/stop-after"
-"""The annotation with the time that a deleted pod's containers keep running, at most its grace period.
+"""The annotation with the time for which a deleted pod's containers keep running, at most its grace period.
 
 The default is 0.
 """
@@ -66,15 +66,15 @@ class Stage(Enum):
     """The stage of a pod in the engine. A pod never returns to an earlier stage."""
 
     SEEN = 0
-    """The engine does not know it."""
+    """The engine does not know the pod."""
     GIVEN = 1
-    """The engine was told to run it."""
+    """The engine was told to run the pod."""
     LEAVING = 2
-    """The engine was told to release it."""
+    """The engine was told to release the pod."""
     RELEASED = 3
-    """It no longer holds anything."""
+    """The pod no longer holds anything."""
     REMOVED = 4
-    """The server shows this."""
+    """The server shows that the pod has been released."""
 
 
 class Step(Enum):
@@ -100,27 +100,27 @@ class PodRecord:
     ended: datetime | None = None
     exit_code: int = 0
     end_at: float = math.inf
-    """When its containers exit (monotonic seconds)."""
+    """When the pod's containers exit (monotonic seconds)."""
     deleted_at: float = math.inf
-    """When its deletion was seen (monotonic seconds)."""
+    """When the pod's deletion was seen (monotonic seconds)."""
     _stop_code: int = _TERMINATED
     stage: Stage = Stage.SEEN
-    awaits_node: bool = False  # it may not run on the known version of the Node, so the Node is read again
+    awaits_node: bool = False  # the pod may not run on the known version of the Node, so the Node is read again
     is_gone: bool = False  # as last shown by the server
     events: list[tuple[Said, datetime]] = field(factory=list)
     last_wanted: int | None = None  # the hash of the last sent status, which many pods have in common
     repeats: int = 0
-    """How often that status was resent because another writer had undone it."""
+    """How often the same status was resent because another writer had undone it."""
     conflicts: int = 0  # failures in a row
     is_patching: bool = False
     batch: int = 0  # a number shared by the pods that were seen between two reads of the Node
     says: str = ""
-    """Its containers' behavior in the fleet's file, if there is no `CONTAINERS` annotation."""
+    """The behavior of the pod's containers in the fleet's file, if there is no `CONTAINERS` annotation."""
     change_at: float = math.inf
-    """When the state of one of its containers changes (monotonic seconds)."""
+    """When the state of one of the pod's containers changes (monotonic seconds)."""
     _read_from: tuple[str, ...] = ()  # the strings from which the behaviors were parsed
     _behaviors: Mapping[str, Behavior] = field(factory=dict)
-    _lives: Mapping[str, Life] = field(factory=dict)  # their states at the last update
+    _lives: Mapping[str, Life] = field(factory=dict)  # the containers' states at the last update
 
     @property
     def name(self) -> str:
@@ -129,7 +129,7 @@ class PodRecord:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The namespace of the pod."""
         return str(self.object["metadata"].get("namespace") or "default")
 
     @property
@@ -139,32 +139,32 @@ class PodRecord:
 
     @property
     def is_deleting(self) -> bool:
-        """Whether someone has asked the server to delete it."""
+        """Whether someone has asked the server to delete the pod."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     @property
     def is_given(self) -> bool:
-        """Whether the engine was told to run it."""
+        """Whether the engine was told to run the pod."""
         return self.stage is Stage.GIVEN
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the engine was told to release it."""
+        """Whether the engine was told to release the pod."""
         return self.stage.value >= Stage.LEAVING.value
 
     @property
     def is_released(self) -> bool:
-        """Whether it no longer holds anything."""
+        """Whether the pod no longer holds anything."""
         return self.stage.value >= Stage.RELEASED.value
 
     @property
     def is_refused(self) -> bool:
-        """Whether the engine has refused it."""
+        """Whether the engine has refused the pod."""
         return self.report is not None and self.report.outcome.is_refusal
 
     @property
     def containers(self) -> list[str]:
-        """The names of its containers."""
+        """The names of the pod's containers."""
         return [str(one.get("name")) for one in self.object["spec"].get("containers") or []]
 
     def take(self, pod: Json) -> bool:
@@ -217,7 +217,7 @@ class PodRecord:
         return str(self.object["spec"].get("restartPolicy") or "Always")
 
     def read_behaviors(self) -> list[Said]:
-        """Parse the behavior of its containers if that has changed. Return an event if it is invalid."""
+        """Parse the behavior of the pod's containers if it has changed. Return an event if it is invalid."""
         texts = self.says, self._annotations.get(CONTAINERS, "")
         if texts == self._read_from:
             return []
@@ -255,7 +255,10 @@ class PodRecord:
         return Behavior() if lasts is None else Behavior(_COMPLETED, lasts)
 
     def lives(self, wall: datetime) -> Mapping[str, Life]:
-        """Return the states of its containers that have a behavior, at the end of the pod if it has ended."""
+        """Return the states of the pod's containers that have a behavior.
+
+        If the pod has ended, these are the states at its end.
+        """
         if not self._behaviors or self.started is None:
             return {}
         metadata = self.object["metadata"]
@@ -310,7 +313,7 @@ class PodRecord:
 
     @property
     def has_run(self) -> bool:
-        """Whether its containers are known to be running."""
+        """Whether the pod's containers are known to be running."""
         return self.started is not None and self.ended is None
 
     def leave(self, wall: datetime) -> list[Said]:
@@ -385,7 +388,7 @@ class PodRecord:
         return max(now, self.deleted_at + min(goes_on, grace)) if goes_on else now
 
     def facts(self, now: datetime, host_ips: tuple[str, ...]) -> PodFacts | None:
-        """Return what is known about a pod here, or None if there is nothing to report."""
+        """Return what is known about the pod, or None if there is nothing to report."""
         report = self.report
         if self.phase in FINAL or (report is None and self.ended is None):
             return None
@@ -465,11 +468,11 @@ def check_types(pod: Json) -> None:
     for part in ("containers", "initContainers", "ephemeralContainers"):
         for one in pod["spec"].get(part) or ():
             if not isinstance(one.get("name"), str) or not isinstance(one.get("resources") or {}, dict):
-                message = f"spec.{part} has an item with an impossible name or impossible resources"
+                message = f"spec.{part} has an item with an invalid name or invalid resources"
                 raise TypeError(message)
             for rule in one.get("restartPolicyRules") or ():
                 if not isinstance((rule.get("exitCodes") or {}).get("values") or [], list):
-                    message = f"spec.{part} has an item with impossible rules"
+                    message = f"spec.{part} has an item with invalid rules"
                     raise TypeError(message)
 
 

@@ -29,7 +29,7 @@ class Refusals:
     """Collects the refused nodes. Thread-safe.
 
     Args:
-        writer: runs the job that logs them.
+        writer: runs the job that logs the refused nodes.
         clock: monotonic seconds.
     """
 
@@ -41,7 +41,7 @@ class Refusals:
         self._last = 0.0
 
     def add(self, node: str, why: str) -> None:
-        """Add a node and the reason why it is refused. Returns at once."""
+        """Add a node and the reason why it is refused. This returns at once."""
         with self._lock:
             self._waiting.setdefault(why.replace(node, _NODE), []).append(node)
             self._last = self._clock()

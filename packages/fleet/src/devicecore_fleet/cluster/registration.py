@@ -1,11 +1,11 @@
 """The Node object of a node, and its Lease: creates, corrects and renews them.
 
-Laws: A Node that devicecore did not create is refused and left unchanged, unless its user wants to adopt it; so is a
+Laws: A Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it; so is a
     Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, this waits for the
     Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until it exists again, it
-    is read once a minute and has no Lease. A replaced Node is judged as at the start. What others write into the Node's
-    status, such as the node lifecycle controller after an outage, is corrected when the watch shows it, at most once
-    between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
+    is read once a minute and has no Lease. A replaced Node is judged as at the start. What others, such as the node
+    lifecycle controller after an outage, write into the Node's status is corrected when the watch shows it, at most
+    once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -75,7 +75,7 @@ class RegisteredNodes(ObjectHandler):
         self._seen_by = seen_by
 
     def wants(self, found: Json) -> bool:
-        """Return whether this is one of the nodes."""
+        """Return whether the Node belongs to one of the nodes."""
         return found["metadata"]["name"] in self._seen_by
 
     def listed(self, objects: Sequence[Json]) -> None:
@@ -103,7 +103,7 @@ class RegisteredNode(NodeStatusSink):
         changed: called after each answer from the server that brings news.
         process: holds the Lease; by default this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes, or None for never.
-        refused: called with the node's name and the reason if it is refused.
+        refused: called with the node's name and the reason if the node is refused.
         first: the removal of an earlier node with this name, which is finished before this one is registered.
         changes: labels and annotations to set on an existing Node, or to remove if they are None.
         is_free: returns whether there is known to be neither a Node nor a Lease with this name.
@@ -145,7 +145,7 @@ class RegisteredNode(NodeStatusSink):
         self._is_doubted = False  # the watch has shown a different Node, or none, and the Node has not been read since
         self._is_overwritten = False  # changed by others, and corrected at the next tick
         self._may_repair = True  # corrected at once, but not twice between two ticks
-        self._next_look: datetime | None = None  # seconds between two reads of a Node that is gone
+        self._next_look: datetime | None = None  # when a Node that is gone is read again
         self._next_report: datetime | None = None  # the next report of the conditions, or None if unknown or due
         self._problem: str | None = "the Node is not registered yet"
 
@@ -209,7 +209,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def tick(self) -> None:
-        """Register the node, renew its Lease, and report the conditions of the Node if due. Does not wait."""
+        """Register the node, renew its Lease, and report the conditions of the Node if due. This does not wait."""
         self._has_begun = True
         if self._refusal is not None:
             return
@@ -221,7 +221,7 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew)
 
     def doubt(self) -> None:
-        """Assume that the Node is not ours until it has been read again, which happens soon. Does not wait."""
+        """Assume that the Node is not ours until it has been read again, which happens soon. This does not wait."""
         with self._lock:
             self._is_doubted = self._must_read = True
         self._changed()
@@ -229,10 +229,10 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def seen(self, found: Json | None) -> None:
-        """Take the Node from the watch, or None if the watch no longer shows it. Does not wait."""
+        """Take the Node from the watch, or None if the watch no longer shows it. This does not wait."""
         node = self._node
         if node is None or self._refusal is not None:
-            return  # it is registered first
+            return  # the node has to be registered first
         if found is None or found["metadata"]["uid"] != self.uid:
             if self._next_look is None:
                 self.doubt()
@@ -488,7 +488,7 @@ class RegisteredNode(NodeStatusSink):
         except RequestError as error:
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
-            # Another writer has created, changed or deleted it, or an answer was lost.
+            # Another writer has created, changed or deleted the Lease, or an answer was lost.
             self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
             if self._lease is None:
                 if before is None:

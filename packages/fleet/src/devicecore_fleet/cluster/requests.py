@@ -19,7 +19,7 @@ class KubeApiRequests(ApiServers):
 
     Args:
         access: where the API server and the credentials are, and how long to wait for them.
-        connections: how many are kept open.
+        connections: how many connections are kept open.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.

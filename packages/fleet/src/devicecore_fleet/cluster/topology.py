@@ -49,7 +49,10 @@ class TopologyPublisher:
         self._is_made = False  # the object, as written by this publisher
 
     def publish(self, state: NodeState, zones: Zones = NO_ZONES) -> None:
-        """Publish the state of devices, and what is pinned on each NUMA node, if it has changed. Returns at once."""
+        """Publish the state of devices, and what is pinned on each NUMA node, if it has changed.
+
+        This returns at once.
+        """
         uid = self._uid()
         seen = self._seen
         if seen is not None and state is seen[0] and uid == seen[1] and zones is seen[2]:

@@ -1,7 +1,7 @@
 """Writes to an API server: many keys, few threads.
 
 Laws: For each key, one job runs at a time, and only the newest waits. A failed job is retried until it succeeds or is
-replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so none
+replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so no job
 waits for all jobs of another kind; only a Lease that has waited for a long time takes precedence. If jobs wait although
 the server answers, threads are added up to a limit. If the server does not answer or asks for a pause, nothing is sent
 for a while. Only an answer to a job that was started later and sent a request ends this.
@@ -106,9 +106,9 @@ class ApiWriter(HasLifecycle, Writer):
     """Runs jobs in a few threads. Use it as a context manager.
 
     Args:
-        requests: sends the requests. This starts and stops it.
+        requests: sends the requests. The writer starts and stops this object.
         threads: how many jobs initially run at once.
-        most: how many may run at once if jobs wait although the server answers; by default the same number.
+        most: how many jobs may run at once if jobs wait although the server answers; by default the same number.
         backoff: how long to wait after a failure.
         clock: monotonic seconds.
     """
@@ -129,7 +129,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._count = threads
         self._most = max(threads, most)
         self._lock = threading.Lock()  # held while the jobs change, never during a request
-        self._idle: list[threading.Condition] = []  # for the threads without a job, which another thread wakes
+        self._idle: list[threading.Condition] = []  # for the threads without a job; another thread wakes them
         self._timed: threading.Condition | None = None  # for the one thread without a job that waits until a job is due
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
@@ -175,7 +175,7 @@ class ApiWriter(HasLifecycle, Writer):
             self._idle, self._timed = [], None  # the threads of the next start have their own
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for thread in self._threads:  # not removed, in case this stop is interrupted and another follows
+        for thread in self._threads:  # not removed, in case this stop is interrupted and another one follows
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property
@@ -199,7 +199,7 @@ class ApiWriter(HasLifecycle, Writer):
             entry.job = job
             if entry.is_running:
                 entry.is_replaced = True
-            elif not entry.failures and entry.due > self._clock():  # it waits because it requested that
+            elif not entry.failures and entry.due > self._clock():  # the job waits because it requested that
                 entry.due = self._clock()
                 self._push(entry)
 
@@ -211,12 +211,12 @@ class ApiWriter(HasLifecycle, Writer):
         if self._idle and entry.due <= self._clock():
             self._idle.pop().notify()
         elif self._timed is not None:
-            self._timed.notify()  # it must do the job, or know when it is due
+            self._timed.notify()  # that thread must do the job, or know when it is due
 
     def _wait(self, mine: threading.Condition, seconds: float | None) -> None:
         """Wait for a job that is due in this many seconds, or for a new one.
 
-        Only one thread waits for that time, because otherwise all would wake up for one job.
+        Only one thread waits for that time, because otherwise all threads would wake up for one job.
         """
         if self._timed is not None:
             self._idle.append(mine)
@@ -224,7 +224,7 @@ class ApiWriter(HasLifecycle, Writer):
             return
         self._timed = mine
         mine.wait(seconds)
-        if self._timed is mine:  # otherwise the writer was stopped, and perhaps started again
+        if self._timed is mine:  # otherwise, the writer was stopped, and perhaps restarted
             self._timed = None
 
     def _work(self, stopping: threading.Event) -> None:
@@ -256,7 +256,7 @@ class ApiWriter(HasLifecycle, Writer):
         for name, kind in self._kinds.items():
             queue = kind.queue
             while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
-                heapq.heappop(queue)  # it was put again with a different time
+                heapq.heappop(queue)  # the job was put again with a different time
             if not queue:
                 continue
             soonest = min(soonest, queue[0][0])
@@ -356,7 +356,7 @@ class ApiWriter(HasLifecycle, Writer):
             "requests wait for up to %.0f s",
             sent / seconds,
             of_connections,
-            (window.ended + len(self._entries)) * of_job / seconds,  # if it could answer these, nothing would wait
+            (window.ended + len(self._entries)) * of_job / seconds,  # if the server answered these, nothing would wait
             window.latest,
         )
 

@@ -45,7 +45,7 @@ class FleetSocketError(SetUpError):
 
 
 class FleetSocket(HasLifecycle):
-    """Takes commands at a path, one at a time. The start raises `SetUpError` if the path cannot be used."""
+    """Takes commands at a path, one at a time. Starting it raises `SetUpError` if the path cannot be used."""
 
     def __init__(self, path: Path, order: Order) -> None:
         self._path = path.absolute()
@@ -84,7 +84,7 @@ class FleetSocket(HasLifecycle):
                 connection, _ = listening.accept()
             except OSError as error:
                 if self._listening is listening:  # otherwise it was stopped
-                    _log.error("the fleet's socket cannot take a command now: %s", error)
+                    _log.error("the fleet's socket cannot accept a command now: %s", error)
                     time.sleep(_PAUSE)
                 continue
             with connection, suppress(OSError):
@@ -103,9 +103,9 @@ class FleetSocket(HasLifecycle):
 
 
 def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str], int]:
-    """Send a command to the fleet that listens at a path. Return its sentences and how many nodes obeyed.
+    """Send a command to the fleet that listens at a path. Return the fleet's sentences and how many nodes obeyed.
 
-    Raises FleetSocketError if no fleet listens there, or it does not answer.
+    Raises FleetSocketError if no fleet listens there, or the fleet does not answer.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(4 * PATIENCE)
@@ -126,7 +126,7 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
 def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:
     """Return a line of at most `limit` bytes.
 
-    It must arrive within this many seconds, no matter how small its parts are.
+    The line must arrive within this many seconds, no matter how small its parts are.
     """
     data, end = b"", time.monotonic() + seconds
     while not data.endswith(b"\n") and len(data) < limit:

@@ -78,7 +78,7 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class _FleetFile(click.Path):
-    """The name of a fleet's file. It converts to a `Path`."""
+    """The name of a fleet's file, which is converted to a `Path`."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -96,7 +96,7 @@ class _FleetFile(click.Path):
 @fleet.command()
 @click.argument("file", type=_FleetFile(exists=True, dir_okay=False, path_type=Path))
 @click.option("--kubeconfig", type=_existing_file, help="The API server, and the credentials of the fleet.")
-@click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
+@click.option("--context", metavar="NAME", help="With --kubeconfig: the context to use, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
 @click.option(
     "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices again."
@@ -148,7 +148,13 @@ def run(
 
 @fleet.command()
 @click.option(
-    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, show_envvar=True, required=True, help="The fleet's."
+    "--control",
+    type=_file,
+    metavar="SOCKET",
+    envvar=CONTROL,
+    show_envvar=True,
+    required=True,
+    help="The socket of the running fleet.",
 )
 @click.argument("nodes")
 @click.argument("words", metavar="COMMAND...", nargs=-1)
@@ -166,10 +172,8 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
 
     These change the set of nodes instead:
 
-    \b
-    add GROUP=N     add nodes of a group: `dgx` is the group of dgx-{number:03}
-    remove NODES    stop nodes and delete their Node objects
-    reload          read the file again, and run the nodes in it
+    \b add GROUP=N add nodes of a group: `dgx` is the group of dgx-{number:03} remove NODES stop nodes and delete their
+    Node objects reload read the file again, and run the nodes it describes
 
     The exit status is 1 if no node can execute the command.
 
@@ -299,7 +303,7 @@ class _Loop:
 
     @property
     def _is_outdated(self) -> bool:
-        """Whether a view is shown that is out of date."""
+        """Whether the view shown, if any, is out of date."""
         return type(self.screen) is not screens.Screen and self._wanted != self._shown
 
     def _show_if_due(self) -> None:

@@ -1,7 +1,7 @@
 """The live view of a fleet: nodes as rows, devices as cells.
 
-Law: a view is a function of values and a size. It has no more lines than the size allows, and says how much it leaves
-    out.
+Law: a view is a function of values and a size. A view has no more lines than the size allows, and says how much it
+leaves out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,9 +35,9 @@ def render_fleet(
     Args:
         totals: the totals of all nodes.
         nodes: the nodes to draw.
-        log_lines: lines of the log, the latest last.
-        width: columns.
-        height: lines, or None for no limit.
+        log_lines: lines from the log, the latest one last.
+        width: the number of columns.
+        height: the maximum number of lines, or None for no limit.
     """
     sections = [[*_summary(totals)], [*_rows(nodes)], [*log_section(log_lines, _LOG_LINES)]]
     lines = [line for section in sections for line in section]

@@ -1,4 +1,4 @@
-"""Creates and starts everything a fleet shares, as its settings say: one watch, one writer, one saver, a few threads.
+"""Creates and starts what the nodes of a fleet share: one watch, one writer, one saver, a few threads.
 
 Law: everything that was started is stopped in reverse order, even if a later start fails.
 """
@@ -39,7 +39,7 @@ from devicecore_fleet.fleet.virtual_node import SharedParts
 WORKERS = 16
 """The number of threads that read claims, and also the number that wait for the nodes' disks and sockets.
 
-They end when idle. A server that does not answer blocks only those that read claims.
+Idle threads end. A server that does not answer blocks only those that read claims.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
@@ -83,11 +83,11 @@ class FleetSettings:
 
     Attributes:
         kubeconfig: the API server, or None for this pod's service account.
-        context: the context of the kubeconfig, if not its current one.
+        context: the context to use from the kubeconfig, if not the current one.
         root: where nodes store their files, or None for memory.
         taints: whether Nodes repel pods that do not tolerate the fleet.
         metrics_port: where to serve metrics, or None.
-        metrics_host: the address of this port.
+        metrics_host: the address at which to serve metrics.
         node_ip: the address of all nodes, or None for this machine's.
         adopt: whether to take over Nodes and Leases that devicecore did not create.
     """
@@ -110,7 +110,7 @@ def start(
     read: Callable[[], FleetDescription] | None = None,
     problem: Callable[[], str] = str,
 ) -> Fleet:
-    """Start a fleet, then the watch of its pods. `read` reads its file again on `reload`.
+    """Start a fleet, then the watch of its pods. `read` reads the fleet's file again on `reload`.
 
     `problem` returns why the process is not healthy, or an empty string.
 

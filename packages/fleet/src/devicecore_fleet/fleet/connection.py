@@ -1,7 +1,7 @@
-"""The connection of a virtual node to an API server, through what all nodes of the fleet share.
+"""The connection of a virtual node to an API server, through parts that all nodes of the fleet share.
 
-Laws: a node that is down or partitioned sends and receives nothing. Until its Node is known to be ours, it reports no
-    pods or devices, and accepts no pods.
+Laws: a node that is down or partitioned sends and receives nothing. Until a node's Node is known to be ours, the node
+reports no pods or devices, and accepts no pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,12 +41,12 @@ class SharedConnection:
     Attributes:
         writer: sends requests.
         claims: reads claims.
-        slices: the ResourceSlices at the start.
+        slices: the ResourceSlices that existed when the fleet started.
         host_ips: the addresses of all nodes.
         taints: whether a new Node repels pods that do not tolerate the fleet.
         adopts: whether to take over Nodes and Leases that devicecore did not create.
         process: holds the Leases.
-        refused: called with the name of a node and the reason if it is refused.
+        refused: called with the name of a node and the reason if the node is refused.
         reads: reads Nodes.
         removals: the pending deletions of removed nodes' Nodes, by name.
         free: the names for which nothing existed at the start.
@@ -70,7 +70,7 @@ class ServerConnection(NodeConnection):
 
     Args:
         name: the node's name.
-        group: its group.
+        group: the node's group.
         shared: the shared connection of all nodes to the API server.
         wake: called from any thread when the node has something to do.
     """
@@ -106,7 +106,7 @@ class ServerConnection(NodeConnection):
         return evolve(link, observe=topology.publish)
 
     def tick(self) -> None:
-        """Renew the Lease, and register the Node if necessary. Does not wait."""
+        """Renew the Lease, and register the Node if necessary. This does not wait."""
         self._node.tick()
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
@@ -118,7 +118,7 @@ class ServerConnection(NodeConnection):
         if is_cut:
             self.gate.close()
         elif self.gate.is_closed:
-            self._node.doubt()  # because events of the watch were missed in the meantime
+            self._node.doubt()  # because watch events were missed in the meantime
             self.gate.open()
 
     def seen(self, node: Json | None) -> None:
@@ -135,7 +135,7 @@ class ServerConnection(NodeConnection):
         self._shared.writer.put(("pods", self._name), catch_up)
 
     def change(self, group: GroupDescription) -> None:
-        """Set what the node will have from its next start on. The node must not be running.
+        """Set the description that applies from the node's next start on. The node must not be running.
 
         Labels and annotations of the previous group are removed.
         """
@@ -222,7 +222,7 @@ class ServerConnection(NodeConnection):
 def describe(
     name: str, group: GroupDescription, starts: int, host_ips: tuple[str, ...], *, taints: bool
 ) -> NodeDescription:
-    """Return the description of a virtual node's Node after this many starts of the node."""
+    """Return the description of a virtual node's Node after the node has started this many times."""
     return NodeDescription(
         name,
         group.capacity,

@@ -59,10 +59,10 @@ class DevicePattern:
     """`count` devices that differ only in their numbers.
 
     Attributes:
-        name: the pattern of their names.
-        first: the number of the first.
-        numa: the NUMA nodes to which they are attached, in equal parts, or none if they have no topology.
-        fields: for a DRA driver's devices, their fields in a ResourceSlice apart from the name.
+        name: the pattern of the devices' names.
+        first: the number of the first device. numa: the NUMA nodes to which the devices are attached, in equal parts,
+            or none if they have no topology.
+        fields: for a DRA driver's devices, the fields in a ResourceSlice other than the name.
     """
 
     name: str
@@ -129,8 +129,8 @@ class BehaviorDescription:
     """The behavior of some pods' containers on a node.
 
     Attributes:
-        pods: a pattern for their names, or for `NAMESPACE/NAME`.
-        labels: labels that they all have.
+        pods: a pattern for the pods' names, or for `NAMESPACE/NAME`.
+        labels: labels that all these pods have.
         says: the equivalent of a pod's annotation.
     """
 
@@ -139,7 +139,7 @@ class BehaviorDescription:
     says: str
 
     def fits(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether it applies to a pod, given as an API object."""
+        """Return whether this behavior applies to a pod, given as an API object."""
         metadata = pod["metadata"]
         name = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
         name = name if "/" in self.pods else str(metadata["name"])
@@ -151,13 +151,12 @@ class GroupDescription:
     """A group of identical nodes.
 
     Attributes:
-        pattern: the pattern of their names.
-        count: how many.
-        first: the number of the first.
-        capacity: cpu, memory, pods and perhaps others, as quantities.
+        pattern: the pattern of the nodes' names.
+        count: the number of nodes.
+        first: the number of the first node. capacity: cpu, memory, pods and perhaps others, as quantities.
         directory: the pattern of each node's directory with sockets, or None for nodes without sockets.
         topology_objects: whether to publish a NodeResourceTopology for each node.
-        annotations: annotations of each Node, where `{node}` is its name.
+        annotations: annotations of each Node, where `{node}` stands for the node's name.
         provider_id: the id of each Node, with `{node}`, or an empty string.
         containers: the behaviors of pods' containers. If several apply to a pod, the first counts.
         managers: the CPU and memory managers and the machine, or None if the nodes have none.
@@ -209,8 +208,8 @@ class PlannedCommand:
         at: seconds after the start of the fleet.
         nodes: a name, or a pattern with `*`, `?` and `[...]`.
         command: the words of the command.
-        lasts: seconds after which it is undone, or None if it stays.
-        every: seconds after which it is repeated, or None.
+        lasts: seconds after which the command is undone, or None if it is not.
+        every: seconds after which the command is repeated, or None.
     """
 
     at: float

@@ -45,7 +45,7 @@ class RememberedClaims(ClaimSource):
         claim = self._source.get(key)
         with self._lock:
             self._read[claim.uid] = claim
-            while len(self._read) > _MAX_REMEMBERED:  # the oldest; it is read again if a driver needs it
+            while len(self._read) > _MAX_REMEMBERED:  # drops the oldest claim, which is read again if a driver needs it
                 del self._read[next(iter(self._read))]
         return claim
 
@@ -69,8 +69,8 @@ class VirtualDriver(DraDriver):
     """A `DraDriver` whose devices do not exist.
 
     Args:
-        description: its name and devices.
-        pool: the pool of its devices, which is the node's name.
+        description: the driver's name and devices.
+        pool: the name of the devices' pool, which is the node's name.
         claims: the source of claims.
         prepared: returns the claims that the node knows.
     """

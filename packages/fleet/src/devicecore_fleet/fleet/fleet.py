@@ -47,7 +47,7 @@ class NodeConnection(Protocol):
         """Start over, like a starting kubelet."""
 
     def tick(self) -> None:
-        """Do whatever is due for the Node and its Lease, without waiting. Called while the node is running."""
+        """Do whatever is due for the Node and its Lease, without waiting. This is called while the node is running."""
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
         """Publish a driver's devices in ResourceSlices, except unhealthy ones."""
@@ -74,7 +74,7 @@ class NodeConnection(Protocol):
 
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
-"""Creates the connection of a node, which calls the function when there is something to do."""
+"""Creates the connection of a node. The connection calls the function when there is something to do."""
 
 
 @frozen
@@ -199,7 +199,7 @@ class Fleet(HasLifecycle):
         """Yield the nodes that were woken before this call."""
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
-            self._is_ready.discard(name)  # removed before it runs, so that a wake-up during the run counts
+            self._is_ready.discard(name)  # removed before the node runs, so that a wake-up during the run counts
             if name in self.nodes:  # it may have been removed
                 yield name
 
@@ -242,7 +242,7 @@ class Fleet(HasLifecycle):
             patience: seconds to wait for the answers.
         """
         answer = self._ask(lambda: self.command_now(nodes, tuple(command)), patience)
-        late = f"the fleet has not answered within {patience:g} s; it executes the command as soon as it can"
+        late = f"the fleet has not answered within {patience:g} s; it will execute the command as soon as it can"
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
@@ -281,7 +281,7 @@ class Fleet(HasLifecycle):
     # --- the set of nodes ---------------------------------------------------------------------------------------------
 
     def _change_of(self, first: str, rest: tuple[str, ...]) -> Callable[[], FleetAnswer] | None:
-        """Return the function that changes the set of nodes, if the command does that.
+        """Return the function that changes the set of nodes, if the command is to do that.
 
         Nodes may be named like commands.
         """
@@ -306,13 +306,13 @@ class Fleet(HasLifecycle):
             why = f"expected one of the groups {known}" if not groups else "expected the complete pattern of its names"
             return FleetAnswer((f"{why}, got {foreign_text(title, 100)!r}",))
         if "{number" not in groups[0].pattern:
-            return FleetAnswer((f"the names of {groups[0].pattern} have no {{number}}, so there is one such node",))
+            return FleetAnswer((f"the name {groups[0].pattern} has no {{number}}, so only one node can have it",))
         if not (count.isascii() and count.isdecimal() and 0 < int(count[:9]) <= most):
             return FleetAnswer((f"expected a number of nodes from 1 to {most}, got {foreign_text(count, 20)!r}",))
         group, names, number = groups[0], list[str](), groups[0].first
         while len(names) < int(count):
             name = filled(group.pattern, number)
-            if name not in self.nodes or self.connections[name].is_gone:  # someone has deleted its Node
+            if name not in self.nodes or self.connections[name].is_gone:  # or someone has deleted its Node
                 names.append(name)
             number += 1
         if not is_dns_subdomain(names[-1], 63):
@@ -326,9 +326,9 @@ class Fleet(HasLifecycle):
             self._start(name)
         except DeviceCoreError as error:
             self._down.add(name)
-            return f"node {name}: is added, but cannot start: {error}"
+            return f"node {name} was added, but cannot start: {error}"
         self.connections[name].catch_up()
-        return f"node {name}: is added"
+        return f"node {name} was added"
 
     def _remove(self, names: Sequence[str], pattern: str) -> FleetAnswer:
         if not names:
@@ -345,7 +345,7 @@ class Fleet(HasLifecycle):
             self._rebooting.pop(name, None)
             for some in (self._cut, self._down):
                 some.discard(name)
-        return [f"node {name}: is removed" for name in names]
+        return [f"node {name} was removed" for name in names]
 
     def _reload(self) -> FleetAnswer:
         """Apply the current file. A node whose description has changed restarts with its pods."""
@@ -373,10 +373,10 @@ class Fleet(HasLifecycle):
         self.nodes[name].change(group)
         self.connections[name].change(group)
         if name in self._down:
-            return f"node {name}: is changed, and down"
+            return f"node {name} was changed, and is down"
         self._down.add(name)
         said = self._come_up(name)
-        return f"node {name}: is changed, and {said}"
+        return f"node {name} was changed, and {said}"
 
     def _changed(self, said: Sequence[str]) -> FleetAnswer:
         """Record a new set of nodes, whose ticks are spread again. Return the answer."""
@@ -399,7 +399,7 @@ class Fleet(HasLifecycle):
                 node.stop()
                 if command[0] == "reboot":
                     self._rebooting[name] = self._clock() + REBOOT
-                return "is down" if command[0] == "down" else f"is down, and comes up in {REBOOT:g} s"
+                return "it is down" if command[0] == "down" else f"it is down, and comes up in {REBOOT:g} s"
             case ["up"]:
                 return self._come_up(name)
             case _:
@@ -412,20 +412,20 @@ class Fleet(HasLifecycle):
 
     def _come_up(self, name: str) -> str:
         if name not in self._down:
-            return "is up"
+            return "it is up"
         self._rebooting.pop(name, None)
         try:
             self._start(name)
         except DeviceCoreError as error:
-            return f"cannot start: {error}"
+            return f"it cannot start: {error}"
         self._down.discard(name)
-        return "is up"
+        return "it is up"
 
     def _set_cut(self, name: str, *, is_cut: bool) -> str:
         (self._cut.add if is_cut else self._cut.discard)(name)
         if name not in self._down:
             self.connections[name].cut(is_cut=is_cut)
-        return "is separated from the API server" if is_cut else "is connected to the API server"
+        return "it is separated from the API server" if is_cut else "it is connected to the API server"
 
     def _publish(self, name: str, driver: str) -> None:
         unhealthy = self.nodes[name].unhealthy_of(driver)
@@ -444,7 +444,7 @@ class Fleet(HasLifecycle):
         """Count nodes, pods and devices in the thread that calls `step`.
 
         Args:
-            patience: seconds to wait for it.
+            patience: seconds to wait for the counts.
 
         Returns:
             The counts, or None if they are late.

@@ -40,7 +40,7 @@ class Machine(Protocol):
 
 
 class MemoryMachine(Machine):
-    """Plugins and drivers are objects, so nothing needs a thread."""
+    """A machine whose plugins and drivers are objects, so that nothing needs a thread."""
 
     handler: PluginHandler | None = None
 
@@ -59,7 +59,7 @@ class MemoryMachine(Machine):
 
 
 class SocketMachine(Machine):
-    """Plugins and drivers have sockets in a directory, where third-party ones are also found."""
+    """A machine whose plugins and drivers have sockets in a directory, where third-party ones are also found."""
 
     def __init__(self, root: Path, claims: NodeClaims) -> None:
         self._plugins, self._registry, self._own = root / "device-plugins", root / "plugins_registry", root / "plugins"

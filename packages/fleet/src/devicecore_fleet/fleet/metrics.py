@@ -1,6 +1,6 @@
 """The metrics of a fleet, in addition to those of its managers.
 
-Law: the nodes' thread computes them when they are read, so that unread metrics cost nothing.
+Law: the nodes' thread computes the metrics when they are read, so metrics that no one reads cost nothing.
 """
 
 import logging
@@ -20,7 +20,7 @@ class FleetCollector:
         self._totals = totals
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, or none if the fleet does not answer, as while it starts."""
+        """Yield the metrics, or none if the fleet does not answer, for example while it starts."""
         totals = self._totals()
         if totals is None:
             _log.warning("the fleet's metrics are left out, because it has not answered in time")

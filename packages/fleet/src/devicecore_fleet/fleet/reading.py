@@ -1,7 +1,7 @@
 """Reads a fleet's file.
 
 Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field. An
-    unknown field is refused, because a misspelled one would be silently ignored.
+    unknown field is refused, because a misspelled field would otherwise be silently ignored.
 """
 
 import fnmatch
@@ -76,7 +76,7 @@ def read_fleet(path: Path) -> FleetDescription:
 def parse_fleet(text: str, file: str) -> FleetDescription:
     """Parse the text of a fleet's file. `file` is its name for errors.
 
-    Raises FleetFileError if it cannot be used.
+    Raises FleetFileError if the text cannot be used.
     """
     documents = read_documents(text, file, error=FleetFileError, unique_keys=True)
     whole = documents[0] if documents else Value(None, Document(file, error=FleetFileError))
@@ -138,7 +138,7 @@ def _group(group: Value) -> GroupDescription:
     count, first = _number(group["count"], 1, MAX_NODES, 1), _number(group["first"], 0, 10**6, 0)
     pattern = group["name"].text()
     names = {filled(pattern, first), filled(pattern, first + count - 1)}
-    if bad := [name for name in sorted(names) if not is_dns_subdomain(name, 63)]:  # it is also the value of a label
+    if bad := [name for name in sorted(names) if not is_dns_subdomain(name, 63)]:  # names are also label values
         group["name"].refuse(f"expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', got {bad[0]!r:.300}")
     if count > 1 and len(names) == 1:
         group["name"].refuse("expected {number} in the name of more than one node, such as node-{number}")

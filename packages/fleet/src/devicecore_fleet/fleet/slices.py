@@ -1,8 +1,8 @@
 """The ResourceSlices of one node's drivers.
 
 Laws: anything the API server already shows, for example after a restart, is not written again. Slices of drivers that
-    the node does not have are deleted once at its start, and those of a driver that is gone are deleted when the DRA
-    manager says so. A slice that is not owned by a Node with this name is left alone.
+    the node does not have are deleted once when the node starts, and those of a driver that is gone are deleted when
+    the DRA manager says so. A slice that is not owned by a Node with this name is left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ _OVERTAKEN = (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 
 @define(eq=False)
 class _Driver:
-    """A driver's desired devices, or None. `attempted` is what was last written."""
+    """A driver's desired devices, or None. `attempted` holds the devices that were last written."""
 
     description: DriverDescription
     wanted: DevicePool | None = None
@@ -48,7 +48,7 @@ class StoredSlices:
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
-        self._lock = Lock()  # held during the list, so that there is only one
+        self._lock = Lock()  # held while the slices are listed, so that they are listed only once
         self._of_node: dict[str, list[StoredSlice]] | None = None
         self._taken: set[str] = set()
 
@@ -91,7 +91,7 @@ class NodeSlices(ResourceSlices):
 
     Args:
         node: the node's name.
-        group: its group.
+        group: the node's group.
         jobs: sends the requests.
         stored: the slices on the API server at the start.
         uid: returns the UID of the Node, or None before it exists.
@@ -118,7 +118,8 @@ class NodeSlices(ResourceSlices):
     def delete(self, driver: DriverName | None) -> None:
         """Delete a driver's slices. None means all drivers that the node does not have.
 
-        Unlike after a kubelet's restart, the slices of the node's own drivers stay, because these publish at once.
+        Unlike after a kubelet's restart, the slices of the node's own drivers stay, because those drivers publish at
+        once.
         """
         if driver in self._drivers and driver is not None:
             self._want(driver, None)

@@ -39,7 +39,7 @@ class ProviderView:
 
 @frozen
 class NodeView:
-    """A node: whether it runs, whether it is separated from the API server, its devices and its pods by phase."""
+    """A node: whether it is running, whether it is separated from the API server, its devices and its pods by phase."""
 
     name: str
     is_up: bool

@@ -21,7 +21,7 @@ HEARTBEAT = timedelta(minutes=5)
 """How often the conditions are reported if nothing changes."""
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""How often the conditions of a node without a heartbeat are reported."""
+"""When the conditions of a node without a heartbeat are next reported."""
 
 LABEL = "devicecore.io/fleet"
 """The label of every Node that a fleet created, so that pods that need containers can avoid it."""
@@ -55,10 +55,10 @@ class NodeDescription:
 
     Attributes:
         name: the name of the Node.
-        capacity: its capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
+        capacity: the node's capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
         allocatable: the part that pods may use, if that is less.
         labels: additional labels.
-        host_ips: its addresses.
+        host_ips: the node's addresses.
         taints: taints of a new Node.
         info: fields of `nodeInfo`.
         problem: why the node is not ready, or an empty string.
@@ -163,7 +163,7 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | N
     if is_same and (heartbeat is None or oldest > written(now - heartbeat)):
         return None
     patch = difference(before, {**wanted, "conditions": [*others, *_at(conditions, now)]})
-    if patch.pop("$setElementOrder/addresses", None):  # two may have one type, so all are replaced together
+    if patch.pop("$setElementOrder/addresses", None):  # two may have the same type, so all are replaced together
         patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch} if patch else None
 
