@@ -116,7 +116,7 @@ class TestFileStore:
         with pytest.raises(StoreError) as failed:
             store.save(b"blob")
         assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
-        with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in a file there"):
+        with pytest.raises(StoreError, match=r"use FileStore\.in_directory"):
             store.set_aside()
         assert store.path.is_dir()  # the directory stays where it is, no matter who owns it
         missing = FileStore(directory / "missing" / "file")

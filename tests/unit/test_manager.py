@@ -104,7 +104,7 @@ def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
 
 def test_a_checkpoint_that_cannot_be_read_or_set_aside_prevents_a_start(tmp_path: Path) -> None:
     """The error says both what is wrong with the checkpoint and why it is still there."""
-    both = r"^failed to set aside .*in_directory keeps a checkpoint in a file there\..*failed to read .*Is a directory$"
+    both = r"^failed to set aside .*use FileStore\.in_directory\..*failed to read .*Is a directory$"
     with pytest.raises(errors.StoreError, match=both):
         DeviceManager(MemoryTransport(), FileStore(tmp_path), MemorySink()).start()
 

@@ -106,8 +106,7 @@ class FileStore:
         """
         with self._lock, _store_errors(self.path, "set aside"):
             if self.path.is_dir():  # most likely a directory that the user created
-                problem = "it is a directory; FileStore.in_directory keeps a checkpoint in a file there"
-                raise OSError(errno.EISDIR, problem)
+                raise OSError(errno.EISDIR, "it is a directory; for a file inside it, use FileStore.in_directory")
             aside = self._file.set_aside()
             self._ours = (None,)
             return aside
