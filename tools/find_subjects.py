@@ -1,8 +1,8 @@
-"""Write what the conformance checks find in `peers/subjects/` into docs/maintain/found-faults.md.
+"""Run the conformance checks on the programs in `peers/subjects/`, and print tables for docs/maintain/found-faults.md.
 
 `python3 tools/make_peers.py subjects` builds the programs, and `python -m tools.find_subjects` runs each fault and each
 unusual behavior under `devicecore conformance`, as a user would, which takes half an hour to an hour. With names of
-faults as arguments, it runs only these and writes nothing.
+faults as arguments, it runs only these and prints no tables.
 """
 
 import json
@@ -16,7 +16,6 @@ from typing import Any
 from attrs import frozen
 
 from tools.conformance_runs import report_of
-from tools.find_faults import PAGE, UNKNOWING
 from tools.make_peers import PEERS, default_version, problem_of, program
 
 PLANTED = PEERS / "subjects" / "planted.json"
@@ -75,10 +74,8 @@ def run(planted: dict[str, Any], *options: str) -> Found:
     return Found(planted, failed, report["passed"], report["seconds"])
 
 
-def page(found: Sequence[Found], first: str) -> Iterator[str]:
-    """Yield the lines of the section."""
-    yield UNKNOWING
-    yield first
+def tables(found: Sequence[Found]) -> Iterator[str]:
+    """Yield the lines of the tables."""
     yield "| program | faults | number | named | exit status 1 | longest run |"
     yield "|---|---|---|---|---|---|"
     for kind in PROGRAMS:
@@ -94,26 +91,24 @@ def page(found: Sequence[Found], first: str) -> Iterator[str]:
     for one in odd:
         said = one.planted.get("reason") or ", ".join(sorted(one.failed)) or "nothing fails"
         yield f"| `{one.planted['name']}` of the {one.planted['program']} | {said} |"
-    yield ""
 
 
 def main(names: Sequence[str]) -> int:
-    """Run all programs and write the page, or run only the programs with these names."""
+    """Run all programs and print the tables, or run only the programs with these names."""
     for one in ("subject-driver", "subject-plugin"):
         if problem := problem_of(one, default_version()):
             print(f"{problem}. Run `python3 tools/make_peers.py subjects` first", file=sys.stderr)
             return 1
-    everything = json.loads(PLANTED.read_text(encoding="utf-8"))
+    programs = json.loads(PLANTED.read_text(encoding="utf-8"))["programs"]
     found: list[Found] = []
-    for planted in everything["programs"]:
+    for planted in programs:
         if not names or planted["name"] in names:
             found.append(run(planted))
             last = found[-1]
             said = ", ".join(sorted(last.failed)) or "nothing failed"
             print(f"{last.seconds:5.0f} s  {planted['name']:<32}  exit {int(not last.passed)}  {said}", flush=True)
     if not names:
-        before, _, _ = PAGE.read_text(encoding="utf-8").partition(UNKNOWING)
-        PAGE.write_text(before + "\n".join(page(found, everything["first"])), encoding="utf-8")
+        print("\n".join(tables(found)))
     return 0
 
 
