@@ -147,7 +147,7 @@ def test_a_call_for_which_no_thread_can_be_started_goes_through_the_event_loop(
         problem = "can't start new thread"
         raise RuntimeError(problem)
 
-    monkeypatch.setattr(in_time, "start_new_thread", refuse)  # no limit of this process would affect only this thread
+    monkeypatch.setattr(in_time, "start_new_thread", refuse)  # a real limit would affect all threads of this process
     with NamedPlugin(directory / "p.sock", "a"), running(directory, recorder, wipe=False) as transport:
         register(directory, "p.sock")
         assert name(transport, recorder.plugin()) == "a"

@@ -1,4 +1,4 @@
-"""The publisher of ResourceSlices, on the small API server."""
+"""The publisher of ResourceSlices, on the API server for tests."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from tests.recorded_allocations import allocation_of, devices_of, recordings, re
 FAULTS = {
     "consumable-capacity-multi-allocatable-device-allocation-mode-all-in-use-insufficient": ("all-skips-full-shared",)
 }
-"""Entries that contradict the API's text. Kubernetes 1.37 also gives different answers."""
+"""Entries that contradict the API's text. Kubernetes 1.37 gives different answers, too."""
 
 _answers: dict[str, DeviceAllocation | NoAllocation] = {}
 

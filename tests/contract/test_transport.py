@@ -349,7 +349,7 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
 
 
 class WaitsForever:
-    """Use a MemoryTransport in place of the transport for out-of-process plugins. Its calls never time out."""
+    """A harness with a MemoryTransport, whose calls never time out, in place of the transport for plugin processes."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport()

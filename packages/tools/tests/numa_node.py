@@ -1,4 +1,4 @@
-"""A kubelet's directory with static policies for CPUs and memory, as a kubelet of 1.37 would leave it."""
+"""A kubelet's directory with static policies for CPUs and memory, as kubelet 1.37 would leave it."""
 
 import json
 from pathlib import Path

@@ -114,7 +114,7 @@ def test_why_explains(pyz: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path, form: str) -> None:
-    """A YAML manifest is read too, although the reader in C is missing."""
+    """A YAML manifest is also read, although the reader written in C is missing."""
     pod = tmp_path / f"pod.{form}"
     lines = ["apiVersion: v1", "kind: Pod", "metadata: {name: a}", "spec:", "  containers:", "  - name: c"]
     lines += ["    resources:", "      limits:", f"        {GPU}: 1"]

@@ -39,7 +39,8 @@ FINDINGS = {
 }
 """The findings of each node. There must not be any others."""
 
-NO_SOURCE_SHOWS_IT = {  # what is free but cannot be called free, because a source is missing or does not know it
+# devices that are free but cannot be called free, because a source is missing or does not know them
+NO_SOURCE_SHOWS_IT = {
     "02-checkpoint-lost": {"gpu-2"},
     "07-dra-state-damaged": {"gpu-0", "gpu-1", "gpu-2", "dev-1", "dev-2", "dev-3"},
     "10-unhealthy-free": {"gpu-0"},

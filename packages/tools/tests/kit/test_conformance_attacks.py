@@ -72,7 +72,7 @@ def test_a_signal_while_the_run_ends_leaves_no_plugin(tmp_path: Path) -> None:
         assert ran.stdout.readline().startswith("FAIL")
         ran.send_signal(signal.SIGTERM)
         output, _ = ran.communicate(timeout=LIMIT)
-    assert ran.returncode in {128 + signal.SIGTERM, 1}, output  # 1 if this test was too slow
+    assert ran.returncode in {128 + signal.SIGTERM, 1}, output  # the status is 1 if this test was too slow
     assert not is_running(int(pid.read_text()))
     assert [path.name for path in tmp_path.iterdir()] == ["pid"]
 

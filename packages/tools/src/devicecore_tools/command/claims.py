@@ -210,8 +210,8 @@ def _claim_trial(
 ) -> "ClaimTrial":
     """Return a trial with objects from files and an API server, and with objects that were already read.
 
-    Reads the objects of volumes if one of the pods has volumes, and the objects of admission if a pod is new.
-    `lists_claims` says whether a file has all claims and templates, as an API server does.
+    Reads the objects that concern volumes if one of the pods has volumes, and those that concern admission if a pod is
+    new. `lists_claims` says whether a file has all claims and templates, as an API server does.
 
     Raises ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """

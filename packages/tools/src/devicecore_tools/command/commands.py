@@ -22,7 +22,7 @@ COMMANDS = {
     "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
     "kubelet": ("kubelet.command:kubelet", "Run a device manager in place of a kubelet."),
     "nodes": ("nodes:nodes", "Show the devices of each node, and which pods hold them."),
-    # Importing its module adds the command to the group.
+    # Importing plugin_directory adds its command to the group `plugin`.
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
     "why": ("why:why", "Explain why a pod or a claim was refused or waits."),
 }

@@ -25,7 +25,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
     is a correct program with one fault, and is listed with the checks that fail on it and whether these run by default.
     A program on which no check fails does something unusual but correct.
 
-    --run runs that program. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
+    --run NAME runs the program with this name. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
     KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.
     `conformance` sets them:
 

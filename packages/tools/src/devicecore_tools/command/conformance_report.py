@@ -184,7 +184,7 @@ def _write(path: Path, text: str) -> None:
 def ending_cleanly() -> Iterator[list[int]]:
     """Raise SystemExit on the first signal that tells the process to exit, and ignore further ones.
 
-    Yields a list that gets the number of the first signal.
+    Yields a list to which the number of the first signal is added.
     """
     received: list[int] = []
 

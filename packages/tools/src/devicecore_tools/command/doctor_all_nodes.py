@@ -1,4 +1,4 @@
-"""`devicecore doctor --all-nodes`: the reports on all nodes as one.
+"""`devicecore doctor --all-nodes`: the reports on all nodes, as one report.
 
 Laws: the verdict comes first, then one line for each kind of finding, worst first. Equal findings are printed once,
 with the nodes that have them. A node counts as healthy only if nothing is left undecided.

@@ -121,9 +121,9 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Prepare ResourceClaims with simulated devices.
 
-    The devices are dev-0, dev-1, and so on. Once a kubelet has registered the driver, the driver publishes them as
-    ResourceSlices, and restores these if they are deleted or changed. Through CDI, a container with a claim gets an
-    environment variable for each device.
+    The devices are dev-0, dev-1, and so on. Once a kubelet has registered the driver, the driver publishes the devices
+    as ResourceSlices, and restores the slices if they are deleted or changed. Through CDI, a container with a claim
+    gets an environment variable for each device.
 
     A claim may have parameters. This one adds the variable A:
 
@@ -136,7 +136,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver exits
-    when its standard input is closed, and so also when the program that started it exits.
+    when its standard input is closed, which also happens when the program that started it exits.
     """
     refuse_missing_devices("--unhealthy", options["unhealthy"], options["count"])
     if not is_dns_subdomain(options["name"], _MAX_NAME):

@@ -170,7 +170,7 @@ def simulated(
     $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy gpu-3`, or `healthy 3` for short. The plugin
-    exits when its standard input is closed, and so also when the program that started it exits.
+    exits when its standard input is closed, which also happens when the program that started it exits.
     """
     from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 

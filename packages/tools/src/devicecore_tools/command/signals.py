@@ -66,7 +66,7 @@ class Signals:
 
     @property
     def ended_by(self) -> str | None:
-        """What told the process to exit: the name of the first signal, or the reason passed to `end`. It is logged."""
+        """What told the process to exit, as logged: the name of the first signal, or the reason passed to `end`."""
         return self._ended_by
 
     def wake(self) -> None:
@@ -93,7 +93,7 @@ class Signals:
             return arrived
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
-        """Wait at most `seconds` for the process to be told to exit. Return whether it was."""
+        """Wait at most `seconds` for the process to be told to exit. Return whether it has been."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
 

@@ -56,7 +56,7 @@ class DriverPresence(Enum):
 class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last recorded it.
 
-    `pending` names the claims to which it is allocated on the API server but that the kubelet has not prepared yet.
+    `pending` names the claims to which it is allocated on the API server, but which the kubelet has not prepared yet.
     `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says whether this node's
     driver published it. `has_room` says whether its pool has enough left for a claim on this node to get it, or is None
     if unknown.

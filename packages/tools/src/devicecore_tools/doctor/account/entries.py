@@ -342,7 +342,7 @@ def without_sandbox(facts: Facts) -> Iterator[tuple[PodSeen, EventSeen]]:
 
 
 def _lacks_sandbox(facts: Facts, pod: PodSeen, late: float | None) -> bool:
-    """Return whether a pod has had no sandbox for a long time, although no event was read that may say why."""
+    """Return whether a pod has had no sandbox for a long time, and no events were read that might say why."""
     return pod.lacks_sandbox and facts.look.events.value is None and late is not None and late > _TO_BEGIN
 
 
@@ -382,7 +382,7 @@ _BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def _numa_nodes(facts: Facts) -> Iterator[Entry]:
-    """Yield the NUMA nodes of devices, if the machine's are unknown and the numbers have gaps."""
+    """Yield the NUMA nodes of devices, if the machine's NUMA nodes are unknown and the numbers have gaps."""
     if facts.look.machine is None:
         named = {node for devices in facts.numa_nodes.values() for nodes in devices.values() for node in nodes}
         odd = sorted(node for node in named if node > len(named))

@@ -247,7 +247,7 @@ def silent_plugins(look: Look, lists: Lists) -> Iterator[tuple[PluginSeen, Sourc
     for plugin, source in asked:
         gone = plugin.problem == NOBODY_LISTENS
         if gone and not missing and not unserved and not plugin.resource:
-            continue  # each resource has another plugin: this socket was left behind
+            continue  # each resource has a different plugin, so this socket was left behind
         candidates = (missing if source is Source.PLUGINS else ()) or unserved
         resource = plugin.resource or sockets.named.get(REGISTRY_PREFIX + plugin.socket, ("", ""))[1]
         yield plugin, source, (resource,) if resource else candidates

@@ -426,7 +426,7 @@ def _less_of(
     """Yield smaller versions of a request.
 
     Args:
-        request: the request.
+        request: the request to make smaller.
         amounts: for each insufficient capacity, the amounts that devices could provide, largest first.
         fitting: the number of devices that fit.
         defaults: a description of the capacities that it gets without requesting them.

@@ -83,8 +83,8 @@ def explain(
     """Explain each refusal by a kubelet in a string, or otherwise the messages from the scheduler and other programs.
 
     Args:
-        text: the message of a pod's status, of an event or of a waiting container, or lines of a kubelet's log.
-            Surrounding output of `kubectl` or a log is ignored.
+        text: the message from a pod's status, an event or a waiting container, or lines of a kubelet's log. Surrounding
+            output of `kubectl` or a log is ignored.
         pod: the refused pod, if known, because many messages do not name the resource.
         facts: the facts from the node's sources, if they were read.
         nodes: the Nodes of the cluster, if they were read.

@@ -14,7 +14,7 @@ from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
 
 OF_LIMITS = "-extended-resources"
-"""The suffix of the name of the claim that a scheduler creates for a pod's limits."""
+"""The name suffix of the claim that a scheduler creates for a pod's limits."""
 
 _MAX_SHOWN = 4  # requests
 

@@ -1,6 +1,6 @@
 """Explains a kubelet's refusals: reads the table `messages.toml` and looks up rows.
 
-Law: each message from kubelets 1.29 to 1.37 matches one row. The rows for everything else are tried last.
+Law: each message from kubelets 1.29 to 1.37 matches one row. The catch-all rows are tried last.
 """
 
 import re
@@ -124,7 +124,7 @@ class Match:
 def find(text: str) -> Match | None:
     """Return the row of a refusal, or None if it is not a kubelet's.
 
-    `text` is the message of a pod's status, of an event or of a waiting container.
+    `text` is the message from a pod's status, an event or a waiting container.
     """
     text = text[:MAX_MESSAGE].strip()
     for _, message, pattern in sentences_in(text):

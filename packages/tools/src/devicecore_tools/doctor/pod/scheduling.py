@@ -34,7 +34,7 @@ class PodAsks:
         labels: the labels of `nodeSelector`.
         accepts: whether the required node affinity accepts a node, or None if there is none.
         affinity: a description of that affinity.
-        tolerations: its tolerations.
+        tolerations: the tolerations in its spec.
         sizes: its peak request for each resource.
         gates: its remaining scheduling gates.
         priority: its priority, which decides which pods it may preempt.

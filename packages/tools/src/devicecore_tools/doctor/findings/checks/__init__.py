@@ -97,7 +97,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the kubelet has just started",
         find=kubelet.kubelet_starting,
         next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
-        "kubelet.sock. Pods keep their devices meanwhile.",
+        "kubelet.sock. Meanwhile, pods keep their devices.",
         do="Wait a minute and check again. If it lasts, journalctl -u kubelet shows what the kubelet is waiting for.",
         confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
         issue=f"{_KUBERNETES}109595",

@@ -299,7 +299,8 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
         if key not in one.only_watched and key not in one.shared
     )
     for key, claims in having.items():
-        if len(claims) > 1 and key in dra.devices and len(dra.devices[key].claims) < 2:  # otherwise it has two owners
+        # a device that two claims have prepared has two owners, which is a separate finding
+        if len(claims) > 1 and key in dra.devices and len(dra.devices[key].claims) < 2:
             pods = tuple(dict.fromkeys(owner.identity for owner in dra.devices[key].owners))
             sentence = (
                 f"Device {name(key[2])} of {key[0]} is allocated to {len(claims)} ResourceClaims ({names(claims)})."
