@@ -574,7 +574,7 @@ def test_a_new_node_of_the_same_type_without_slices_is_named(why: Callable[..., 
     held = a_claim(a_request("r", "gpu"), held=[(GPU, "m1", "gpu-0")])
     _, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, a_slice("m1", GPU, GPUS[:1]), held, *nodes])
     assert lines[2] == (
-        "  do            check whether the driver's pod runs on m2, and read its log: "
+        "  do            check whether the driver's pod is running on m2, and read its log: "
         "m2 and 1 more of the same instance type a3 have no ResourceSlice from gpu.nvidia.com"
     )
 

@@ -232,7 +232,7 @@ class ClaimReport:
             return ""
         verb = "have" if len(bare) > 1 else "has"
         what = f"{listed(bare, 1)} of the same {kind} {verb} no ResourceSlice from {min(wanted)}"
-        return f"check whether the driver's pod runs on {bare[0]}, and read its log: {what}"
+        return f"check whether the driver's pod is running on {bare[0]}, and read its log: {what}"
 
     def _headline(self, best: ClaimAnswer) -> str:
         return f"{self.title}{self._before_devices(best) or self._about_devices(best)}"
@@ -324,7 +324,7 @@ class ClaimReport:
             for one in self.allocated:
                 if one.waits_for and one.since:
                     yield "since", f"{foreign_text(one.since, 100)}, when claim {one.name} got its devices"
-            yield "next", "after 10 minutes (bindingTimeout) it gives the devices back and tries again"
+            yield "next", "after 10 minutes (bindingTimeout), it gives the devices back and tries again"
 
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
         """Rows for what was not read or not examined."""

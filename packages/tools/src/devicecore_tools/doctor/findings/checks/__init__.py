@@ -50,7 +50,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="A kubelet admits one pod at a time, and has no deadline for a plugin's answer to Allocate: while a "
         "plugin hangs for one pod, all others wait behind it.",
         do="Restart the hanging plugin if there is a finding about one, or else the kubelet: systemctl restart "
-        "kubelet. Its log shows the pod that it has started to admit.",
+        "kubelet. The kubelet's log shows which pod it has started to admit.",
         confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists these pods, "
         "without an IP and without events from the kubelet.",
         issue=f"{_KUBERNETES}117435",
@@ -98,7 +98,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_starting,
         next="The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
         "kubelet.sock. Meanwhile, pods keep their devices.",
-        do="Wait a minute and check again. If it lasts, journalctl -u kubelet shows what the kubelet is waiting for.",
+        do="Wait a minute and check again. If this lasts, journalctl -u kubelet shows what the kubelet is waiting for.",
         confirm="kubectl get --raw /api/v1/nodes/NODE/proxy/pods lists the pods that the kubelet knows.",
         issue=f"{_KUBERNETES}109595",
         patience=_REGISTRATION,
@@ -131,7 +131,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device belongs to two containers that cannot share it",
         find=owners.two_owners,
         next="The kubelet does not correct this: both containers keep the device until both pods are gone.",
-        do="Delete one of the pods; a new one gets another device: kubectl delete pod POD.",
+        do="Delete one of the pods; a new one gets a different device: kubectl delete pod POD.",
         confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         issue=f"{_KUBERNETES}137534",
     ),
@@ -142,8 +142,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet does not notice, because it never compares the devices of plugins with those of drivers. "
         "Both pods use the device until one of them ends.",
         do="Exclude the device in the configuration of either the plugin or the driver, and delete one of the pods. A "
-        "claim with adminAccess may share it on purpose.",
-        confirm="Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state.",
+        "claim with adminAccess may share the device on purpose.",
+        confirm="Compare the output of devicecore checkpoint show for kubelet_internal_checkpoint and for "
+        "dra_manager_state.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
@@ -163,8 +164,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a DRA driver is gone",
         find=claims.driver_gone,
         next=(
-            "The kubelet can neither prepare nor release the driver's claims. 30 s after the driver is gone, the "
-            "kubelet deletes its ResourceSlices."
+            "The kubelet can neither prepare nor release the driver's claims. The kubelet deletes the driver's "
+            "ResourceSlices 30 s after the driver is gone."
         ),
         do="Start the driver's pod on this node again: kubectl get pods -A -o wide --field-selector spec.nodeName=NODE"
         " shows it, and kubectl logs shows why it ended.",
@@ -176,9 +177,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "driver-silent",
         "a DRA driver does not answer",
         find=claims.driver_silent,
-        next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until its deadline. "
-        "Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices stay, "
-        "so the scheduler keeps sending pods.",
+        next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until the deadline of "
+        "the call. Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices "
+        "stay, so the scheduler keeps sending pods.",
         do="Restart the driver's pod on this node. Its log says what it is waiting for: kubectl get pods -A -o wide "
         "--field-selector spec.nodeName=NODE shows the pod.",
         confirm="Check whether the driver's process is running (and not stopped, state T), and look for "
@@ -224,7 +225,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-cannot-end",
         "a pod that is being deleted waits for a DRA driver",
         find=claims.pod_cannot_end,
-        next="The pod stays Terminating. The kubelet retries about every 10 seconds, which only its log shows.",
+        next="The pod stays Terminating. The kubelet retries about every 10 seconds, which only the kubelet's log "
+        "shows.",
         do="Bring the driver back on this node. Do not force-delete the pod: its devices would stay allocated.",
         confirm="kubectl get pod POD shows Terminating, and the kubelet's log contains 'unprepare'.",
         issue=f"{_KUBERNETES}131957",
@@ -234,8 +236,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-does-not-end",
         "a pod that is being deleted does not end, and holds devices",
         find=owners.pod_does_not_end,
-        next="The kubelet keeps the devices for the pod, and keeps trying to stop it. The scheduler counts them as "
-        "used.",
+        next="The kubelet keeps the devices for the pod, and keeps trying to stop it. The scheduler counts the devices "
+        "as used.",
         do="Find out from the kubelet's log why the container does not stop ('StopContainer', 'KillPodSandbox'). "
         "Often its process waits for the device in the kernel, and only a reboot of the node ends it. Do not "
         "force-delete the pod: its devices would be allocated to another pod.",
@@ -297,8 +299,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.held_not_published,
         next="The container keeps running. The scheduler allocates the device to no other pod, and the claim keeps it "
         "until the pod ends. Only the driver and the container know whether the device still works.",
-        do="Find out from the driver's log why the device is missing. If it is broken, delete the pod so that a new "
-        "one gets another device.",
+        do="Find out from the driver's log why the device is missing. If the device is broken, delete the pod so that "
+        "a new one gets a different device.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml does not list the device.",
         issue="https://github.com/kubernetes/enhancements/issues/4381",
         patience=_SLICES,
@@ -315,7 +317,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         do="Restart the plugin's pod on this node so that it registers: kubectl get pods -A -o wide --field-selector "
         "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' shows 0 for the resource, even if the "
-        "plugin's pod runs.",
+        "plugin's pod is running.",
         issue=f"{_KUBERNETES}125579",
         patience=_REGISTRATION,
         keeps=Keeps.OF_RESOURCE,
@@ -337,10 +339,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.held_device_unhealthy,
         next="The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
-        do="Check the plugin's log for messages about the device. If it stays unhealthy, delete the pod so that a "
-        "new one gets a different device.",
-        confirm="devicecore doctor --plugins queries the plugin. From Kubernetes 1.36 on, a pod's status shows the "
-        "health too (allocatedResourcesStatus), but only while the plugin is running, and only when the status next "
+        do="Check the plugin's log for messages about the device. If the device stays unhealthy, delete the pod so "
+        "that a new one gets a different device.",
+        confirm="devicecore doctor --plugins queries the plugin. From Kubernetes 1.36 on, a pod's status also shows "
+        "the health (allocatedResourcesStatus), but only while the plugin is running, and only when the status next "
         "changes.",
         issue="https://github.com/kubernetes/enhancements/issues/4680",
     ),
@@ -360,7 +362,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.more_allocated_than_allocatable,
         next="The kubelet evicts no pod. The scheduler sends no further pod that requests the resource until enough "
         "pods have ended.",
-        do="Stop pods that hold the resource, or check the plugin's log for why it lists fewer devices.",
+        do="Stop pods that hold the resource, or check the plugin's log to see why the plugin lists fewer devices.",
         confirm="kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
         "above it.",
         issue=f"{_KUBERNETES}60388",
