@@ -3,14 +3,11 @@
 Law: the instance that registered last is used, no matter in what order the instances disconnect.
 """
 
-import os
 import signal
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
 from devicecore import Admitted, DeviceManager, NodeState, ResourceName
@@ -18,40 +15,16 @@ from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.model import PluginId
-from devicecore.wire import deviceplugin
-from tests.adapters.peers import RawPlugin, register
 from tests.reliability.child import Child
 from tests.reliability.pods import GPU, admit, held, plugin, pod
 from tests.reliability.scale import PATIENCE
 from tests.reliability.storm import measured, settled
 
 
-class SigningPlugin(RawPlugin):
-    """A plugin whose answers contain its process id."""
-
-    def allocate(self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext) -> deviceplugin.AllocateResponse:
-        """Answer with the process id."""
-        return deviceplugin.AllocateResponse(container_responses=[{"envs": {"BY": str(os.getpid())}}])
-
-
-def main(directory: str, name: str, *devices: str) -> None:
-    """Serve a plugin that obeys lines on its input: `register`, `list` and ids, or `disconnect`."""
-    raw = SigningPlugin(Path(directory) / name, devices)
-    print("serving", flush=True)  # noqa: T201 - what the test waits for
-    for line in sys.stdin:
-        match line.split():
-            case ["register"]:
-                print(*register(Path(directory), name), flush=True)  # noqa: T201 - as above
-            case ["list", *ids]:
-                raw.report(*ids)
-            case _:
-                raw.end_stream()
-
-
 @contextmanager
 def instance(directory: Path, name: str, *devices: str) -> Generator[Child, None, None]:
     """Run an instance of the plugin that serves and is not registered yet."""
-    with Child("test_takeover", directory, name, *devices) as process:
+    with Child("signing_plugin", directory, name, *devices) as process:
         assert process.line() == "serving"
         yield process
 
@@ -186,7 +159,3 @@ def test_a_closed_connection_leaves_no_file_descriptor(directory: Path) -> None:
         for _ in range(10):
             reconnect()
         assert settled(before)["descriptors"] <= before["descriptors"]
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,7 +1,7 @@
 """Every JSON reader refuses documents that would cost too much, before it makes values from them."""
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from zlib import crc32
@@ -18,6 +18,7 @@ from devicecore.domain.checkpoint.go_values import MAX_ITEMS
 from devicecore.domain.dra import health_file, state_file
 from devicecore.domain.errors import MalformedCheckpointError, SinkError, StoreError
 from devicecore.domain.json_size import MAX_BYTES, STATE, size_problem
+from tests.recorded import share
 
 SIZE = 12_000_000
 UNITS = {"objects": b"{},", "lists": b"[],", "nulls": b"null,", "numbers": b"1,", "pairs": b'{"a":1},', "nested": b"["}
@@ -55,8 +56,15 @@ DOORS: dict[str, Callable[[bytes, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("unit", UNITS)
+def _turned(names: Sequence[str], by: int) -> Sequence[str]:
+    return [*names[by:], *names[:by]]
+
+
+# Each reader gets two kinds of garbage, and each kind two readers or three; `make laws` tries all.
+PAIRS = [(unit, door) for row, unit in enumerate(UNITS) for door in share(_turned([*DOORS], row), of=3)]
+
+
+@pytest.mark.parametrize(("unit", "door"), PAIRS)
 def test_garbage_is_refused_before_it_is_parsed_into_values(
     door: str, unit: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
