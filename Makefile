@@ -87,10 +87,11 @@ coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that a
 	@$(BIN)/coverage report
 
 # Tests that `make test` gives a share of their cases: the others are other data for the same code.
-SHARED_TESTS := packages/tools/tests/command/test_demo.py packages/tools/tests/command/test_doctor.py packages/tools/tests/kit/test_denominator.py packages/tools/tests/command/test_checkpoint_repair.py \
+SHARED_TESTS := packages/tools/tests/command/test_demo.py packages/tools/tests/command/test_doctor.py \
+  packages/tools/tests/command/test_checkpoint_repair.py packages/tools/tests/kit/test_denominator.py \
   packages/tools/tests/doctor packages/tools/tests/property tests/adapters/test_wire.py tests/adapters/test_dra_wire.py \
   tests/allocation tests/contract tests/simulation tests/system/test_json_values.py tests/unit/test_histories.py \
-  tests/unit/test_dra_histories.py tests/unit/test_dra_state_vectors.py
+  tests/unit/test_dra_histories.py tests/unit/test_dra_state_vectors.py tests/unit/test_json_size.py
 
 laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 15, and all cases of what `make test` has a share of: many minutes
 	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 \
