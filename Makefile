@@ -150,7 +150,7 @@ demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps t
 zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in one file that needs only Python
 	@$(BIN)/python tools/make_zipapp.py
 
-dist: $(VENV)/.dev ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
+dist: $(VENV)/.dist ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
 	@$(BIN)/python -m tools.make_dist
 
 wheelhouse: $(VENV)/.dev ## dist/: one archive with all distributions and their dependencies, to install where there is no network
@@ -213,9 +213,15 @@ PROJECTS := pyproject.toml packages/numa/pyproject.toml packages/tools/pyproject
 
 $(VENV)/.dev: $(PROJECTS) $(VENV)/.made
 	@echo "== installing devicecore, its managers, tools and fleet into $(VENV)"
-	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/numa --editable packages/tools --editable packages/fleet --group dev
+	@# pip 25.1 is the first that knows dependency groups. The others build the four packages here, and not in four environments
+	@# of their own. Python compiles the modules that it imports, which are a few of those that are installed.
+	@$(PIP) install --no-compile --upgrade "pip>=25.1" editables hatch-fancy-pypi-readme hatchling
+	@$(PIP) install --no-compile --no-build-isolation --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/numa --editable packages/tools --editable packages/fleet --group dev
 	@touch $(VENV)/.runtime $@
+
+$(VENV)/.dist: $(VENV)/.dev
+	@$(PIP) install --group dist
+	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev
 	@echo "== installing Sphinx into $(VENV)"
