@@ -1,7 +1,7 @@
 """The budget of one question, as one value that is passed down.
 
-Law: every loop over external input checks the budget. When it is exhausted, nothing is guessed: the answer says what is
-unknown as a result.
+Law: every loop over external input checks the budget. When the budget is exhausted, nothing is guessed: the answer says
+what is unknown as a result.
 """
 
 import time
@@ -63,7 +63,7 @@ class Budget:
     published: int = MAX_PUBLISHED
     now: Callable[[], float] = time.process_time
     skipped: dict[str, None] = field(factory=dict, init=False)
-    """What was not examined because the budget was spent. The answer has to name it."""
+    """What was not examined because the budget was spent. The answer has to say what was skipped."""
     refused: dict[str, None] = field(factory=dict, init=False)
     """Why answers from an API server were not read."""
 
@@ -89,7 +89,7 @@ class Budget:
         return self._why
 
     def skips(self, what: str) -> bool:
-        """Return whether nothing is left for `what`. If so, record it as skipped."""
+        """Return whether nothing is left for `what`. If so, record `what` as skipped."""
         if not self.spent():
             return False
         self.skipped[what] = None

@@ -1,7 +1,7 @@
 """The only access to devicecore-numa, which contains a kubelet's CPU manager and memory manager.
 
-Laws: no other module of the tools imports that distribution, and this one does so only inside functions. If it
-is missing, callers get a `NumaError` with the command that installs it.
+Laws: no other module of the tools imports that distribution, and this one does so only inside functions. If the
+distribution is missing, callers get a `NumaError` with the command that installs it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -489,7 +489,10 @@ class NodeManagers:
         return Topology(self._policies.topology.numa_nodes)
 
     def start(self, devices: DeviceManager, pods: Pods) -> None:
-        """Restore both states. Raises ManagersNotStartedError if a kubelet does not start with them, and StoreError."""
+        """Restore both states.
+
+        Raises ManagersNotStartedError if a kubelet does not start with these states, and StoreError.
+        """
         from devicecore_numa.managers import NumaAdmission
 
         try:
@@ -537,7 +540,7 @@ class NodeManagers:
 
     @property
     def zones(self) -> Zones:
-        """The pinned resources of each NUMA node. It is the same object until they change."""
+        """The pinned resources of each NUMA node. The result is the same object until these resources change."""
         if self._zones is None or self._zones[0] is not self._cpus.state or self._zones[1] is not self._memory.state:
             found = {
                 int(cell.id): Zone(dict(self._sizes(cell)), cell.distances) for cell in self._policies.machine.cells

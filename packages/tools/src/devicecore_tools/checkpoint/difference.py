@@ -85,7 +85,7 @@ class Difference:
 def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool = True) -> Difference:
     """Compare two checkpoints by pod, container, resource and device.
 
-    If `with_numa` is true, NUMA nodes are compared, too. They mean nothing in formats 0 and 1.
+    If `with_numa` is true, NUMA nodes are compared, too. NUMA nodes mean nothing in formats 0 and 1.
     """
     these, those = _held(before), _held(after)
     removed, added = _without(these, those), _without(those, these)
@@ -145,7 +145,7 @@ def _moves(removed: _Held, added: _Held) -> Iterator[Move]:
 
 
 def _only_holders(held: _Held) -> dict[str, dict[DeviceId, _Key | None]]:
-    """Return the container of each device, by resource. It is None if several containers hold the device."""
+    """Return the container of each device, by resource. The container is None if several hold the device."""
     result: dict[str, dict[DeviceId, _Key | None]] = {}
     for key, ids in held.items():
         holders = result.setdefault(key[2], {})

@@ -78,7 +78,7 @@ def _names(value: Json) -> Iterator[str]:
 
 
 def salvage(blob: bytes) -> Salvaged:
-    """Read a file of any format. If it cannot be read as a whole, read each entry and each resource individually.
+    """Read a file of any format. If the file cannot be read as a whole, read each entry and each resource individually.
 
     Raises MalformedCheckpointError if the file is not JSON, if it has no list of entries, if none of its entries can be
     read, or if more than `MAX_UNREADABLE` cannot.

@@ -1,7 +1,7 @@
 """A report as a scorecard: one HTML page and an SVG badge.
 
-Law: the page is complete in itself. It loads nothing, has no scripts, and escapes all text, so a plugin can add nothing
-but text.
+Law: the page is complete in itself. The page loads nothing, has no scripts, and escapes all text, so a plugin can add
+nothing but text.
 """
 
 import base64
@@ -164,7 +164,7 @@ font-size="11">{text}</text>"""
 
 
 def as_badge(report: Report, day: date) -> str:
-    """Return an SVG badge that names the release. Its title contains `day`, the day of the run."""
+    """Return an SVG badge that names the release. The badge's title contains `day`, the day of the run."""
     release = f"{foreign_text(report.release, _MAX_RELEASE)}: " if report.release else ""
     texts = (f"{report.kind} conformance", f"{release}{_score(report)}")
     left, right = (round(len(text) * _LETTER + 12) for text in texts)

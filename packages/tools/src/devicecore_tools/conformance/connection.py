@@ -1,4 +1,4 @@
-"""A kubelet's connection to the socket of the plugin or driver under test. Its calls block.
+"""A kubelet's connection to the socket of the plugin or driver under test. Its calls are blocking.
 
 Law: a call ends within its timeout, with a response or with `CallFailedError`.
 """
@@ -78,8 +78,8 @@ class SocketConnection:
     def dial(self, timeout: float) -> bool:
         """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
 
-        It calls gRPC's health service, which the subject need not implement. `grpc.channel_ready_future` would leave a
-        thread that fails when the channel is closed.
+        The test is a call to gRPC's health service, which the subject need not implement. `grpc.channel_ready_future`
+        would leave a thread that fails when the channel is closed.
         """
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
         if not self._is_usable:

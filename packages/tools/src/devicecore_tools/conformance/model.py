@@ -1,6 +1,6 @@
 """Checks, their results and reports, for any kind of subject.
 
-Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
+Law: every check says what it does, what it expects and why. A check's result says in one sentence what happened.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class DevicesInUse(Skip):
 class NotYet(Skip):
     """Raised by a check that is waiting for something that may still happen.
 
-    It runs again at the end. The text says what the check waits for.
+    The check runs again at the end. The text says what the check waits for.
     """
 
 
@@ -207,10 +207,10 @@ class Report:
     Attributes:
         kind: what was checked: `device plugin` or `DRA driver`.
         subject: the checked plugin or driver, in a few words.
-        release: its version, if the caller knows it.
-        command: the command that started it, with placeholders.
+        release: the subject's version, if the caller knows it.
+        command: the command that started the subject, with placeholders.
         tool: the version of devicecore.
-        facts: more about it for programs, as JSON-compatible values.
+        facts: more about the subject for programs, as JSON-compatible values.
         notes: sentences for the reader of the report.
         results: of every check, in order.
         not_made: why the checks after a failed one could not be run, or an empty string if all were run.

@@ -55,7 +55,7 @@ class SubjectProcess(ABC):
 
     def __init__(self, budget: float, *, restart: bool = True) -> None:
         self.running: PluginProcess | None = None
-        """The process that was started most recently. It may have ended."""
+        """The process that was started most recently. The process may have ended."""
         self.exits: list[Exit] = []
         """Every time the process exited on its own."""
         self.reported: set[int] = set()
@@ -75,7 +75,7 @@ class SubjectProcess(ABC):
 
     @property
     def output(self) -> str:
-        """The end of the process's output. If it was restarted, the previous process's output comes first.
+        """The end of the process's output. If the process was restarted, the previous process's output comes first.
 
         If lines differ only in their timestamps, only the last one is kept.
         """
@@ -172,8 +172,8 @@ class SubjectProcess(ABC):
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
         """Wait until `look` returns a truthy value and return it, or return None after `timeout` seconds.
 
-        A process that ends in the meantime is restarted. If it is not restarted, the wait ends early, because nothing
-        more can happen. Raises OutOfTime if the run is out of time.
+        A process that ends in the meantime is restarted. If the process is not restarted, the wait ends early, because
+        nothing more can happen. Raises OutOfTime if the run is out of time.
         """
         deadline = time.monotonic() + timeout
         exits = 0

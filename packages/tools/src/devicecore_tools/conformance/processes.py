@@ -124,8 +124,8 @@ def adopted() -> list[int]:
 def _read(name: str) -> Iterator[tuple[int, bytes]]:
     """Yield the id of each process except this one, with the contents of its file `name` in /proc.
 
-    This avoids pathlib: it is called hundreds of times, and building Paths for all processes took twice as long as
-    reading.
+    This function avoids pathlib: it is called hundreds of times, and building Paths for all processes took twice as
+    long as reading.
     """
     for entry in os.listdir("/proc"):  # noqa: PTH208 - as above
         if entry.isdigit() and int(entry) != os.getpid():

@@ -71,7 +71,10 @@ def count_of(report: Report, verdict: Verdict) -> int:
 
 
 def counts_of(report: Report) -> dict[str, int]:
-    """Return the number of checks, and how many of them ended with each verdict. These add up to the first number."""
+    """Return the number of checks, and how many of them ended with each verdict.
+
+    The numbers for the verdicts add up to the number of checks.
+    """
     words = {
         "passed": Verdict.PASSED,
         "failed": Verdict.FAILED,

@@ -208,7 +208,7 @@ def _managers(options: NodeSettings) -> NodeManagers | None:
 def watched(directory: Path, changed: signal.Signals) -> Iterator[None]:
     """Have the kernel call `changed` when something in `directory` changes.
 
-    Some file systems cannot do that. There, changes are noticed at the next check.
+    On file systems that do not support this, changes are noticed at the next check.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -54,10 +54,10 @@ class DraParts:
 class NodeClaims:
     """The ResourceClaims of the node's pods.
 
-    It is used by one thread, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
+    The object is used by one thread, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
 
     Args:
-        make: creates the DRA manager with an observer. It is called once, when the manager is first needed.
+        make: creates the DRA manager with an observer. This is called once, when the manager is first needed.
         wake: called from other threads when `advance` has something to do.
         workers: the threads that prepare claims, which nodes may share; by default, threads of its own.
         release_workers: the threads that release claims; by default, those of `workers`.
@@ -89,7 +89,7 @@ class NodeClaims:
         self._version = object()  # replaced when `state` may have changed
         self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
         self.manager: DraManager | None = None
-        """The manager once it has started, or None before that. Any thread may read it."""
+        """The manager once it has started, or None before that. Any thread may read this attribute."""
         self.handler: FirstDriverHandler = FirstDriverHandler(self)
         """Registers drivers that the plugin watcher has found."""
 
@@ -112,8 +112,8 @@ class NodeClaims:
     def start(self) -> "DraManager":
         """Return the manager, after starting it if necessary.
 
-        Raises DraStoppedError if the process is ending, and DeviceCoreError if it cannot be started. In that case, the
-        next call tries again.
+        Raises DraStoppedError if the process is ending, and DeviceCoreError if the manager cannot be started. In that
+        case, the next call tries again.
         """
         with self._starting:
             parts = self.parts()
@@ -300,11 +300,11 @@ class FirstDriverHandler:
         self._claims = claims
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Check a driver's answer. Raises DeviceCoreError if it cannot be registered."""
+        """Check a driver's answer. Raises DeviceCoreError if the driver cannot be registered."""
         self._of_sockets().validate(name, endpoint, versions)
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
-        """Register the driver. Raises DeviceCoreError if it is refused, or the DRA manager cannot start."""
+        """Register the driver. Raises DeviceCoreError if the driver is refused, or the DRA manager cannot start."""
         await asyncio.to_thread(self._claims.start)
         registered = await self._of_sockets().register(name, endpoint, versions)
         self._claims.notify(None)

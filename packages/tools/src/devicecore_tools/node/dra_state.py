@@ -1,7 +1,7 @@
 """What `devicecore kubelet` reads from a DRA manager: whether to retry a pod, and what to show.
 
-Law: nothing here calls drivers or the API server, because the main thread calls it. This module imports only the domain
-    of the library.
+Law: nothing here calls drivers or the API server, because the main thread calls this module. This module imports only
+    the domain of the library.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -109,7 +109,7 @@ _DeviceState = Callable[[DriverName, PreparedDevice], ClaimedDevice]
 
 @frozen
 class ClaimedHealth:
-    """The health of all claimed devices (`found`). It stays current until a report arrives or expires.
+    """The health of all claimed devices (`found`). The value stays current until a report arrives or expires.
 
     No report expires between the times `since` and `until`, in nanoseconds since 1970.
     """
@@ -188,7 +188,7 @@ def _device_state(health: HealthCache, now: int, driver: DriverName, device: Pre
 def _known_claim(
     info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], state: _DeviceState
 ) -> ClaimState:
-    """Return a claim in which pods are recorded. If all of them are gone, it is being released."""
+    """Return a claim in which pods are recorded. If all of these pods are gone, the claim is being released."""
     if not users:
         phase, reason = ClaimStage.RELEASING, next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
     elif info.phase is ClaimPhase.PREPARED or any(user.phase == RUNNING for user in users):

@@ -3,9 +3,9 @@
 Laws: A pod that cannot be admitted changes nothing, and does not occupy a thread that another pod needs. The engine
     handles no signals or sockets, and prints nothing.
 
-A kubelet leaves a refused pod Failed, and starts a pod without devices if no plugin has registered the resource. If
-the feed keeps refused pods, as the manifest feed does, a pod waits in both cases, because no scheduler could place it
-on a different node. It is retried when its outcome may have changed (`outcome`).
+A kubelet leaves a refused pod Failed, and starts a pod without devices if no plugin has registered the resource. If the
+feed keeps refused pods, as the manifest feed does, a pod waits in both cases, because no scheduler could place it on a
+different node. The pod is retried when its outcome may have changed (`outcome`).
 """
 
 import logging
@@ -68,8 +68,8 @@ class _LastLook:
 class NodeEngine:
     """Runs the pods from `pods` on the node that `manager` manages.
 
-    Except for `snapshot`, one thread at a time uses it. That thread calls `poll` when it is woken or at `next_due`,
-    then `advance`, and `tick` every 10 seconds.
+    Except for `snapshot`, one thread at a time uses the engine. That thread calls `poll` when it is woken or at
+    `next_due`, then `advance`, and `tick` every 10 seconds.
 
     Args:
         manager: allocates the devices. The engine starts and stops it.
@@ -237,7 +237,7 @@ class NodeEngine:
 
     @property
     def phases(self) -> Mapping[str, int]:
-        """Return the number of pods in each phase."""
+        """The number of pods in each phase."""
         return Counter(entry.phase for entry in self._entries.values())
 
     def state(self, sink_problem: str | None = None) -> KubeletState:

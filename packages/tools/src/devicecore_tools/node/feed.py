@@ -35,7 +35,7 @@ class PodFeed(PodSource, Protocol):
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """The ResourceClaims found along with the pods, as of the last `poll`. Any thread may read it."""
+        """The ResourceClaims found along with the pods, as of the last `poll`. Any thread may read them."""
 
     @property
     def keeps_refused(self) -> bool:
@@ -52,12 +52,12 @@ class PodFeed(PodSource, Protocol):
         """Return the changes to the pods since the last call. A pod in `removed` need not have been added before."""
 
     def has_run(self, pod: PodUid) -> bool:
-        """Return whether a pod's containers ran before the start of this process. Any thread may call it."""
+        """Return whether a pod's containers ran before the start of this process. Any thread may call this method."""
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a pod that has its devices may not run on this node, or None if it may run.
 
-        Any thread may call it.
+        Any thread may call this method.
 
         If the pod has devices, `devices` is the number of each resource's devices that are healthy or in use; otherwise
         it is empty.
@@ -66,7 +66,7 @@ class PodFeed(PodSource, Protocol):
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
         """Return a pod as an API object with its CPUs and memory, or an empty object if it is gone.
 
-        Any thread may call it.
+        Any thread may call this method.
         """
 
     def mark_running(self, pod: PodUid) -> None:
@@ -91,10 +91,10 @@ class PodReport:
 
 
 class PodReporter(Protocol):
-    """Receives reports about pods. The engine's thread calls it, and it never waits."""
+    """Receives reports about pods. The engine's thread calls the reporter, which never waits."""
 
     def report(self, pod: Pod, report: PodReport) -> None:
-        """Receive the current state of a pod. It replaces earlier reports about this pod."""
+        """Receive the current state of a pod. The new report replaces earlier ones about this pod."""
 
     def released(self, pod: PodUid) -> None:
         """Record that a removed pod no longer holds any device or claim."""
@@ -131,7 +131,10 @@ class Outside(Protocol):
 
 
 class ManifestFeed(ManifestPods, PodFeed):
-    """The pods of a manifest directory. Its owner checks it once a second, and when the kernel reports a change."""
+    """The pods of a manifest directory.
+
+    The owner checks the directory once a second, and when the kernel reports a change.
+    """
 
     def has_run(self, pod: PodUid) -> bool:
         """Return whether a pod's containers ran before the start of this process."""

@@ -41,7 +41,7 @@ class Workers:
 
     They are daemon threads, so they never delay the exit of the process.
 
-    There are at most `limit` of them. If it is 0, the caller of `submit` does the work.
+    There are at most `limit` threads. If `limit` is 0, the caller of `submit` does the work.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -51,7 +51,7 @@ class Workers:
         self._threads = 0
 
     def submit(self, work: Work) -> None:
-        """Run `work` as soon as a thread is free. It must not raise."""
+        """Run `work` as soon as a thread is free. `work` must not raise."""
         if not self._limit:
             work()
             return

@@ -151,7 +151,7 @@ class FactsKeeper:
                 self._known[resource] = facts
 
     def of(self, resources: Iterable[str]) -> Facts:
-        """Return the facts of `resources`. There are none for an unknown resource."""
+        """Return the facts of `resources`. There are no facts for an unknown resource."""
         return {resource: self._known[resource] for resource in resources if resource in self._known}
 
 

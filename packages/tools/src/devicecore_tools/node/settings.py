@@ -20,7 +20,7 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 """The possible effects of a Node's taint on pods that do not tolerate it."""
 
 TAINT = {"key": "devicecore.io/virtual", "value": "true", "effect": "NoSchedule"}
-"""The taint of a registered node. Without it, an ordinary pod that is bound to the node would appear to run."""
+"""The taint of a registered node. Without this taint, an ordinary pod that is bound to the node would appear to run."""
 
 
 def taint(key: str, value: str, effect: str) -> dict[str, str]:

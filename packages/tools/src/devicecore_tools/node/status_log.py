@@ -25,7 +25,10 @@ class LoggedSink(NodeStatusSink):
     _still_failing: Callable[[], SinkError | None] = lambda: None
     """Returns why a sink that publishes later cannot publish, or None."""
     _wait: Callable[[float], None] = lambda _seconds: None
-    """Waits this many seconds for a sink that publishes later. Raises SinkError if it has not published by then."""
+    """Waits this many seconds for a sink that publishes later.
+
+    Raises SinkError if the sink has not published by then.
+    """
     _refused: SinkError | None = None
     _last: NodeStatus = field(factory=NodeStatus)
 
@@ -38,7 +41,7 @@ class LoggedSink(NodeStatusSink):
     def wait(self, seconds: float) -> None:
         """Wait until a sink that publishes later has done so.
 
-        If it has not done so after `seconds`, `problem` says why.
+        If the sink has not published after `seconds`, `problem` says why.
         """
         try:
             self._wait(seconds)

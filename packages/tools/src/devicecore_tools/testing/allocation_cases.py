@@ -76,7 +76,7 @@ def random_case(random: Random) -> Json:
 
 @st.composite
 def allocation_cases(draw: st.DrawFn) -> Json:
-    """Strategy for cases. They shrink to a few simple objects."""
+    """Strategy for cases. The cases shrink to a few simple objects."""
     return _case(lambda options: draw(st.sampled_from(options)))
 
 
@@ -178,7 +178,10 @@ def _pool(choose: Choose, number: int, *, has_lists: bool) -> list[Json]:
 
 
 def _counters(choose: Choose, sets: Sequence[str]) -> list[list[Json]]:
-    """Return the counter sets of a pool, in one or two slices. Their values may be lower than what is in use."""
+    """Return the counter sets of a pool, in one or two slices.
+
+    The counters' values may be lower than what is in use.
+    """
     made = [
         {
             "name": name,

@@ -192,8 +192,8 @@ class Pool:
     Attributes:
         slices: their `spec`s.
         node: the node for which claims are judged.
-        numbers: the acceptable numbers of slices. All slices must state one of them.
-        is_lenient: whether it is enough that one slice states it.
+        numbers: the acceptable numbers of slices. All slices must state one of these numbers.
+        is_lenient: whether it is enough that one slice states such a number.
     """
 
     slices: Sequence[Json]

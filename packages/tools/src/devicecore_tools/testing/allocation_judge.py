@@ -1,8 +1,8 @@
 """Judges an allocation of claims against the text of the API, and determines by exhaustive search whether one exists.
 
-It was written from the comments in `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
-4816 and 5075, without reading `devicecore.domain.allocation`. It imports nothing from that package, which `make
-imports` checks. It can therefore show where that package, or Kubernetes, misreads the API.
+The judge was written from the comments in `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
+4816 and 5075, without reading `devicecore.domain.allocation`. This module imports nothing from that package, which
+`make imports` checks. The judge can therefore show where that package, or Kubernetes, misreads the API.
 
 Laws: a judge never reports that a claim cannot be allocated before it has tried all choices (otherwise it raises
     `TooLargeError`). Each error names the API field and quotes its sentence (`Rule`). Where the text leaves
@@ -507,8 +507,8 @@ class _Reading:
 
         An expression that is an error "causes allocation of devices to abort". A consumer that looks for all devices,
         or for the best of several alternatives, "should wait" while a pool is incomplete. For a self-contradictory
-        pool, enhancement proposal 4815 says both that its devices are not used and that scheduling is aborted. It does
-        not say what happens if an alternative cannot be understood.
+        pool, enhancement proposal 4815 says both that its devices are not used and that scheduling is aborted. The
+        proposal does not say what happens if an alternative cannot be understood.
         """
         requests = [one for alternatives in self._requests for one in alternatives]
         if not all(map(self._is_understood, requests)):

@@ -87,7 +87,8 @@ class UnresolvedCdiNameError(DeviceCoreError):
 class ClaimPod:
     """A pod whose claims are prepared. Without a container name, methods use the first container.
 
-    `admitted` is the same pod with its plugins' devices. It is None before `prepare` and for a pod without limits.
+    `admitted` is the same pod with its plugins' devices. `admitted` is None before `prepare`, and for a pod without
+    limits.
     """
 
     def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:
@@ -155,7 +156,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         timeout: in seconds, for every wait without a timeout of its own.
         api_server: holds the claims and the ResourceSlices.
         node: the node's name.
-        manager: the `DraManager`. Each restart creates a new one.
+        manager: the `DraManager`. Each restart creates a new manager.
         script: faults in calls to drivers; the calls are named `NodePrepareResources` and `NodeUnprepareResources`.
         claims: where the kubelet reads ResourceClaims; a driver in Python may also read them there.
         pods: the active pods.
@@ -177,7 +178,9 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the kubelet. It creates its Node object if there is none, and deletes all of its node's ResourceSlices.
+        """Start the kubelet.
+
+        The kubelet creates its Node object if there is none, and deletes all of its node's ResourceSlices.
 
         Raises:
             SetUpError: the socket directory cannot be used.
@@ -223,13 +226,14 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
         Args:
             driver: the driver to serve.
-            instance: a name that distinguishes it from another instance of the driver running at the same time.
+            instance: a name that distinguishes this instance from another instance of the driver running at the same
+                time.
             services: the services that the driver offers, preferred service first.
         """
 
     @abstractmethod
     def drop_connection(self, driver: str) -> None:
-        """Close the connections to a driver. It stays registered. It is reconnected immediately."""
+        """Close the connections to a driver. The driver stays registered, and is reconnected immediately."""
 
     @abstractmethod
     def _open_transport(self) -> DriverTransport: ...
@@ -301,7 +305,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             name: the claim's name; by default a new one.
 
         Raises:
-            DevicesTakenError: the driver has not published them, other claims hold them, or they are tainted.
+            DevicesTakenError: the driver has not published the devices, other claims hold them, or they are tainted.
         """
         __tracebackhide__ = True
         chosen = dra_objects.choose(self.api_server, self.node, driver, count, devices)
@@ -355,7 +359,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return self.manager.drivers.instances.get(DriverName(driver), ())
 
     def connected(self, driver: str) -> tuple[InstanceId, ...]:
-        """Return the connected instances of a driver, oldest first. A kubelet calls the newest one."""
+        """Return the connected instances of a driver, oldest first. A kubelet calls the newest instance."""
         return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
 
     def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
@@ -511,12 +515,12 @@ class DraKubelet(BaseDraKubelet):
 
     @property
     def plugins(self) -> Path:
-        """The directory for the sockets and state of drivers, a node's `plugins`. It survives a reboot."""
+        """The directory for the sockets and state of drivers, a node's `plugins`. The directory survives a reboot."""
         return self.directory / "plugins"
 
     @property
     def cdi(self) -> Path:
-        """The directory for CDI files, a node's `/var/run/cdi`. A reboot empties it."""
+        """The directory for CDI files, a node's `/var/run/cdi`. A reboot empties this directory."""
         return self.directory / "cdi"
 
     @property
@@ -559,7 +563,7 @@ class DraKubelet(BaseDraKubelet):
         In the command and in `environment`, these placeholders are replaced: `{registry}`, `{plugins}`, `{cdi}`,
         `{kubeconfig}`, `{node}`, `{pod_uid}`, and `{dir}`, the parent of all directories. The process has the variables
         `KUBECONFIG`, `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`.
-        If it exits by itself, waits raise `ExitedEarlyError`.
+        If the process exits on its own, waits raise `ExitedEarlyError`.
 
         Args:
             command: the program and its arguments.
@@ -622,7 +626,7 @@ class DraKubelet(BaseDraKubelet):
         raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
 
     def drop_connection(self, driver: str) -> None:
-        """Close the connections to a driver. It stays registered. It is reconnected immediately."""
+        """Close the connections to a driver. The driver stays registered, and is reconnected immediately."""
         for instance in self.instances(driver):
             if self._grpc is not None:
                 self._grpc.disconnect(instance)

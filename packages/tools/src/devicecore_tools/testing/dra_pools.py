@@ -35,7 +35,10 @@ class SliceDevice:
 
     @cached_property
     def value(self) -> PoolDevice:
-        """The device as a scheduler reads it for the driver `driver`. Raises DocumentError if it is unreadable."""
+        """The device as a scheduler reads it for the driver `driver`.
+
+        Raises DocumentError if the device is unreadable.
+        """
         pool = {"name": self.pool, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": "driver", "allNodes": True, "pool": pool, "devices": [{**self.body, "name": self.name}]}
         return slice_of({"metadata": {"name": self.pool}, "spec": spec}).devices[0]

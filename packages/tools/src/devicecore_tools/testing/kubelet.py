@@ -166,7 +166,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
     @abstractmethod
     def drop_stream(self, resource: str) -> None:
-        """Disconnect the plugins of `resource`, as if their streams had ended. They must register again."""
+        """Disconnect the plugins of `resource`, as if their streams had ended. The plugins must register again."""
 
     @abstractmethod
     def _open_transport(self, *, wipe: bool) -> PluginTransport: ...
@@ -223,7 +223,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return known.plugins[-1].id if known and known.plugins else None
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """Return the plugin's last list. It is kept after the plugin has disconnected."""
+        """Return the plugin's last list. The list is kept after the plugin has disconnected."""
         report = self.state.inventory.current_report(ResourceName(resource))
         return tuple(report.devices.values()) if report else ()
 
@@ -270,7 +270,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until no plugin serves `resource`.
 
         Raises:
-            WaitTimeoutError: a plugin still serves it.
+            WaitTimeoutError: a plugin still serves the resource.
         """
         __tracebackhide__ = True
         self.wait_until(
@@ -496,7 +496,7 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConn
         return self._serve(InMemory(plugin.resource, lambda: self._memory.connect(plugin), MemoryConnection.disconnect))
 
     def drop_stream(self, resource: str) -> None:
-        """Disconnect the plugins of `resource`. They register again at once."""
+        """Disconnect the plugins of `resource`. The plugins register again at once."""
         name = resource_name(resource)
         for served in self._served:
             if served.name == name:

@@ -431,7 +431,7 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
 def _refusal(
     plugin: PluginUnderTest, device: str, share_of: deviceplugin.ContainerAllocateResponse | None = None
 ) -> str:
-    """Return how the plugin refuses a device. Raises Failure if it does not."""
+    """Return how the plugin refuses a device. Raises Failure if the plugin does not refuse it."""
     try:
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:
@@ -737,8 +737,8 @@ def strange(
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     """Compare these parts of the response for all devices with the responses for single devices.
 
-    Raises Failure if a name that only one device has is missing, or if several devices get the value of one of them.
-    Raises Skip if the responses cannot be compared.
+    Raises Failure if a name that only one device has is missing, or if several devices get the value of one of these
+    devices. Raises Skip if the responses cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
@@ -1265,7 +1265,7 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     "the file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete it.",
 )
 def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
-    """The plugin is killed and started again, more than a second after its last start. Its socket is left alone."""
+    """The plugin is killed, and started again more than a second after its last start. Its socket is left alone."""
     plugin.process.require_process()
     plugin.registration.streaming()
     number = len(plugin.kubelet.registrations)

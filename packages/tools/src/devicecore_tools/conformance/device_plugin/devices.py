@@ -104,7 +104,7 @@ class ListedDevices:
         return self._healthy
 
     def two_devices(self) -> tuple[str, str]:
-        """Return two healthy devices. Raises Skip if there is only one."""
+        """Return two healthy devices. Raises Skip if there is only one healthy device."""
         ids = self.healthy
         does_not_apply_if(len(ids) == 1, "the plugin has only one healthy device")
         return ids[0], ids[-1]

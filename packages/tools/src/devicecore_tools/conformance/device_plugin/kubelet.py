@@ -322,7 +322,7 @@ class BareKubelet:
     def _judge(self, registration: Registration) -> tuple[str, str]:
         """Connect to the plugin.
 
-        Return the stage and the problem if a kubelet refuses it, otherwise two empty strings.
+        Return the stage and the problem if a kubelet refuses the plugin, otherwise two empty strings.
         """
         request = registration.request
         if self.refusal:

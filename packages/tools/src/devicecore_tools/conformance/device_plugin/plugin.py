@@ -1,7 +1,7 @@
 """The plugin under test: its parts, and what checks have observed.
 
-Law: each part has one task and knows only the parts before it. They are the process, the registrations and the listed
-    devices.
+Law: each part has one task and knows only the parts before it. The parts are the process, the registrations and the
+listed devices.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class PluginObservations:
 
 
 class PluginUnderTest:
-    """The plugin under test. Its arguments are those of `ProcessUnderTest`."""
+    """The plugin under test. The arguments are those of `ProcessUnderTest`."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class ProcessUnderTest(SubjectProcess):
         return self._start is not None
 
     def require_process(self) -> PluginProcess:
-        """Return the plugin's process. Raises Skip if the user has started it."""
+        """Return the plugin's process. Raises Skip if the user has started the process."""
         if self.running is None:
             raise DoesNotApply("the plugin was started by hand, so its process is not known")
         return self.running

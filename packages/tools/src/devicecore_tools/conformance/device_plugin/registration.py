@@ -41,7 +41,10 @@ class PluginRegistration:
 
     @property
     def first(self) -> Registration:
-        """The first registration, successful or not. The first use waits for it. Raises Skip if there is none."""
+        """The first registration, successful or not.
+
+        The first use waits for the registration. Raises Skip if there is none.
+        """
         self.wait_for_first()
         skip_if(not self.kubelet.registrations, "the plugin did not register")
         return self.kubelet.registrations[0]

@@ -54,8 +54,8 @@ def run(
         command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and the
             kubelet's socket. Without a command, the user starts the plugin.
         settings: how to test the plugin.
-        directory: where the plugin looks for kubelet.sock; by default a new directory. It is created if missing.
-            All sockets in it are deleted.
+        directory: where the plugin looks for kubelet.sock; by default a new directory. The directory is created if
+            missing. All sockets in it are deleted.
         allow_shared_directory: whether to accept a directory with any owner and mode.
         registry: whether the plugin waits in the directory for the kubelet's plugin watcher instead of calling
             Register. In that case, no socket in the directory is deleted.

@@ -1,8 +1,8 @@
 """Situations for device plugins: an event that happens to the plugin, and what is observed afterwards.
 
 Law: each check is a cell in a table of events by observations, for calls with one id and with several. All cells of an
-event share one occurrence of it. For every other cell, `OTHER_CELLS` contains the check that covers it, or the reason
-why it is empty.
+event share one occurrence of the event. For every other cell, `OTHER_CELLS` contains the check that covers it, or the
+reason why the cell is empty.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -142,7 +142,7 @@ TERM = Event("the plugin is ended with SIGTERM and started again", "after-sigter
 
 @frozen
 class Observation:
-    """An observation after an event. It has the attributes of a check, with `{}` for the event."""
+    """An observation after an event. An observation has the attributes of a check, with `{}` for the event."""
 
     name: str
     done: str

@@ -187,7 +187,7 @@ def _parts(values: list[Value]) -> list[list[Value]]:
 
 
 def _counters(slices: Iterable[Slice]) -> Iterable[CounterSet]:
-    """Yield the counter sets of slices under unique names. Raises DocumentError if one cannot be read."""
+    """Yield the counter sets of slices under unique names. Raises DocumentError if a counter set cannot be read."""
     for one in slices:
         spec = {"driver": "driver", "pool": one["spec"]["pool"], "sharedCounters": one["spec"].get("sharedCounters")}
         read = slice_of({"metadata": {"name": "counters"}, "spec": spec})

@@ -147,7 +147,10 @@ class Calls:
     # --- what is known about its behavior ---------------------------------------------------------------------------
 
     def require_preparing(self) -> None:
-        """Check that the driver prepares plain claims. Raises Skip if it does not; another check reports that."""
+        """Check that the driver prepares plain claims.
+
+        Raises Skip if it does not prepare any; another check reports that.
+        """
         self._learn_once()
         if self.habits.prepares is False:
             raise self._prepares_none()
@@ -183,7 +186,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver now prepares and unprepares a plain claim, or a claim for another claim's devices.
 
-        Return True even if that cannot be determined, or if the driver has never done it.
+        Return True even if this cannot be determined, or if the driver has never done it.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True
@@ -220,7 +223,10 @@ class Calls:
         skip_if(not self.repeats, "the driver prepares no claim twice")
 
     def require_unpreparing(self) -> None:
-        """Check that the driver unprepares claims. Raises Skip if it does not; another check reports that."""
+        """Check that the driver unprepares claims.
+
+        Raises Skip if it does not unprepare any; another check reports that.
+        """
         self._learn_once()
         skip_if(self.habits.unprepares is False, "the driver unprepares no claims")
 
@@ -298,8 +304,8 @@ class Calls:
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare one claim. Return the devices in the answer, as messages.
 
-        Raises Failure if the driver did not prepare it. Raises Skip if the driver prepares no claim at all; another
-        check reports that.
+        Raises Failure if the driver did not prepare the claim. Raises Skip if the driver prepares no claim at all;
+        another check reports that.
         """
         self._learn_once()
         try:
@@ -312,8 +318,8 @@ class Calls:
     def unprepared(self, claim: Claim) -> None:
         """Unprepare one claim.
 
-        Raises Failure if the driver did not unprepare it. Raises Skip if the driver unprepares no claim at all; another
-        check reports that.
+        Raises Failure if the driver did not unprepare the claim. Raises Skip if the driver unprepares no claim at all;
+        another check reports that.
         """
         self._learn_once()
         try:
@@ -326,7 +332,7 @@ class Calls:
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
         """Return a new prepared claim, for a check that tests something else.
 
-        Raises Skip if the driver did not prepare it; other checks report that.
+        Raises Skip if the driver did not prepare the claim; other checks report that.
         """
         claim = self.claims.new(*counts, **arguments)
         self.ready_devices(claim)
@@ -336,7 +342,7 @@ class Calls:
         """Prepare a claim for a check that tests something else, and return the devices in the answer.
 
         If the driver has prepared claims before, it is tried once more with fresh directories, because another check
-        may have left devices in use. Raises Skip if the driver did not prepare it; other checks report that.
+        may have left devices in use. Raises Skip if the driver did not prepare the claim; other checks report that.
         """
         with needed("a prepared claim"):
             try:

@@ -121,7 +121,10 @@ class Claims:
         return found
 
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
-        """Return whether the DeviceClass selects a device. It is evaluated once, because there may be 1,000 devices."""
+        """Return whether the DeviceClass selects a device.
+
+        The class is evaluated once, because there may be 1,000 devices.
+        """
         known = self._selected.get(device.key)
         if known is None or known[:2] != (device, expressions):
             selected = all(matches(text, self.registration.name, device) for text in expressions)
@@ -198,8 +201,8 @@ class Claims:
     def require_published(self, claims: Sequence[Claim]) -> None:
         """Check that the driver still publishes the devices of these claims.
 
-        Raises Skip if it does not. Such a driver changes the names of its devices at each start, or its devices appear
-        and disappear.
+        Raises Skip if the driver does not. Such a driver changes the names of its devices at each start, or its devices
+        appear and disappear.
         """
 
         def gone() -> list[str]:
@@ -246,7 +249,7 @@ class Claims:
             namespace: an existing namespace.
 
         Raises:
-            Skip: the published devices do not allow it.
+            Skip: the published devices do not allow such a claim.
         """
         published = [device for device in self.slices.devices if device.key not in self.held | self.broken]
         if spec is None:
@@ -397,7 +400,7 @@ class Claims:
     def request(self, *counts: int) -> Json:
         """Return the spec of a claim with requests `r0`, `r1`, and so on, for these numbers of devices.
 
-        It copies the configuration of the user's claim for all requests, and requests the same capacity.
+        The spec copies the configuration of the user's claim for all requests, and requests the same capacity.
         """
         exactly: Json = {"deviceClassName": self.device_class}
         if capacity := self._own_request().get("capacity") or self._share_of_capacity():

@@ -1,8 +1,8 @@
 """A stand-in for the container runtime, because many drivers are also runtime plugins and exit without one.
 
-It speaks the Node Resource Interface (NRI): ttRPC over a connection that multiplexes two connections. A driver finds
-its end of the connection through the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI plugins
-reads.
+The stand-in speaks the Node Resource Interface (NRI): ttRPC over a connection that multiplexes two connections. A
+driver finds its end of the connection through the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI
+plugins reads.
 
 Law: the runtime has no pods and no containers, so after it has accepted a plugin it makes no more calls.
 """

@@ -1,7 +1,7 @@
 """The driver under test: its parts, and what checks have observed.
 
-Law: each part has one task and knows only the parts before it. They are the process, the registration, the slices, the
-    claims for their devices, and the calls.
+Law: each part has one task and knows only the parts before it. The parts are the process, the registration, the slices,
+    the claims for their devices, and the calls.
 """
 
 import time
@@ -89,7 +89,7 @@ class ChangeOfDevices:
 
 @define
 class DriverObservations:
-    """What was observed after events. The checks judge it.
+    """What was observed after events. The checks judge these observations.
 
     Attributes:
         ending: after SIGTERM.

@@ -1,7 +1,7 @@
 """The kubelet's side of one DRA driver without a manager: it sees exactly what the driver returns.
 
-Laws: it finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and records each step. It
-    calls the service that kubelet 1.34 or later would choose.
+Laws: it finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and records each step.
+This side calls the service that kubelet 1.34 or later would choose.
 """
 
 import os
@@ -142,13 +142,13 @@ class DriverInstance:
         return self._ask(calls.UNPREPARE_METHODS[service or self.service], claims, timeout)
 
     def get_info(self) -> pluginregistration.PluginInfo:
-        """Call GetInfo. It may be called any number of times. Raises CallFailedError if it failed."""
+        """Call GetInfo. GetInfo may be called any number of times. Raises CallFailedError if the call failed."""
         return self.registrar.call(rpc.GET_INFO, pluginregistration.InfoRequest(), GET_INFO_TIMEOUT)
 
     def notify(self, error: str = "") -> None:
         """Call NotifyRegistrationStatus: registered, or refused with this error.
 
-        Raises CallFailedError if it failed.
+        Raises CallFailedError if the call failed.
         """
         status = pluginregistration.RegistrationStatus(plugin_registered=not error, error=error)
         self.registrar.call(rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)

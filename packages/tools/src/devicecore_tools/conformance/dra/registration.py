@@ -131,7 +131,7 @@ class DriverRegistration:
 
     @property
     def name(self) -> str:
-        """The driver's name. Raises Skip if it is not known."""
+        """The driver's name. Raises Skip if the name is not known."""
         if not self.known_name:
             info = self.first.info
             self.known_name = info.name if info is not None else ""

@@ -49,7 +49,7 @@ def run(
     Args:
         command: starts the driver. Placeholders such as `{kubeconfig}` are replaced; see `Environment.placeholders`.
         settings: how to test the driver.
-        checks: the checks to run. They run in the order of `CHECKS`.
+        checks: the checks to run. The checks run in the order of `CHECKS`.
         on_ready: called when the driver's environment is ready, before the driver starts.
         on_result: called with each result, except those of checks that were not run.
 

@@ -88,7 +88,7 @@ class PublishedSlices:
     def last_write(self) -> float:
         """When the running process last wrote a slice, in seconds of `time.monotonic`.
 
-        It is minus infinity if the process has not written any, or does not watch slices.
+        The result is minus infinity if the process has not written any slice, or does not watch slices.
         """
         mine = self._requests()
         writes = [one.at for one in mine if one.verb in {"create", "update", "patch"}]
@@ -136,7 +136,7 @@ class PublishedSlices:
     def catalogue(self) -> tuple[PublishedPool, ...]:
         """The pools when they were last complete. After a start, the process gets time to publish its own pools.
 
-        Raises Skip if they were never complete.
+        Raises Skip if the pools were never complete.
         """
         self.wait_for_pools()
         if self._settled_after != self.process.started_at:

@@ -1,7 +1,7 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
-Law: all chosen checks of an event share one occurrence. Their first parts run, then the event happens once, then each
-second part runs when the check's turn comes.
+Law: all chosen checks of an event share one occurrence. The first parts of these checks run, then the event happens
+once, then each second part runs when the check's turn comes.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -80,7 +80,7 @@ class Steps:
     _problems: dict[str, Skip] = field(factory=dict)
 
     def begin(self, event: Occurrence) -> None:
-        """Run the first parts of the event's checks, and trigger the event. Do nothing if no check needs it."""
+        """Run the first parts of the event's checks, and trigger the event. Do nothing if no check needs the event."""
         mine = [look for look in self.looks if look.event is event]
         if not mine or mine[0] in self._begun:
             return
@@ -119,7 +119,7 @@ class Steps:
     def finish(self, look: TwoParts) -> str:
         """Run the second part of a check, after the first part and the event if they have not happened yet.
 
-        Raises Failure if the check failed. Raises Skip if it cannot be run.
+        Raises Failure if the check failed. Raises Skip if the check cannot be run.
         """
         try:
             if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
@@ -184,7 +184,10 @@ def check(
     needs: Callable[[DriverUnderTest], object] = applies_always,
     when: Moment | Occurrence = Moment.CALM,
 ) -> Callable[[Callable[[DriverUnderTest], str]], DriverCheck]:
-    """Return a decorator that turns a function into a check, as `model.check` does. Its group is the module's name."""
+    """Return a decorator that turns a function into a check, as `model.check` does.
+
+    The check's group is the module's name.
+    """
 
     def make(look: Callable[[DriverUnderTest], str]) -> DriverCheck:
         name = name_of(look)

@@ -1,7 +1,7 @@
 """Plugins and drivers, each with one fault, and the checks that must find it, for our tests and for other test kits.
 
-Law: each is a correct program with one fault, and the checks that it names fail on it. If it names no check, it does
-something unusual but correct, and no check may fail on it.
+Law: each is a correct program with one fault, and the checks that it names fail on it. If a program names no check, it
+does something unusual but correct, and no check may fail on it.
 """
 
 import inspect
@@ -74,7 +74,7 @@ class Planted:
         return [sys.executable, str(PLUGIN), "{dir}", self.place]
 
     def run(self) -> None:
-        """Run the program in this process. It takes its directories from environment variables.
+        """Run the program in this process. The program takes its directories from environment variables.
 
         Raises KeyError with the name of a missing environment variable.
         """

@@ -1,6 +1,6 @@
 """What an API server accepts as the status of a ResourceClaim, which drivers write.
 
-Law: a function returns every reason for which kube-apiserver 1.36 refuses a status, in field order. It
+Law: a function returns every reason for which kube-apiserver 1.36 refuses a status, in field order. The function
 changes nothing. A spec is checked only for its types and its immutability, because no driver writes one.
 """
 

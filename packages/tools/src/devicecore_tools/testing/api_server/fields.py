@@ -240,7 +240,10 @@ def _named(paths: Iterable[FieldPath]) -> Fields:
 
 
 def _with_above(paths: Iterable[FieldPath]) -> set[FieldPath]:
-    """Return the paths and all of their parents. Each is visited once, because many long paths may share a prefix."""
+    """Return the paths and all of their parents.
+
+    Each path is visited once, because many long paths may share a prefix.
+    """
     found = set[FieldPath]()
     for path in paths:
         above = path
@@ -328,7 +331,7 @@ def _owner(entry: Json) -> Owner:
 
 
 def owners_of(entries: object) -> Owners:
-    """Return the owners listed in `metadata.managedFields`. Raises ValueError if it is invalid."""
+    """Return the owners listed in `metadata.managedFields`. Raises ValueError if the field is invalid."""
     named, left = dict[Owner, Fields](), MAX_FIELDS
     for entry in objects_in(entries):
         named[_owner(entry)] = frozenset(islice(_paths(mapping_of(entry.get("fieldsV1")), ()), left + 1))

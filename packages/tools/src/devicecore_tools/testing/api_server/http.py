@@ -40,9 +40,10 @@ IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests, or in the middle of one."""
 
 MAX_LARGE = 16
-"""How many lists and requests with large bodies are served at the same time. Each may take a few hundred megabytes.
+"""How many lists and requests with large bodies are served at the same time.
 
-The same number of additional large bodies may be received in the meantime, so slow senders do not keep a list waiting.
+Each of them may take a few hundred megabytes. The same number of additional large bodies may be received in the
+meantime, so slow senders do not keep a list waiting.
 """
 
 BODY_SECONDS = 5.0
@@ -246,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(*answer, {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
-        """Return whether `fault` replaces the response. If so, send it."""
+        """Return whether `fault` replaces the response. If so, send the replacement."""
         match fault:
             case Answer(code, body, extra):
                 self._send(code, body, extra)
@@ -275,7 +276,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.rfile.read1(most)
 
     def _line(self) -> bytes:
-        """Return a line within a body. It is read byte by byte, because each byte may arrive late."""
+        """Return a line within a body. The line is read byte by byte, because each byte may arrive late."""
         line = b""
         while len(line) < _MAX_CHUNK_LINE and not line.endswith(b"\n") and (part := self._part(1)):
             line += part
@@ -338,7 +339,7 @@ class Handler(BaseHTTPRequestHandler):
     def _length(self) -> int:
         """Return the length of the body.
 
-        If it is unknown, the connection is closed, because the start of the next request cannot be found.
+        If the length is unknown, the connection is closed, because the start of the next request cannot be found.
         """
         length = self.headers.get("Content-Length") or "0"
         is_number = length.isascii() and length.isdigit()

@@ -25,7 +25,7 @@ _DECODING = "error decoding patch: json: cannot unmarshal"
 def json_patched(document: Json, operations: JsonValue) -> Json:
     """Return the document after a JSON patch.
 
-    Raises ApiError if it is not a patch, is too large, or does not fit the document.
+    Raises ApiError if the patch is malformed, is too large, or does not fit the document.
     """
     _refuse_unless_patch(operations)
     patched = _Document(copied(document))

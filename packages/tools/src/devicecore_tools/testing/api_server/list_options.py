@@ -20,7 +20,7 @@ MAX_DIGITS = 18
 
 
 def number(query: Mapping[str, str], name: str) -> int:
-    """Return the number in a parameter, or 0 if there is none. Raises ApiError if it is not a number."""
+    """Return the number in a parameter, or 0 if there is none. Raises ApiError if the parameter is not a number."""
     text = query.get(name) or "0"
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
         shown = foreign_text(text, 50)
@@ -38,7 +38,7 @@ def is_set(query: Mapping[str, str], name: str) -> bool:
 def check_list(query: Mapping[str, str], current: int) -> None:
     """Refuse a list that cannot be served at the requested version. `current` is the current version of the objects.
 
-    Raises ApiError if it is refused.
+    Raises ApiError if the list is refused.
     """
     match, wanted = query.get(_MATCH, ""), number(query, "resourceVersion")
     number(query, "limit")
@@ -55,7 +55,7 @@ def check_list(query: Mapping[str, str], current: int) -> None:
 def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
     """Return whether a watch starts with the existing objects, or None if the client does not say.
 
-    Raises ApiError if it is refused. `is_served` is whether the server supports such watches.
+    Raises ApiError if the watch is refused. `is_served` is whether the server supports such watches.
     """
     match = query.get(_MATCH, "")
     if _INITIAL not in query:

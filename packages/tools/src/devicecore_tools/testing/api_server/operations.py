@@ -219,7 +219,7 @@ _ACTIONS: Mapping[str, Mapping[str, Operation]] = {"binding": {"create": _bind},
 
 
 def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
-    """Return a predicate for the label and field selectors of a request. Raises ApiError if one of them is invalid."""
+    """Return a predicate for the label and field selectors of a request. Raises ApiError if a selector is invalid."""
     by_field = field_selector(target.kind, query.get("fieldSelector", ""), target.api_version)
     by_label = label_selector(query.get("labelSelector", ""))
     return lambda value: by_field(value) and by_label(value)
@@ -283,7 +283,7 @@ def _from_protobuf(body: bytes) -> Json:
 
 
 def _shallow(value: JsonValue) -> JsonValue:
-    """Return the value if recursive functions can process it. Raises ApiError if it is nested too deeply."""
+    """Return the value if recursive functions can process it. Raises ApiError if the value is nested too deeply."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

@@ -12,7 +12,7 @@ from devicecore_tools.testing.api_server.store import ObjectStore
 
 
 class ServedApi(Protocol):
-    """The part of `LocalApiServer` that a request needs. Its methods are described there."""
+    """The part of `LocalApiServer` that a request needs. The methods are described in that class."""
 
     kinds: Kinds
     store: ObjectStore

@@ -309,7 +309,7 @@ class LocalApiServer(Runs):
         self._released.set()
 
     def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
-        """Wait until a condition is true. It is evaluated after each request and each write.
+        """Wait until a condition is true. The condition is evaluated after each request and each write.
 
         Raises:
             TimeoutError: it was not true within `timeout` seconds.

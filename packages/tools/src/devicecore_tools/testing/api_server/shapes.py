@@ -24,8 +24,8 @@ _NAMES: Mapping[type, str] = {
 def tidy(kind: str, value: Json, api_version: str = "") -> Json:
     """Return a copy of an object in the form used by the API's messages.
 
-    They leave out empty lists, empty maps and nulls. A null becomes an empty string in a map of strings, and 0 in a map
-    of quantities.
+    The messages leave out empty lists, empty maps and nulls. A null becomes an empty string in a map of strings, and 0
+    in a map of quantities.
     """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 

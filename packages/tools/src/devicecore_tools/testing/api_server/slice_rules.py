@@ -1,6 +1,6 @@
 """What an API server accepts as a ResourceSlice.
 
-Law: `slice_causes` returns every reason for which kube-apiserver 1.36 refuses a slice, in field order. It
+Law: `slice_causes` returns every reason for which kube-apiserver 1.36 refuses a slice, in field order. The function
 changes nothing.
 """
 

@@ -124,11 +124,11 @@ class Event:
 
 
 class ObjectStore:
-    """All objects, thread-safe. Objects are copied when they are stored and when they are returned.
+    """All objects, for use by several threads. Objects are copied when they are stored and when they are returned.
 
     Args:
         kinds: the server's kinds, which change when definitions are stored.
-        clock: the time, in UTC.
+        clock: returns the time, in UTC.
         seed: determines the uids and the random part of generated names.
 
     Attributes:
@@ -151,7 +151,7 @@ class ObjectStore:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, place: ObjectPlace) -> Json:
-        """Return one object. Raises ApiError if it does not exist."""
+        """Return one object. Raises ApiError if the object does not exist."""
         with self._changed:
             return copied(self._stored(place).value)
 
@@ -213,7 +213,7 @@ class ObjectStore:
     ) -> Json:
         """Create an object. `status` is ignored for kinds with that subresource, except for Node.
 
-        Raises ApiError if it exists, or breaks the rules of its kind.
+        Raises ApiError if the object exists, or breaks the rules of its kind.
         """
         _refuse_wrong_types(kind, body, {})
         value = {**_tidied(kind, body), "apiVersion": kind.api_version, "kind": kind.kind}
@@ -273,7 +273,7 @@ class ObjectStore:
     def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
 
-        Raises ApiError if it does not exist, is a different or newer object, or breaks the rules of its kind.
+        Raises ApiError if the object does not exist, is a different or newer one, or breaks the rules of its kind.
         """
         with self._changed:
             known = self._objects[place.kind.resource].get(place.key)  # kube-apiserver reads the body first
@@ -362,7 +362,7 @@ class ObjectStore:
     ) -> Json:
         """Delete an object, or mark it as terminating while it has finalizers or a grace period. Return the old object.
 
-        Raises ApiError if it does not exist, or a precondition does not hold.
+        Raises ApiError if the object does not exist, or a precondition does not hold.
         """
         with self._changed:
             stored = self._stored(place)

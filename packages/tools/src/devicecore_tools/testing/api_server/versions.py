@@ -1,4 +1,4 @@
-"""`resource.k8s.io` objects in the versions of that group. They are stored as `v1`.
+"""`resource.k8s.io` objects in the versions of that group. The objects are stored as `v1`.
 
 Law: an object is unchanged by a round trip through a version, except for fields that the version lacks.
     `v1beta2` has the same shape as `v1`. In `v1beta1`, a device's fields are in `basic`, and a request's fields are not

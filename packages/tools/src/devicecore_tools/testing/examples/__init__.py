@@ -1,1 +1,4 @@
-"""Programs that the guides use as examples. They are installed with devicecore-tools, so that readers can run them."""
+"""Programs that the guides use as examples.
+
+The programs are installed with devicecore-tools, so that readers can run them.
+"""

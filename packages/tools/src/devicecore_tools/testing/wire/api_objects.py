@@ -1,4 +1,4 @@
-"""Messages for Kubernetes API objects. The stub next to this file lists them."""
+"""Messages for Kubernetes API objects. The stub next to this file lists the messages."""
 
 from devicecore.wire.pool import contents
 

@@ -1,4 +1,4 @@
-"""Messages of the Node Resource Interface. The stub next to this file lists them."""
+"""Messages of the Node Resource Interface. The stub next to this file lists the messages."""
 
 from devicecore.wire.pool import contents
 

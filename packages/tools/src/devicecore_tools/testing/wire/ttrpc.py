@@ -1,4 +1,4 @@
-"""Messages of ttRPC. The stub next to this file lists them."""
+"""Messages of ttRPC. The stub next to this file lists the messages."""
 
 from devicecore.wire.pool import contents
 

@@ -88,7 +88,8 @@ def prepare(
 ) -> Prepared:
     """Prepare a new claim, with these arguments of `Claims.new`.
 
-    Raises Skip if the driver did not prepare it (other checks report that) or if its response contains no CDI names.
+    Raises Skip if the driver did not prepare the claim (other checks report that) or if its response contains no CDI
+    names.
     """
     claim = driver.claims.new(devices=devices, spec=spec)
     with needed("a prepared claim"):
@@ -106,7 +107,7 @@ def _prepared(claim: Claim, devices: Iterable[Any]) -> Prepared:
 def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
     """Return all edits to a container with these devices.
 
-    Raises Skip if a runtime could not resolve them; other checks report that.
+    Raises Skip if a runtime could not resolve the devices; other checks report that.
     """
     with skipping(UnresolvableError):
         return _edits(driver, names)
@@ -115,8 +116,8 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
 def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
     """Return all edits to a container with these devices.
 
-    Raises Failure, prefixed with `context`, if a runtime could not resolve them. Raises Skip if they may be in a file
-    that the runtime ignores, because another check reports that.
+    Raises Failure, prefixed with `context`, if a runtime could not resolve the devices. Raises Skip if they may be in a
+    file that the runtime ignores, because another check reports that.
     """
     try:
         return _edits(driver, names)
@@ -146,7 +147,7 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 def require_own_files(driver: DriverUnderTest) -> list[Path]:
     """Return the driver's CDI files.
 
-    Raises DoesNotApply if it has none in the directories that the checks read.
+    Raises DoesNotApply if the driver has none in the directories that the checks read.
     """
     files = own_files(driver)
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
@@ -175,7 +176,10 @@ def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
-    """Unprepare a claim and delete it. Raises Skip if the driver did not unprepare it; other checks report that."""
+    """Unprepare a claim and delete it.
+
+    Raises Skip if the driver did not unprepare the claim; other checks report that.
+    """
     with skipping(Failure):
         driver.calls.unprepared(prepared.claim)
     driver.claims.forget(prepared.claim)
@@ -915,7 +919,7 @@ def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
 def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:
     """Check that when two devices are prepared together, the edits of neither contain what belongs only to the other.
 
-    Their separate edits must differ.
+    The separate edits of the two devices must differ.
     """
     require(together[0] != together[1], f"each {what} has the same edits: {some(sorted(together[0]))}")
     for own, other in ((0, 1), (1, 0)):

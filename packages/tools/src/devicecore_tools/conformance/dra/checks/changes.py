@@ -1,4 +1,4 @@
-"""Devices that appear and disappear. These checks need the user's command that changes them.
+"""Devices that appear and disappear. These checks need the user's command that changes devices.
 
 Law: the command runs once, and the command that undoes it runs after the last of these checks.
 """

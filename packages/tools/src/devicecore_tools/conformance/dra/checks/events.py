@@ -18,7 +18,7 @@ _STEADY = 1.4  # a multiple of the race time, after which a driver is assumed to
 
 
 def _corrupt(driver: DriverUnderTest) -> None:
-    """Stop the driver, damage its state files, and start it. If it does not come back, restore the files."""
+    """Stop the driver, damage its state files, and start it. If the driver does not come back, restore the files."""
     claims = driver.claims.prepared
 
     def damage() -> None:  # the files are read only now, because a running process may be writing them
@@ -106,7 +106,8 @@ def settle(driver: DriverUnderTest) -> None:
 def wait_republished(driver: DriverUnderTest, limit: float) -> None:
     """Wait at most `limit` seconds after a wipe for the pools to become complete again.
 
-    If another check has restarted the driver in the meantime, it published on startup, so the slices are wiped again.
+    If another check has restarted the driver in the meantime, the driver published on startup, so the slices are wiped
+    again.
     """
     running = driver.process.running
     if driver.seen.wipe.republished_after is None and running is not None and running.pid != driver.seen.wipe.process:

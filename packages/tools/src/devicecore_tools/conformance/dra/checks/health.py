@@ -1,7 +1,7 @@
 """Health: what the driver reports about its devices, and that a driver without reports survives being called.
 
-Law: reports are optional. No pod depends on them, so a wrong report fails only "should" checks. Anything that prevents
-    claims from being prepared fails "must" checks.
+Law: reports are optional. No pod depends on reports, so a wrong report fails only "should" checks. Anything that
+    prevents claims from being prepared fails "must" checks.
 """
 
 import time
@@ -48,7 +48,7 @@ _MARGIN = 2.0  # seconds by which a report may be late
 def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
     """Watch the driver's health, and wait for its first report.
 
-    Raises Skip if it does not serve health, or if it sends no report (another check reports that).
+    Raises Skip if the driver does not serve health, or if it sends no report (another check reports that).
     """
     with HealthWatch(driver.registration.reachable) as watch:
         watch.wait(lambda: watch.reports, FIRST)
@@ -60,7 +60,7 @@ def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
 def require_service(watch: HealthWatch) -> None:
     """Do nothing if the driver serves health.
 
-    Raises Skip if it does not, or if it ends the call with an error (another check reports that).
+    Raises Skip if the driver does not serve health, or if it ends the call with an error (another check reports that).
     """
     does_not_apply_if(not watch.is_served, "the driver does not report health, which is optional")
     if watch.code not in ("", "OK") and not watch.reports:

@@ -113,7 +113,7 @@ def rows(devices: Sequence[Any]) -> Rows:
 
 
 def share(device: Any) -> str:  # noqa: ANN401 - a message of one of two versions
-    """Return the share of a device in a response. It is empty in v1beta1, which has no shares."""
+    """Return the share of a device in a response. The share is empty in v1beta1, which has no shares."""
     return str(getattr(device, "share_id", ""))
 
 
@@ -125,7 +125,8 @@ def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
 def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
     """Prepare a claim, and return the devices in the response.
 
-    Raises Skip if the driver did not prepare it (other checks report that) or if the response contains no devices.
+    Raises Skip if the driver did not prepare the claim (other checks report that) or if the response contains no
+    devices.
     """
     devices = driver.calls.ready_devices(claim)
     does_not_apply_if(not devices, "the answer has no devices, so the driver does not use CDI devices")
@@ -1164,12 +1165,18 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
 
 
 def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
-    """Prepare a claim, and return the devices in the response. Raises Failure if the driver did not prepare it."""
+    """Prepare a claim, and return the devices in the response.
+
+    Raises Failure if the driver did not prepare the claim.
+    """
     return rows(devices_in(driver.calls.prepare(claim), claim))
 
 
 def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
-    """Return the edits of the CDI devices in a response. Check that a runtime finds them, unless it never finds any."""
+    """Return the edits of the CDI devices in a response.
+
+    Check that a runtime finds the devices, unless it never finds any.
+    """
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     does_not_apply_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
     return require_edits(driver, names, "")

@@ -59,7 +59,7 @@ def own_process(driver: DriverUnderTest) -> PluginProcess:
 
 
 def require_answer(driver: DriverUnderTest, after: str) -> None:
-    """Call the driver without claims. If it does not respond, raise a Failure that starts with `after`."""
+    """Call the driver without claims. If the driver does not respond, raise a Failure that starts with `after`."""
     try:
         driver.registration.reachable.prepare((), _ANSWER)
     except (CallFailedError, Skip) as error:

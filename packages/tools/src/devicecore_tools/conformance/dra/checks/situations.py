@@ -99,7 +99,10 @@ class Known:
 
 @define(eq=False)
 class Situation:
-    """The claims for one event. They belong to no check, so that all cells of the event observe the same claims."""
+    """The claims for one event.
+
+    The claims belong to no check, so that all cells of the event observe the same claims.
+    """
 
     claims: list[Claim] = field(factory=list)
     known: list[Known] = field(factory=list)
@@ -142,7 +145,7 @@ class Situation:
 
     @staticmethod
     def _answers(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows]:
-        """Prepare claims with one request. Raises Skip if they were not prepared; other checks report that."""
+        """Prepare claims with one request. Raises Skip if the claims were not prepared; other checks report that."""
         if len(claims) == 1:
             return [rows(driver.calls.ready_devices(claims[0]))]
         with needed("prepared claims"):
@@ -185,7 +188,7 @@ class Situation:
             driver.calls.clean_up()
 
     def require(self) -> list[Known]:
-        """Return the claims that the driver has prepared. Raises Skip if they are gone."""
+        """Return the claims that the driver has prepared. Raises Skip if the claims are gone."""
         found = [one for one in self.known if one.claim.is_prepared]
         skip_if(not found, "the claims of this event are gone, because the driver was given fresh directories")
         return found

@@ -143,7 +143,7 @@ def _incomplete(pool: PublishedPool) -> str:
 
 
 def published(driver: DriverUnderTest) -> list[Slice]:
-    """Return the driver's slices. Raises Skip if it published none in time."""
+    """Return the driver's slices. Raises Skip if the driver published none in time."""
     if not driver.slices.now():
         driver.slices.wait_for_pools()
     found = driver.slices.now()
@@ -690,7 +690,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     "can start or end. (kubelet, DRA manager)",
 )
 def survives_a_failed_write(driver: DriverUnderTest) -> str:
-    """The driver is started without slices. Once it is registered, its first write of a slice fails with status 500."""
+    """The driver is started without slices, and after its registration, its first write of a slice fails (500)."""
     _ = driver.slices.catalogue
     driver.process.kill()
     driver.slices.wipe()

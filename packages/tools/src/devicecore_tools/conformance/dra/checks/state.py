@@ -58,8 +58,8 @@ def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
 def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -> None:
     """Kill the driver this many seconds after a prepare call starts, then start it.
 
-    Raises Failure if it now exits at every start, although it came back after a kill while idle. Raises Skip if it did
-    not come back for another reason.
+    Raises Failure if the driver now exits at every start, although it came back after a kill while idle. Raises Skip if
+    the driver did not come back for another reason.
     """
     instance, claim.was_sent = driver.registration.reachable, True
     exits = len(driver.process.exits)

@@ -77,7 +77,7 @@ def require_free_devices(driver: DriverUnderTest, claim: Claim) -> str:
 def require_freeing(driver: DriverUnderTest) -> None:
     """Check that a device of an unprepared claim can be prepared for another claim.
 
-    Raises Skip if it cannot; another check reports that.
+    Raises Skip if the device cannot be prepared; another check reports that.
     """
     if not driver.calls.habits.frees:
         with driver.claims.owning([]), needed("a driver that frees its devices"):
@@ -366,7 +366,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
 
 
 def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
-    """Unprepare a claim, and return no devices. Raises Failure if the driver did not unprepare it."""
+    """Unprepare a claim, and return no devices. Raises Failure if the driver did not unprepare the claim."""
     driver.calls.unprepared(claim)
     return Rows()
 
