@@ -66,7 +66,7 @@ def share(recordings: Sequence[T], of: int) -> Sequence[T]:
 
 
 def device(row: Json) -> Device:
-    """Return a device in the cases' common notation."""
+    """Return the device that a row in the cases' common notation describes."""
     topology = None if row.get("numa") is None else tuple(NumaNode(node) for node in row["numa"])
     return Device(DeviceId(row["id"]), Health.HEALTHY if row.get("healthy", True) else Health.UNHEALTHY, topology)
 

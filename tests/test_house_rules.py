@@ -86,7 +86,7 @@ QUOTES = {"CHANGELOG.md", "cards.md"}
 CITATION = re.compile(r"\b(kubelet[\w-]*\.md) (\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*)")
 CLAUSE = re.compile(r"^#+ (\d+(?:\.\d+)?)\b", re.MULTILINE)
 
-WITH_LAW = re.compile(r'"""((?!""").)*?Law', re.DOTALL)  # the docstring, which is found without parsing the module
+WITH_LAW = re.compile(r'"""((?!""").)*?Law', re.DOTALL)  # this finds the docstring without parsing the module
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:

@@ -28,7 +28,7 @@ def case(random: Random) -> Json:
 
 
 def hold_elsewhere(random: Random, made: Json) -> None:
-    """Add a device on another node to a pool with counters. The device is held, so it consumes some of them."""
+    """Add a device on another node to a pool with counters. The device is held, so it consumes some of the counters."""
     sets = [one["spec"] for one in made["slices"] if one["spec"].get("sharedCounters")]
     if not sets:
         return

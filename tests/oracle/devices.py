@@ -44,7 +44,7 @@ OPS = (
 
 
 class _Author:
-    """Writes a history. It knows which pods and plugins exist, but no answers."""
+    """Writes a history. The author knows which pods and plugins exist, but no answers."""
 
     def __init__(self, random: Random, *, policy: Policy | None) -> None:
         self.random = random
@@ -219,7 +219,7 @@ class _Author:
         return {"op": "disconnect", "resource": resource}
 
     def status(self) -> Json:
-        """Return the device health in a pod's status."""
+        """Return a step that reads the device health in a pod's status."""
         return {"op": "status", "pod": self.random.choice([RUNNING, *self.pods.values()])}
 
     def restart(self) -> Json:
@@ -698,7 +698,7 @@ def _not_asking(history: Json, place: int, resource: str) -> Json:
 
 
 def _without_request(step: Json, resource: str) -> Json:
-    """Return a step whose pod does not request a resource."""
+    """Return a step without its pod's requests for a resource."""
 
     def without(container: Json) -> Json:
         return {**container, "limits": {name: size for name, size in container["limits"].items() if name != resource}}

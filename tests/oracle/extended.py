@@ -65,8 +65,8 @@ def _containers(random: Random, names: list[str]) -> Json:
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the class of each resource, what the node lacks, the created claim, and the devices of all claims.
 
-    As in a live cluster, the scheduler sees the classes in the order of their creation. It does not learn the implicit
-    name of a class whose extended resource belongs to a newer class that it has already seen.
+    As in a live cluster, the scheduler sees the classes in the order of their creation. The scheduler does not learn
+    the implicit name of a class whose extended resource belongs to a newer class that it has already seen.
     """
     theirs = oracle.ask("extended", case)
     release = Release.of(oracle.version) or Release.V1_37

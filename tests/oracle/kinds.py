@@ -1,4 +1,4 @@
-"""The kinds of behavior that are compared. Each creates cases and judges the answers to them."""
+"""The kinds of behavior that are compared. Each kind creates cases and judges the answers to them."""
 
 import re
 from collections import Counter

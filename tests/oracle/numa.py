@@ -317,7 +317,10 @@ class _Pods:
 
 
 class NumaReplay:
-    """Replays a history of the three managers. It answers as the oracle does, except that the files are decoded."""
+    """Replays a history of the three managers.
+
+    A replay answers as the oracle does, except that the files are decoded.
+    """
 
     def __init__(self, case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> None:
         self.case, self.cpu_policy = case, cpu_policy
@@ -665,7 +668,7 @@ def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: O
 
 
 def comparable(answer: Json) -> Json:
-    """Return an answer in a form that can be compared: only the kind of an error."""
+    """Return an answer in a form that can be compared. Of an error, only the kind is left."""
     if "error" in answer and "ok" in answer:
         return {"ok": False, "error": _kind_of_error(answer["error"])}
     return answer

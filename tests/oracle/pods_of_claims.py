@@ -13,7 +13,7 @@ CODES = (2, 5, 8, 13)
 
 
 class Author:
-    """Writes a history. It knows which pods, claims and drivers exist, but no answers."""
+    """Writes a history. The author knows which pods, claims and drivers exist, but no answers."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -218,7 +218,7 @@ class Author:
     # --- health -------------------------------------------------------------------------------------------------------
 
     def _reports(self, key: tuple[str, str]) -> bool:
-        """Return whether an instance has a health stream. A case is never reduced by removing it."""
+        """Return whether an instance has a health stream. A case is never reduced by removing the stream."""
         return self.has_health and key[1] == "a"
 
     def _report(self) -> Sequence[Json]:

@@ -12,7 +12,7 @@ LISTS = ("steps", "later", "providers", "claims", "slices", "classes")
 def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
     """Remove elements of a case while it still differs, until a deadline.
 
-    A case that can no longer run, because a step needs a removed one, counts as no difference.
+    A case that can no longer run, because a step needs a removed element, counts as no difference.
     """
     found = True
     while found and time.time() < until:

@@ -493,7 +493,7 @@ _CACHED = "endpoint not found in cache for a registered resource:"
 def test_only_a_start_without_a_claimed_device_is_excused(
     claimed: Json, error: str, release: str, cause: str | None, also: Json
 ) -> None:
-    """D35: other refused starts are differences. D2 is about admissions, so it excuses none of them."""
+    """D35: other refused starts are differences. D2 is about admissions, so it excuses none of these starts."""
     pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, **also}}], "claimed": claimed}
     start = {"op": "start", "pod": pod, "container": "main"}
     nic: Json = {"op": "connect", "resource": "b.example.com/nic", "devices": [{"id": "nic-0", "health": "Healthy"}]}

@@ -35,7 +35,7 @@ def case(random: Random) -> Json:
 
 
 def policy_options(random: Random, nodes: Sequence[int]) -> Json:
-    """Return whether closer NUMA nodes are preferred, and distances with few distinct values, so that many tie."""
+    """Return no options, or a preference for closer NUMA nodes, whose distances have few values, so that many tie."""
     if random.random() < 0.5:
         return {}
     # A kubelet uses a NUMA node's number as its position in the row, so a row has a position for each number below 8.

@@ -94,7 +94,7 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def id_lists() -> st.SearchStrategy[tuple[str, ...] | None]:
-    """Return a list of strings, or null."""
+    """Lists of strings, or null."""
     return st.none() | st.lists(texts(), max_size=4).map(tuple)
 
 
@@ -345,7 +345,7 @@ def devices(entry: PodDevicesEntry) -> set[str]:
 
 
 def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
-    """Return the codec's verdict on any bytes. This fails if it raises an error that is not its own."""
+    """Return the codec's verdict on any bytes. This fails if the codec raises an error that is not its own."""
     finding = codec.judge(blob)
     try:
         found = codec.decode(blob)

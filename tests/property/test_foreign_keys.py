@@ -46,7 +46,7 @@ foreign_maps = st.dictionaries(foreign_keys, (quantities | anything).filter(is_k
 
 
 def held(ours: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
-    """Return one map of a node's status, with keys of ours and of others, or none."""
+    """One map of a node's status, with our keys and those of others, or none."""
     our_map = st.dictionaries(st.sampled_from(OURS), ours, max_size=2)
     return st.none() | st.builds(lambda theirs, mine: {**theirs, **mine}, foreign_maps, our_map)
 

@@ -29,7 +29,7 @@ not_utf8 = b"\n\x03\n\x01\xff"
 
 
 def maybe(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
-    """Return some of these fields."""
+    """Messages with some of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 

@@ -57,7 +57,7 @@ class Request:
 
     @property
     def may_have_them(self) -> bool:
-        """Return whether `reserve` must succeed, judging only from allocations and reservations."""
+        """Whether `reserve` must succeed, judging only from allocations and reservations."""
         held_by = owners(self.ledger, self.resource)
         mine = self.ledger.held_by(self.key.pod, self.resource)
         reusable = {device for device in self.reusable if held_by.get(device) == {self.key.pod}}

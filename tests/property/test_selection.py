@@ -68,7 +68,7 @@ class Scene:
 
     @property
     def reusable(self) -> set[DeviceId]:
-        """Return the devices that the container may reuse, like the kubelet's `devicesToReuse` (kubelet.md 5.2)."""
+        """The devices that the container may reuse, like the kubelet's `devicesToReuse` (kubelet.md 5.2)."""
         reuse: set[DeviceId] = set()
         held = self.node.ledger.held_by(self.pod.uid, GPU)
         for container in self.pod.in_start_order:

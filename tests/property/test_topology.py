@@ -198,7 +198,7 @@ def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[
 
 
 def _fewest(on_node: list[int], size: int) -> int:
-    """Return the fewest nodes that have `size` devices, each on one node, or all with devices if there are too few."""
+    """Return how few nodes suffice for `size` devices, each on one node, or the number with devices if none suffice."""
     counts = sorted((count for count in on_node if count), reverse=True)
     sums = (number for number in range(1, len(counts) + 1) if sum(counts[:number]) >= size)
     return next(sums, len(counts) or len(on_node))

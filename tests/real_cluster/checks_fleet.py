@@ -306,7 +306,7 @@ def _wait_for_line(program: Program, text: str) -> None:
 
 
 def _of_node(plane: ControlPlane, name: str) -> Json:
-    """Return a Node's status from its kubelet, and the Lease's holder, neither of them written by devicecore."""
+    """Return the parts of a kubelet's Node, and the Lease's holder, that devicecore must not write."""
     node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
     managers = {field["manager"] for one in (node, lease) for field in one["metadata"]["managedFields"]}
     assert "devicecore" not in managers

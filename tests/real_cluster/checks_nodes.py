@@ -156,7 +156,7 @@ def seen(both: Both) -> Seen:
 
 
 def _unmet(wait: Callable[[], object]) -> list[str]:
-    """Wait for a condition. If it is not met, return its description."""
+    """Wait for a condition. If the condition is not met, return its description."""
     try:
         wait()
     except RealClusterError as error:

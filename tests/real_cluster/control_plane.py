@@ -127,16 +127,16 @@ class ControlPlane:
         self.api_server.wait_for("the API server to be ready", self._is_ready, timeout)
 
     def pair(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
-        """Return a certificate for a user in groups.
+        """Return a certificate and its key for a user in groups.
 
-        It is issued once, because programs may read its files at any time.
+        The certificate is issued once, because programs may read its files at any time.
         """
         if (known := self._pairs.get((user, groups))) is None:
             known = self._pairs[user, groups] = self.authority.issue(user.replace(":", "-"), user, groups)
         return known
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> Client:
-        """Return a client with the identity of a user in groups. The caller closes it."""
+        """Return a client with the identity of a user in groups. The caller closes the client."""
         return Client.of(self.url, str(self.authority.certificate), self.pair(user, groups))
 
     def kubeconfig(self, user: str = "admin", groups: tuple[str, ...] = ("system:masters",)) -> Path:

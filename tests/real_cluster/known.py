@@ -26,7 +26,7 @@ class Answered:
 
 
 def _path(pattern: str) -> Callable[[Answered], bool]:
-    """Return whether the difference is at one of these paths, in the answer or in the object of a watch event."""
+    """Return a test whether a difference is at one of these paths, in the answer or in the object of a watch event."""
     whole = re.compile(rf"answer(\[[^\]]*\]\.object)?\.({pattern})")
     return lambda one: bool(whole.fullmatch(one.difference.path))
 
@@ -73,7 +73,7 @@ def _is_refused_by_both(one: Answered) -> bool:
 
 
 def _says(ours: str, real: str) -> Callable[[Answered], bool]:
-    """Return whether both servers reject the request, and their messages differ in this way.
+    """Return a test whether both servers reject the request, and their messages differ in this way.
 
     The groups that both patterns name must match the same text in both messages.
     """

@@ -1,8 +1,8 @@
 """A real kubelet on this machine, with a container runtime that runs nothing (`peers/cri`).
 
-Law: the machine does not change, because the kubelet has a separate mount namespace. There, /var/lib and the kernel
-settings that a kubelet writes are a directory and files of the run. Outside the namespace, the kubelet's directory is
-`RealKubelet.directory`.
+Law: the machine does not change, because the kubelet has a separate mount namespace. In this namespace, /var/lib and
+the kernel settings that a kubelet writes are a directory and files of the run. Outside the namespace, the kubelet's
+directory is `RealKubelet.directory`.
 """
 
 import json

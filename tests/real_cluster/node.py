@@ -174,7 +174,7 @@ class ClusterNode(ABC):
         self.plane.admin.wait("Node", self.name, f"to have {shown}{resource}", look)
 
     def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
-        """Wait until the Node shows a change, so that all readers see the same. Return it."""
+        """Wait until the Node shows a change, so that all readers see the same. Return the Node."""
         return self.plane.admin.wait("Node", self.name, expected, look, timeout=_SETTLED)
 
     @property
@@ -188,7 +188,10 @@ class ClusterNode(ABC):
         return [*DEVICECORE, *words]
 
     def program(self, name: str, *command: str) -> Program:
-        """Start a program in the background. It ends with the node. Another program with the same name replaces it."""
+        """Start a program in the background.
+
+        The program ends with the node. A later program with the same name replaces it.
+        """
         environment = {"DEVICE_PLUGIN_PATH": str(self.device_plugins)}
         program = Program(name, command, self.home, environment)
         self._last_to_first.callback(program.stop)

@@ -1,8 +1,8 @@
 """Injected faults that `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
 
-Each was found by hand in an earlier version, or is of the same kind. An injected fault replaces a devicecore function,
-in the test process and in each devicecore command that the tests start. A fault that its check misses is a gap in the
-check.
+Each fault was found by hand in an earlier version, or is of the same kind as such a fault. An injected fault replaces a
+devicecore function, in the test process and in each devicecore command that the tests start. A fault that its check
+misses is a gap in the check.
 """
 
 import os

@@ -58,7 +58,7 @@ class Programs:
             raise RealClusterError(f"{'; '.join(problems)}. Run `make peers` first.{go}")
 
     def path(self, name: str) -> str:
-        """Return the path of a program. Raise RealClusterError if it is missing, or older than its sources."""
+        """Return the path of a program. Raise RealClusterError if the program is missing, or older than its sources."""
         self.check([name])
         return str(program(name, self.version))
 
@@ -66,7 +66,8 @@ class Programs:
 def free_port() -> int:
     """Return a free port on the loopback address.
 
-    It is not in the kernel's ephemeral range, because another program could get it before the intended one starts.
+    The port is not in the kernel's ephemeral range, because another program could get it before the intended one
+    starts.
     """
     while True:
         port = secrets.choice(_PORTS)
@@ -107,7 +108,7 @@ def _end_with_parent() -> None:
 
 @define
 class Program:
-    """A process that is started, stopped, killed, paused and started again. Its output is appended to a file.
+    """A process that is started, stopped, killed, paused and started again. The process's output is appended to a file.
 
     Attributes:
         name: what errors and the log call it.
@@ -129,7 +130,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id. Raises RealClusterError if it was not started."""
+        """The process id. Raises RealClusterError if the program was not started."""
         if self._process is None:
             raise RealClusterError(f"{self.name} was not started")
         return self._process.pid

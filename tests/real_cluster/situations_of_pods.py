@@ -41,7 +41,7 @@ def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool 
 
 
 def a_slice(node: str, driver: str = GPU, count: int = 2, where: Json = None, **fields: Json) -> Json:
-    """Return a slice with devices. Each has the attributes index and model, and the given fields."""
+    """Return a slice with devices. Each device has the attributes index and model, and the given fields."""
     devices = [
         {
             "name": f"d{number}",
@@ -191,7 +191,7 @@ def with_volume(*names: str) -> Json:
 
 
 def two(pod: Json, *objects: Json, **fields: bool) -> Situation:
-    """Return two nodes in two zones without devices."""
+    """Return a situation with two nodes in two zones, without devices."""
     return Situation((a_node("n1", {ZONE: "a"}), a_node("n2", {ZONE: "b"}), *objects), pod, **fields)
 
 
@@ -216,18 +216,18 @@ def tolerating(**fields: str) -> Json:
 
 
 def both(pod: Json, first: Json = None, second: Json = None, *more: Json, **fields: bool) -> Situation:
-    """Return two nodes. Only the second has devices, unless `more` also contains slices."""
+    """Return a situation with two nodes. Only the second has devices, unless `more` also contains slices."""
     nodes = first or a_node("n1"), second or a_node("n2")
     return Situation((*nodes, a_slice("n2"), a_claim("c"), *more), pod, **fields)
 
 
 def one(pod: Json, *objects: Json, node: Json = None, claim: Json = None, **fields: bool) -> Situation:
-    """Return one node with two devices."""
+    """Return a situation with one node that has two devices."""
     return Situation((node or a_node("n1"), a_slice("n1"), claim or a_claim("c"), *objects), pod, **fields)
 
 
 def fleet(pod: Json, count: int, *busy: int) -> Situation:
-    """Many nodes with two devices each. Devices that are not named are held."""
+    """Return a situation with many nodes of two devices each, all held except on the nodes with these numbers."""
     names = [f"n{number}" for number in range(count)]
     claims = [
         a_claim(f"h{number}-{device}", held=(names[number], f"d{device}"), by=[f"p{number}-{device}"])
@@ -271,7 +271,7 @@ ONE_POD = "ReadWriteOncePod"
 
 
 def for_one_pod(volume: Json) -> Json:
-    """Return a volume or its claim that only one pod may use."""
+    """Return a copy of a volume, or of its claim, that only one pod may use."""
     modes = {"accessModes": [ONE_POD]}
     status = {"status": {**volume["status"], **modes}} if "status" in volume else {}
     return {**volume, "spec": {**volume["spec"], **modes}, **status}
@@ -283,7 +283,7 @@ def a_disk(name: str) -> tuple[Json, Json]:
 
 
 def takes(node: str, count: int) -> Json:
-    """Return the number of volumes that a node can attach."""
+    """Return a CSINode that limits how many volumes a node can attach."""
     driver = {"name": "disk.example.com", "nodeID": node, "topologyKeys": [], "allocatable": {"count": count}}
     return {"kind": "CSINode", "metadata": {"name": node}, "spec": {"drivers": [driver]}}
 
@@ -314,7 +314,7 @@ def a_quota(hard: Json, used: Json) -> Json:
 
 
 def room(size: str) -> tuple[Json, ...]:
-    """Return the maximum size of a volume of the class `tracked` on n1."""
+    """Return the objects that limit the size of a volume of the class `tracked` on n1."""
     topology = {"matchLabels": {HOST: "n1"}}
     return (
         {"kind": "CSIDriver", "metadata": {"name": "room.example.com"}, "spec": {"storageCapacity": True}},
@@ -363,7 +363,7 @@ def a_share(name: str, amount: str) -> Json:
 
 
 def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
-    """Return a node, a fabric device held by claim c, and the conditions that its driver reports."""
+    """Return a node, a fabric device, and the claim c that holds it, with the conditions that the driver reports."""
     claim = a_claim("c", a_request("fabric"))
     key = {"driver": FABRIC, "pool": "f1", "device": "d0"}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]

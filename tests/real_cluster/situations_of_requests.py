@@ -79,12 +79,12 @@ def init(**fields: Json) -> Json:
 
 
 def alone(pod: Json, *objects: Json) -> Situation:
-    """Return one node and the given objects."""
+    """Return a situation with one node and the given objects."""
     return Situation((a_node("n1"), *objects), pod)
 
 
 def beside(pod: Json, *objects: Json, **labels: Json) -> Situation:
-    """Return two nodes and the given objects. The second node may have labels."""
+    """Return a situation with two nodes and the given objects. The second node may have labels."""
     return Situation((a_node("n1"), a_node("n2", labels or None), *objects), pod)
 
 

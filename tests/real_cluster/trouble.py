@@ -7,7 +7,7 @@ A situation is a function that causes trouble on a node, with the probe pods to 
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names a possibility that
-it cannot rule out. It must find the same as when the situation was recorded. The record that it saves gives the
+it cannot rule out. `doctor` must find the same as when the situation was recorded. The record that it saves gives the
 same report as the live node. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not
 run. `why` explains the cluster's messages about a probe that does not run.
 

@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`; `make fuzz` runs them all.
 
-It starts with the inputs recorded under `tests/data` and continues with those that an earlier run kept in `build/fuzz`.
-The first input that breaks a law ends the run; it is saved in `tests/data/fuzz`, which `test_fuzz_wire.py` reads.
+The fuzzer starts with the inputs recorded under `tests/data` and continues with those that an earlier run kept in
+`build/fuzz`. The first input that breaks a law ends the run; it is saved in `tests/data/fuzz`, which
+`test_fuzz_wire.py` reads.
 """
 
 import base64

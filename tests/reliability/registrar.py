@@ -1,8 +1,8 @@
 """A plugin that registers repeatedly, in four ways.
 
-It uses the same socket again; the same path, bound again; another path, where the old instance disconnects after the
-new one has registered; and a socket that does not exist. `python -m tests.reliability.registrar
-DIRECTORY N` prints each answer with its count, and serves one plugin until its input ends.
+The plugin uses the same socket again; the same path, bound again; another path, where the old instance disconnects
+after the new one has registered; and a socket that does not exist. `python -m tests.reliability.registrar DIRECTORY N`
+prints each answer with its count, and serves one plugin until its input ends.
 """
 
 import json

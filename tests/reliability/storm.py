@@ -2,7 +2,7 @@
 
 `python -m tests.reliability.storm fleets DIRECTORY PLUGINS ROUNDS`: PLUGINS plugins in several processes, which are
 killed and stopped while they send lists. `python -m tests.reliability.storm registrations DIRECTORY N`: a plugin
-registers N times. In both, pods get devices of a healthy plugin all the time.
+registers N times. In both scenarios, pods get devices of a healthy plugin all the time.
 """
 
 import ctypes

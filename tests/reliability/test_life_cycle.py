@@ -127,7 +127,7 @@ class Transport(MemoryTransport):
 
 
 def test_a_stop_during_a_start_leaves_nothing_running() -> None:
-    """The start raises an error. If it continued without its directory, it could write the next owner's file."""
+    """The start raises an error. If the start continued without its directory, it could write the next owner's file."""
     store, transport, gate = Store(), Transport(), Gate(LIMIT)
     store.before_load = gate.wait
     manager = DeviceManager(transport, store, MemorySink())

@@ -72,7 +72,10 @@ def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
 
 
 def fail_in_turn(prepare: Callable[[], Callable[[], object]], check: Callable[[], object]) -> int:
-    """Fail each allocation of an action in turn, and check the result each time. Return how many had an effect."""
+    """Fail each allocation of an action in turn, and check the result each time.
+
+    Return how many failures had an effect.
+    """
     failed = idle = 0
     for number in range(0, MOST, STEP):
         had_effect = in_fork(prepare, number)

@@ -381,7 +381,10 @@ def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
 
 
 def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
-    """An event belongs to an instance, not to a resource. It arrives here while the new instance is being called."""
+    """An event belongs to an instance, not to a resource.
+
+    The event arrives here while the new instance is being called.
+    """
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "old.sock")
         disconnect = faults.Delayed()

@@ -262,17 +262,17 @@ class World:
 
     @property
     def node(self) -> NodeState:
-        """Return the manager's state."""
+        """The manager's state."""
         return self.manager.state
 
     @property
     def plugin_record(self) -> PluginRecord:
-        """Return what plugins reported to the manager."""
+        """What plugins reported to the manager."""
         return self.transport.plugin_record
 
     @property
     def admitting(self) -> frozenset[PodUid]:
-        """Return the pods in admission."""
+        """The pods in admission."""
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:

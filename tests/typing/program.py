@@ -1,4 +1,7 @@
-"""A program as a user would write it. It is never run: `make types` checks it with mypy --strict and with pyright."""
+"""A program as a user would write it.
+
+The program is never run: `make types` checks it with mypy --strict and with pyright.
+"""
 
 from collections.abc import Sequence
 from typing import assert_type

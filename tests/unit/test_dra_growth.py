@@ -1,7 +1,7 @@
 """The cost of a pod's claims does not depend on how many claims exist: it is counted, not timed.
 
-The tests count driver calls, writes, rendered entries, and all function calls. They do not count joining the entries
-and writing the file, because those bytes have to be written.
+The tests count driver calls, writes, rendered entries, and all function calls. The tests do not count joining the
+entries and writing the file, because those bytes have to be written.
 """
 
 import tracemalloc
@@ -99,7 +99,7 @@ class Counting:
 
 
 def running(count: int) -> Counting:
-    """Return a manager that has restored this many claims."""
+    """Return a running manager that has restored this many claims, with counters of its work."""
     work = Work()
     transport, claims = MemoryDriverTransport(), MemoryClaims()
     manager = DraManager(transport, claims, Store(encode(map(entry, range(count))), work=work))

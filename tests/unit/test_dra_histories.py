@@ -7,7 +7,7 @@ A history may differ only for one of the reasons in docs/dra.md, from the first 
 * N5: the kubelet's file is behind its memory. At such a step, the file may have the pod but lack the answer. A kubelet
   that starts then reads this file, and the rest of the history is not compared if this has an effect.
 * N6: a pod that names a claim twice fails. The rest of the history is not compared.
-* N12: in pod resources, a device also lists the CDI names of those before it. They are left out.
+* N12: in pod resources, a device also lists the CDI names of those before it. These names are left out.
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
 * N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
@@ -95,7 +95,7 @@ class Comparison:
         self._learn(expect)
 
     def _reason(self, step: Json) -> str | None:
-        """Return why this step and those after it differ."""
+        """Return why this step and those after it may differ, or None."""
         error = step["expect"].get("error", "")
         if self._is_asked_twice(step["expect"]["calls"]):
             return "N6"

@@ -74,9 +74,9 @@ class StubPlugin(DevicePlugin):
 
 
 def response(row: Json) -> ContainerAllocateResponse:
-    """Return an answer to Allocate in the notation of the cases.
+    """Return the answer to Allocate that a row of the cases describes.
 
-    A kubelet accepts the relative paths that some of them have.
+    A kubelet accepts the relative paths that some rows have.
     """
     return ContainerAllocateResponse(
         row.get("envs", {}),
@@ -156,7 +156,7 @@ def simple_pod(name: str, limits: dict[str, int]) -> Pod:
 
 
 def of_shape(key: str) -> list[str]:
-    """Return the cases that have `key`."""
+    """Return the names of the cases that have `key`."""
     return [name for name, case in FLOWS.items() if key in case]
 
 

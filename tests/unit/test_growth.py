@@ -1,8 +1,8 @@
 """The cost of an admission, which is counted, not timed.
 
 Law: the work for one more pod does not depend on the number of pods and devices. The tests count the entries rendered,
-the bytes hashed, the device ids read (hashed or compared) and all function calls. They do not count the bytes of the
-file, because the whole file has to be written.
+the bytes hashed, the device ids read (hashed or compared) and all function calls. The tests do not count the bytes of
+the file, because the whole file has to be written.
 """
 
 from collections.abc import Callable, Sequence

@@ -253,7 +253,7 @@ def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_bad_registrations_are_refused_with_a_sentence() -> None:
-    """An invalid name, and a socket that is in use."""
+    """An invalid name and a socket that is in use are refused."""
     metrics, plugin = MemoryMetrics(), gpus()
     with MemoryManager(metrics=metrics) as manager:
         manager.transport.connect(plugin, "gpu.sock")

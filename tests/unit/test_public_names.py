@@ -4,7 +4,7 @@
 signatures.
 
 docs/reference/public.md says which modules are public. After an intended change, `python -m
-tests.unit.test_public_names` rewrites both.
+tests.unit.test_public_names` rewrites both files.
 """
 
 import ast

@@ -18,7 +18,7 @@ FILTER_ROWS = recorded.cases("filter_by_affinity")
 
 
 def inventory_of(row: Json) -> Inventory:
-    """Return a row's resource, as its plugin serves it."""
+    """Return an inventory with a row's resource, as its plugin serves it."""
     if not row["registered"]:
         return Inventory()
     options = PluginOptions(get_preferred_allocation_available=row["plugin"].get("preferred_available", False))
@@ -29,7 +29,7 @@ def inventory_of(row: Json) -> Inventory:
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return a row's holders: the container's devices, and other containers' devices."""
+    """Return a ledger of a row's holders: the container's devices, and other containers' devices."""
     others = [id_ for id_ in row["allocated"] if id_ not in (row["pre_allocated"] or ())]
     held = {} if row["pre_allocated"] is None else {row["container"]: {row["resource"]: row["pre_allocated"]}}
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})

@@ -35,7 +35,7 @@ def as_sets(hints: Mapping[str, Sequence[topology.TopologyHint] | None]) -> Json
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return a row's holders; reusable devices are those that an init container of the pod holds."""
+    """Return a ledger of a row's holders; reusable devices are those that an init container of the pod holds."""
     held = recorded.ledger(row["allocated"])
     reusable = [
         Allocation(

@@ -1,4 +1,4 @@
-"""The laws of the DRA manager with a fault at every call to a port in turn. `make test` tries some of them."""
+"""The laws of the DRA manager with a fault at every call to a port in turn. `make test` tries some of these faults."""
 
 from collections.abc import Iterator
 from itertools import product

@@ -452,7 +452,7 @@ class World:
                 self.broken.append(f"a claim is released while {users} use it: {ref}")
 
     def _check_locks(self) -> None:
-        """M17: while a driver is being called, the call holds no lock. Another thread may hold one briefly."""
+        """M17: while a driver is being called, the call holds no lock. Another thread may hold a lock briefly."""
         manager: Any = self.manager
         for lock in (manager._saved._saved._lock, manager._saved._state._lock, manager._drivers._state._lock):  # noqa: SLF001 - whose lock it is, no port tells
             if not lock.acquire(timeout=_HELD):

@@ -26,7 +26,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 class Holder:
-    """A thread that has a turn until it is released, for at most `LIMIT` seconds: some tests and mutations keep it."""
+    """A thread that has a turn until it is released, for at most `LIMIT` seconds: some tests keep the turn."""
 
     def __init__(self, turns: Turns[str], *keys: str) -> None:
         self._turns, self._keys = turns, keys

@@ -56,7 +56,7 @@ GO_SOURCES = Path(__file__).parents[1] / "data" / "go"
 GO_COMMAND = shutil.which("go")
 
 
-@pytest.mark.skipif(GO_COMMAND is None, reason="it needs Go")
+@pytest.mark.skipif(GO_COMMAND is None, reason="this test needs Go")
 def test_the_go_code_is_compiled_as_it_is_printed(tmp_path: Path) -> None:
     (code,), (option,) = GO.findall(GUIDE), ROLLING_UPDATE.findall(GUIDE)
     shutil.copytree(GO_SOURCES, tmp_path / "src")

@@ -135,12 +135,12 @@ class Attempts:
         return not (self._admitted.empty() and self._done.empty())
 
     def admitted(self) -> Iterator[PodEntry]:
-        """Return the pods that were given devices since the last call and whose claims are now being prepared."""
+        """Yield the pods that were given devices since the last call and whose claims are now being prepared."""
         while not self._admitted.empty():
             yield self._admitted.get()
 
     def results(self) -> Iterator[Done]:
-        """Return the attempts that ended since the last call."""
+        """Yield the attempts that ended since the last call."""
         while not self._done.empty():
             done = self._done.get()
             done.entry.is_queued = False

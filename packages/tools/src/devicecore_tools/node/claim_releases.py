@@ -63,11 +63,11 @@ class ClaimReleases:
 
     @property
     def problems(self) -> Mapping[PodUid, str]:
-        """Return why each pod's claims have not been released yet, or an empty string if no attempt has failed."""
+        """Why each pod's claims have not been released yet, or an empty string if no attempt has failed."""
         return {uid: leaving.problem for uid, leaving in self._leaving.items()}
 
     def waits_for(self) -> Iterable[str]:
-        """Return the releases that have not been completed yet."""
+        """Yield the releases that have not been completed yet."""
         for leaving in self._leaving.values():
             why = f": {leaving.problem}" if leaving.problem else ""
             yield f"the release of the claims held by pod {leaving.name}{why}"

@@ -96,7 +96,7 @@ class NodeClaims:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def parts(self) -> DraParts:
-        """Return the manager, which may not have started yet.
+        """Return the manager with its parts. The manager may not have started yet.
 
         Raises DraStoppedError if the process is ending, and SetUpError without credentials for the API server.
         """

@@ -29,7 +29,7 @@ def taint(key: str, value: str, effect: str) -> dict[str, str]:
 
 
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
-    """Return the taints of a Node. As on an API server, two with the same key and effect are an error.
+    """Return the taints of a Node. As on an API server, two taints with the same key and effect are an error.
 
     If `is_tainted`, `TAINT` is added to the Node's own taints. If two of its own conflict, the last one counts.
     """

@@ -847,7 +847,10 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
                 with in_context(f"{device}, with {counted(len(ids) - 1, 'other call')} at the same time"):
                     answers = call.result()
                     require(answers, "the answer has no container response")
-                    require(hardware(answers[0]) == hardware(alone[device]), "its nodes differ from a single call's")
+                    require(
+                        hardware(answers[0]) == hardware(alone[device]),
+                        "the device nodes differ from those for a single call",
+                    )
                     others = [one for other, one in alone.items() if other != device]
                     more = strange(answers[0], own=alone[device], others=others)
                     require(not more, f"the answer contains {some(more)}")
@@ -1059,7 +1062,7 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
         connection = kept[0]
     require(not connection.ended, f"the stream ended ({connection.ended})")
     open_for = time.monotonic() - connection.opened
-    return f"it has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
+    return f"the stream has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
 
 
 @check(

@@ -120,7 +120,7 @@ class PluginRegistration:
         return self.process.wait(look, timeout)
 
     def connected(self) -> PluginConnection:
-        """Return the connection to the plugin. If there is none, restart the kubelet and the plugin first.
+        """Return the connection to the plugin. If there is no connection, restart the kubelet and the plugin first.
 
         Raises Skip if the plugin did not register.
         """

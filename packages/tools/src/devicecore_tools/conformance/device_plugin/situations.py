@@ -236,7 +236,7 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
     skip_if(seen.leaves_others is None, "another plugin's socket could not be created in the directory")
     require(seen.leaves_others, "it has deleted another plugin's socket or the kubelet's checkpoint")
-    return "they are still there"
+    return "both are still there"
 
 
 RETURNS_AGAIN = Observation(
@@ -272,7 +272,7 @@ PREFERS = Observation(
 LEAVES = Observation(
     "leaves-sockets-of-others-alone-{}",
     "Another plugin's socket and a kubelet checkpoint are put into the directory, and {}.",
-    "both are still there",
+    "the socket and the checkpoint are still there",
     "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each "
     "plugin, and records there which container has which device. (kubernetes.io, Device Plugins)",
     _leaves_others,

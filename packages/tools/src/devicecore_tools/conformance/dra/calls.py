@@ -96,7 +96,7 @@ class Calls:
         return SLOW_CLAIM < self.fastest < math.inf
 
     def in_time_for(self, number: int) -> int:
-        """Return how many claims, up to this number, can be prepared one by one in half the timeout of a call."""
+        """Return how many claims, from two to this number, can be prepared one by one in half the timeout of a call."""
         fastest = 0.0 if math.isinf(self.fastest) else self.fastest  # no claim has been prepared yet
         return max(2, min(number, int(self.settings.call / 2 / max(fastest, 0.01))))
 

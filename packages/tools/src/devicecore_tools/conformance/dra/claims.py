@@ -352,7 +352,7 @@ class Claims:
                 self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
 
     def class_of(self, name: str) -> Json:
-        """Return a DeviceClass. Raises AllocationError if the class does not exist."""
+        """Return the DeviceClass with this name. Raises AllocationError if the class does not exist."""
         try:
             return self.slices.api.get("DeviceClass", name)
         except ApiError:
@@ -360,7 +360,7 @@ class Claims:
 
     @property
     def device_class(self) -> str:
-        """Return the DeviceClass of the claims that the checks create."""
+        """The name of the DeviceClass of the claims that the checks create."""
         self._prepare_allocation()
         return self.settings.device_class or self._own_request().get("deviceClassName") or DEVICE_CLASS
 
@@ -373,7 +373,7 @@ class Claims:
         return self._allocator
 
     def _own_spec(self) -> Json | None:
-        """Return the spec of the user's claim."""
+        """Return the spec of the user's claim, or None if there is no such claim."""
         own = next((one for one in self.settings.objects if one.get("kind") in CLAIM_KINDS), None)
         if own is None:
             return None

@@ -82,7 +82,7 @@ class DriverRegistration:
 
     @property
     def first(self) -> DriverInstance:
-        """The first registration socket, whether registered or refused. Raises Skip if there is none."""
+        """The first registration socket, whether registered or refused. Raises Skip if there is no such instance."""
         first = self.wait_for_first()
         if first is None:
             raise Skip("the driver created no registration socket")
@@ -92,7 +92,7 @@ class DriverRegistration:
     def instance(self) -> DriverInstance:
         """The instance that a kubelet calls. If the driver is not registered, it is restarted once.
 
-        Raises Skip if there is none.
+        Raises Skip if there is no such instance.
         """
         with self._finding:  # checks make concurrent calls
             self.wait_for_first()
@@ -106,7 +106,7 @@ class DriverRegistration:
 
     @property
     def reachable(self) -> DriverInstance:
-        """The instance that a kubelet calls, with a reachable service. Raises Skip if there is none."""
+        """The instance that a kubelet calls, with a reachable service. Raises Skip if there is no such instance."""
         if self._held is not None:
             return self._held
         found = self.instance
@@ -116,7 +116,10 @@ class DriverRegistration:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Use the instance that is reachable now for all calls in this block. Raises Skip if there is none."""
+        """Use the instance that is reachable now for all calls in this block.
+
+        Raises Skip if there is no such instance.
+        """
         self._held = self.reachable
         try:
             yield

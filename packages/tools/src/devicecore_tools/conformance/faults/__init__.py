@@ -236,7 +236,7 @@ def planted() -> tuple[Planted, ...]:
 
 
 def find(name: str) -> Planted:
-    """Return the program with this name. Raises KeyError if there is none."""
+    """Return the program with this name. Raises KeyError if there is no such program."""
     for one in planted():
         if one.name == name:
             return one

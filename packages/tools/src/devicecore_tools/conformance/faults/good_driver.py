@@ -344,12 +344,12 @@ class GoodDriver:
 
     @property
     def published_name(self) -> str:
-        """Return the driver's name in its slices."""
+        """The driver's name in its slices."""
         return self.name
 
     @property
     def pool(self) -> str:
-        """Return the pool's name."""
+        """The pool's name."""
         return self.node
 
     def devices(self) -> list[Json]:
@@ -440,7 +440,7 @@ class GoodDriver:
         return [{"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node_uid, "controller": True}]
 
     def watch(self, path: str, version: str) -> None:
-        """Return on an event that this driver did not cause itself, or when the watch ends."""
+        """Wait for an event that this driver did not cause itself, or for the end of the watch."""
         connection = http.client.HTTPConnection(self.api, timeout=700)
         try:
             connection.request("GET", f"{path}&resourceVersion={version}")

@@ -19,7 +19,7 @@ def is_discovery(path: str) -> bool:
 
 
 def discovery(path: str, kinds: Kinds) -> Json:
-    """Return the document at a path for discovery or health. Raises ApiError if there is none."""
+    """Return the document at a path for discovery or health. Raises ApiError if there is no such document."""
     versions = kinds.versions
     match [part for part in path.split("/") if part]:
         case ["version"]:

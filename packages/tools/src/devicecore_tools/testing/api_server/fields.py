@@ -128,7 +128,7 @@ def _key(item: Keyed, keys: tuple[str, ...]) -> ItemKey:
 
 
 def fields_of(value: Keyed, above: FieldPath = ()) -> Iterator[FieldPath]:
-    """Return every field that the manager of a `keyed` object owns: values, empty maps, and list items."""
+    """Yield every field that the manager of a `keyed` object owns: values, empty maps, and list items."""
     if not isinstance(value, dict):
         yield above
         return

@@ -268,7 +268,10 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(IDLE_SECONDS)
 
     def _part(self, most: int) -> bytes:
-        """Return the next bytes of a body, or empty bytes at its end. Raises TimeoutError if none arrive in time."""
+        """Return the next bytes of a body, or empty bytes at its end.
+
+        Raises TimeoutError if no bytes arrive in time.
+        """
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -212,7 +212,7 @@ class Kinds:
     def named(self, name: str, api_version: str = "") -> Kind:
         """Return the kind with this name or plural. If there are several, return the one in `api_version`'s group.
 
-        Raises UnknownKindError if there is none.
+        Raises UnknownKindError if there is no such kind.
         """
         found = [kind for kind in self._kinds.values() if name in (kind.kind, kind.plural)]
         if not found:

@@ -232,7 +232,7 @@ def _manager(request: Request) -> str:
 def parsed(body: bytes, content: str) -> JsonValue:
     """Return the parsed body of a request, or None if it has none.
 
-    Raises ApiError unless it is JSON, a protobuf object, or YAML where YAML is accepted.
+    Raises ApiError unless the body is JSON, a protobuf object, or YAML where YAML is accepted.
     """
     if not body:
         return None

@@ -97,7 +97,7 @@ def _put_in_order(result: Json, document: Json, change: Json, name: str, order: 
 
 
 def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
-    """Return the value of one field after the patch. None deletes it."""
+    """Return the value of one field after the patch. None deletes the field."""
     if isinstance(value, dict) and isinstance(before, dict):
         return strategically_merged(before, value)
     if isinstance(value, list) and isinstance(before, list):

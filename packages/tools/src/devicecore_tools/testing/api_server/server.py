@@ -200,7 +200,7 @@ class LocalApiServer(Runs):
         """Create an object of its `kind`. A claim's or a Node's `status` is also accepted.
 
         Raises:
-            ApiError: it exists, or breaks the rules of its kind.
+            ApiError: the object exists, or breaks the rules of its kind.
             UnknownKindError: the server has no such kind.
         """
         checked(body, dict, "create: the object, as parsed JSON")
@@ -218,7 +218,7 @@ class LocalApiServer(Runs):
         """Return the current object.
 
         Raises:
-            ApiError: it does not exist.
+            ApiError: the object does not exist.
         """
         return self.store.get(self._place(kind, name, namespace))
 
@@ -239,7 +239,7 @@ class LocalApiServer(Runs):
         """Change an object in place, including its status, as another client would.
 
         Raises:
-            ApiError: it does not exist, or breaks the rules of its kind afterwards.
+            ApiError: the object does not exist, or breaks the rules of its kind afterwards.
         """
         place = self._place(kind, name, namespace)
         with self.store.transaction():
@@ -265,7 +265,7 @@ class LocalApiServer(Runs):
         """Delete an object. `grace` is the grace period of a pod, in seconds. Return the deleted object.
 
         Raises:
-            ApiError: it does not exist.
+            ApiError: the object does not exist.
         """
         return self.store.delete(self._place(kind, name, namespace), grace=grace)
 

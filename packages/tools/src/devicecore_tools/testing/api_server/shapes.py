@@ -55,7 +55,7 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
-    """Return the expected type of each field in an object whose value has the wrong type.
+    """Yield the expected type of each field of an object whose value has the wrong type.
 
     Null does not count as a value.
 

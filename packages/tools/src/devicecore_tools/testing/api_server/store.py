@@ -532,7 +532,7 @@ class ObjectStore:
                     taint.setdefault("timeAdded", self._timestamp())
 
     def _admin_access_causes(self, kind: Kind, namespace: str, value: Json) -> Iterator[Cause]:
-        """Return the causes for refusing admin access, which needs a label on the namespace."""
+        """Yield the causes for refusing admin access, which needs a label on the namespace."""
         if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
             return
         labels = self._stored(ObjectPlace(NAMESPACE, "", namespace)).value["metadata"].get("labels") or {}
@@ -572,7 +572,7 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
 
 
 def _finalizer_causes(after: Json, before: Json) -> Iterator[Cause]:
-    """Return causes for new finalizers on an object that is being deleted."""
+    """Yield causes for new finalizers on an object that is being deleted."""
     old, new = (objects["metadata"].get("finalizers") or [] for objects in (before, after))
     if "deletionTimestamp" in before["metadata"] and (more := sorted({*new} - {*old})):
         shown = f"[]string{{{', '.join(json.dumps(one) for one in more)}}}"

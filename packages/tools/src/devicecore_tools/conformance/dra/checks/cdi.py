@@ -798,8 +798,8 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
         answered = driver.calls.prepared(claim)
     if answered is not None:
         names = _prepared(claim, answered).names
-        require(names, "its answer reports no error, but contains no CDI device")
-        require_edits(driver, names, "its answer reports no error, but ")
+        require(names, "the driver's answer reports no error, but contains no CDI device")
+        require_edits(driver, names, "the driver's answer reports no error, but ")
         return "the CDI devices in its answer do not need the directory"
     with in_context("once the directory was back"):
         names = _prepared(claim, driver.calls.prepared(claim)).names

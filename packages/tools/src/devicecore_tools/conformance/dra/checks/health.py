@@ -80,7 +80,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
         with HealthWatch(driver.registration.reachable) as watch:
             watch.wait(lambda: watch.reports, FIRST)
             if watch.is_served and (watch.reports or not watch.code):
-                raise DoesNotApply("it does not apply: the driver has the health service")
+                raise DoesNotApply("the check does not apply: the driver has the health service")
             codes.append(watch.code)
         if watch.code != "UNIMPLEMENTED":
             break  # the driver may have exited, and cannot be called again
@@ -244,8 +244,8 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
         yield
         seconds = time.monotonic() - began
         require_same_instance(driver, watch)
-        require(not watch.code, f"it ended with {watch.code} {watch.details}".rstrip())
-    return f"it was open for {seconds:.0f} seconds"
+        require(not watch.code, f"the stream ended with {watch.code} {watch.details}".rstrip())
+    return f"the stream was open for {seconds:.0f} seconds"
 
 
 @across(

@@ -361,9 +361,14 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
         after = prepared_rows(driver, second)
     foreign = foreign_devices(after, second, [first])
     require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} from the claim with the same name")
-    require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was prepared")
+    require(
+        require_resolvable(driver, before) == edits, "the claim's CDI devices changed when the other claim was prepared"
+    )
     driver.calls.unprepare(second)
-    require(require_resolvable(driver, before) == edits, "its CDI devices changed when the other claim was unprepared")
+    require(
+        require_resolvable(driver, before) == edits,
+        "the claim's CDI devices changed when the other claim was unprepared",
+    )
     return "each claim has its own device"
 
 
@@ -637,7 +642,11 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     before = {name for one in driver.calls.ready_devices(claim) for name in one.cdi_device_ids}
     known = before & driver.environment.cdi_names()
     if not known:
-        reason = "its CDI devices are not in the run's CDI directory" if before else "the driver returns no CDI devices"
+        reason = (
+            "the driver's CDI devices are not in the run's CDI directory"
+            if before
+            else "the driver returns no CDI devices"
+        )
         raise DoesNotApply(reason)
     real = _BOOT_ID.read_bytes().strip()
     if any(real in data for data in driver.environment.state_files().values()):
@@ -1379,4 +1388,4 @@ def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     claim, began = driver.claims.new(1), time.monotonic()
     with delayed_reads(driver, _SLOW):
         driver.calls.prepared(claim)
-    return f"it took {time.monotonic() - began:.1f} seconds"
+    return f"preparing the claim took {time.monotonic() - began:.1f} seconds"

@@ -51,7 +51,7 @@ _GARBAGE = (
 
 
 def own_process(driver: DriverUnderTest) -> PluginProcess:
-    """Return the registered driver's process. Raises Skip if there is none."""
+    """Return the registered driver's process. Raises Skip if there is no such process."""
     _ = driver.registration.reachable
     if driver.process.running is None or driver.process.running.status is not None:
         raise Skip("the driver's process has ended")
@@ -261,10 +261,10 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     with stopped(driver.environment.marker):
         driver.process.pause(_PAUSE)
     driver.process.wait(lambda: process.status is not None, 0.5)
-    require(process.status is None, f"it ended with status {process.status}")
-    require_answer(driver, "after it was continued")
+    require(process.status is None, f"the driver ended with status {process.status}")
+    require_answer(driver, "after the driver was continued")
     driver.calls.prepared(claim)
-    require(driver.slices.wait_complete(), "its pools are not complete", late=True)
+    require(driver.slices.wait_complete(), "the driver's pools are not complete", late=True)
     return f"it kept working after a pause of {counted(_PAUSE, 'second')}"
 
 
@@ -282,7 +282,7 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
     driver.calls.require_answering()
     with _without_api_server(driver):
         driver.process.wait(lambda: process.status is not None, _AWAY)
-        require(process.status is None, f"it ended with status {process.status}")
+        require(process.status is None, f"the driver ended with status {process.status}")
         require_answer(driver, "while the API server is down")
     return f"it answered after {counted(_AWAY, 'second')} without the API server"
 

@@ -44,7 +44,7 @@ _REPEATS, _AT_ONCE = 50, 8
 
 
 def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
-    """Return the answer to GetInfo. Raises Skip if there was none."""
+    """Return the answer to GetInfo. Raises Skip if there was no answer."""
     if instance.info is None:
         raise Skip(f"GetInfo was not answered: {instance.problem}")
     return instance.info

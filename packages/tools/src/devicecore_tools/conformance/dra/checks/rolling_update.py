@@ -126,7 +126,7 @@ def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -
 
 @check(
     MUST,
-    expected="both are registered with their own sockets, and answer",
+    expected="both instances are registered with their own sockets, and answer",
     clause=INSTANCES,
     found=("kubernetes-sigs/dra-example-driver#107", "kubernetes-sigs/dra-example-driver#113"),
     needs=require_instances,

@@ -586,7 +586,7 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     _ = slices.catalogue
     skip_if(
         driver.process.time_left < 2 * limit,
-        f"it needs {counted(round(2 * limit), 'second')}, which is more than is left",
+        f"the check needs {counted(round(2 * limit), 'second')}, which is more than is left",
     )
     driver.process.kill()
     for one in slices.now():

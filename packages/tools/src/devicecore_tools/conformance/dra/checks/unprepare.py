@@ -106,7 +106,7 @@ def unprepare_across_event(driver: DriverUnderTest) -> Parts:
         if len(claim.devices) > 1:
             _require_undoing(driver, len(claim.devices))
         raise
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 def _require_undoing(driver: DriverUnderTest, count: int) -> None:
@@ -128,7 +128,7 @@ def unprepares_a_claim(driver: DriverUnderTest) -> str:
     answer = driver.calls.unprepare(claim)
     skip_if(claim.uid not in answer, "the answer has no entry for the claim")
     require(not answer[claim.uid].error, f"the error is: {answer[claim.uid].error}")
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 @check(
@@ -251,7 +251,7 @@ def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
     driver.claims.delete_object(claim)
     driver.calls.unprepared(claim)
     require_undone(driver, names)
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 @check(
@@ -312,7 +312,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     names = driver.environment.cdi_names() - before
     driver.calls.unprepared(claim)
     require_nothing_left(driver, [claim], names)
-    return f"it was unprepared, and then {require_free_devices(driver, claim)}"
+    return f"the claim was unprepared, and then {require_free_devices(driver, claim)}"
 
 
 @check(
@@ -326,7 +326,7 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
     driver.calls.ready_devices(claim)
     driver.calls.unprepared(claim)
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 # --- several calls ----------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
     claim = driver.calls.ready()
     with driver.without_api_server():
         driver.calls.unprepared(claim)
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 @check(
@@ -421,10 +421,10 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
             answer = driver.calls.unprepare(claim, timeout=10.0)
         except CallFailedError as error:
             require(not error.is_late, "there was no answer within 10 seconds", late=True)
-            raise Skip(f"it needs a response from the API server: {error}") from None
+            raise Skip(f"the check needs a response from the API server: {error}") from None
     if claim.uid in answer:
         require_unprepared(answer, claim)
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
@@ -491,7 +491,7 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
     claim = driver.calls.ready()
     yield
     driver.calls.unprepared(claim)
-    return "it was unprepared"
+    return "the claim was unprepared"
 
 
 @across(
