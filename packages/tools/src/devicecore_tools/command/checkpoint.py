@@ -27,7 +27,7 @@ _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1
 
 @click.group(cls=Group, short_help="Examine, repair and compare a kubelet's checkpoints.")
 def checkpoint() -> None:
-    """Examine, repair and compare a kubelet's checkpoint.
+    """Examine, repair and compare a kubelet's checkpoints.
 
     The checkpoint says which pod has which devices.
 
@@ -106,10 +106,10 @@ def show(
 ) -> int:
     """Show which container has which devices.
 
-    For each container, shows its devices by NUMA node and whatever else plugins gave it; then the registered devices.
-    FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the exit status is also 1 if
-    FILE does not contain a resource or a pod that you name. If the verdict is not ok, shows what can be read. For a
-    dra_manager_state, shows each claim with its pods and devices.
+    For each container, shows its devices by NUMA node, and whatever else plugins gave it. Then shows the registered
+    devices. FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the exit status is
+    also 1 if FILE does not contain a resource or a pod that you name. If the verdict is not ok, shows what can be read.
+    For a dra_manager_state, shows each claim with its pods and devices.
 
     \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins

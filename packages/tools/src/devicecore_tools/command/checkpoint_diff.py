@@ -33,8 +33,8 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
 
     For two dra_manager_state files, lists the claims that only one has, and those whose pods or devices differ.
 
-    BEFORE and AFTER are the same as for `checkpoint verify`. A file with a wrong checksum is compared, with a warning.
-    The exit status is 0 if nothing differs, 1 if something does, and 2 if a file cannot be read.
+    BEFORE and AFTER are the same as for `checkpoint verify`. A file with a wrong checksum is also compared, with a
+    warning. The exit status is 0 if nothing differs, 1 if something does, and 2 if a file cannot be read.
 
     \b
     $ devicecore checkpoint diff /backup/kubelet_internal_checkpoint /var/lib/kubelet/device-plugins

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
-_LOOKS = 3  # how many times a finding's required duration to wait if the finding keeps changing
+_LOOKS = 3  # how long to wait if a finding keeps changing, in multiples of the finding's required duration
 _SETTLE = 20.0  # the maximum number of seconds to watch a plugin that has just started
 _TICK = 1e-6  # the minimum number of seconds between looks, regardless of the clock
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
@@ -261,7 +261,7 @@ class _Output:
     def put(self, report: NodeReport, *, others_follow: bool = False) -> None:
         """Write the files and print the report.
 
-        If more reports follow, JSON is one line, and a terminal is cleared first.
+        If more reports follow, JSON is printed on one line, and a terminal is cleared first.
 
         Raises click.ClickException if a file cannot be written.
         """

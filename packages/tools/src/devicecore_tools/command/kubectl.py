@@ -62,6 +62,7 @@ def _of_cluster(command: str, words: list[str]) -> list[str]:
     asks_cluster = not named.isdisjoint({"--kubeconfig", "--in-cluster"})
     if command == "doctor" and asks_cluster and named.isdisjoint({"--node-name", "--all-nodes"}):
         words = [*words, "--all-nodes"]
-    if command == "fits" and asks_cluster:  # `fits` tries a pod on nodes from files; `why` tries it on a cluster
+    # `fits` tries a pod on nodes from files; `why` tries it on the nodes of a cluster
+    if command == "fits" and asks_cluster:
         command = "why"
     return [command, *words]

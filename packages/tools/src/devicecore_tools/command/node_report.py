@@ -24,8 +24,8 @@ _MAX_BRIEF = 160  # the maximum number of characters of a finding in the verdict
 _MAX_PROSE = 120  # columns of prose on a wide terminal
 _FEW = 3  # how many devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
-# columns that a narrow terminal omits: SOURCE, NUMA how `sources.machine` starts if sources are from two nodes
-_SPARE = (6, 2)
+_SPARE = (6, 2)  # columns that a narrow terminal omits: SOURCE, NUMA
+# how `sources.machine` starts if sources are from two nodes
 _OF_ANOTHER = re.compile(r"Node \S* ?is a different (machine|one) from")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a truncated cell

@@ -81,8 +81,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     then a name is a pod's or, failing that, a claim's, and anything else is a message.
 
     Raises:
-        click.UsageError: it is empty or a directory.
-        OSError: a file cannot be read, or does not exist.
+        click.UsageError: the string is empty, or names a directory. OSError: a file cannot be read, or does not exist.
         ValueError: the input cannot be used, or the API server does not have exactly one object of this name.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
@@ -113,7 +112,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
 
 
 def _refuse_name(given: str, kubeconfig: str, kind: str) -> NoReturn:
-    """Raise ValueError for a name that an API server does not have, or has several times."""
+    """Raise ValueError for a name that no object on an API server has, or that several objects have."""
     of_kubectl, _, name = given.partition("/")
     meant = _KINDS_OF_KUBECTL.get(of_kubectl, "")
     hint = f"write `why {meant} {name}`" if meant else "with a namespace, write NAMESPACE/NAME"

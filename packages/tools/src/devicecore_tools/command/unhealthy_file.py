@@ -11,7 +11,7 @@ from pathlib import Path
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
 
-_EVERY = 1.0  # seconds; a kubelet updates the files the maximum size of a ConfigMap within about a minute
+_EVERY = 1.0  # seconds; a kubelet updates the files of a ConfigMap within about a minute
 _MAX_BYTES = 1024 * 1024  # the maximum size of a ConfigMap
 
 _log = logging.getLogger(__name__)

@@ -87,7 +87,7 @@ def why(
     the quotes, line breaks and columns that `kubectl describe` and logs print. A file, or - for standard input,
     contains messages, or what `kubectl get -o json` prints for events or a pod. The pod's events are read with --events
     or --kubeconfig, because no status says why a pod waits for a claim. A name, or NAMESPACE/NAME, means a pod on the
-    API server or in the other sources, or if there is none, a ResourceClaim. A word before it says which one you mean:
+    API server or in the other sources, or, if there is none, a ResourceClaim. A word before it says which one you mean:
     `why pod NAME`, `why claim NAME`, `why message TEXT`.
 
     \b
@@ -107,8 +107,8 @@ def why(
     $ devicecore why claim.yaml --kubeconfig ~/.kube/config
 
     Names the component that decided, the numbers behind its decision, what the kubelet does next, and what would have
-    to change. With sources of the node (see `devicecore doctor --help`), it also names the pods that hold the devices
-    now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
+    to change. With sources of the node (see `devicecore doctor --help`), the command also names the pods that hold the
+    devices now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
 
     If a message comes from a different scheduler, an autoscaler, a container runtime or the kubelet's log, the command
     says so, and where to ask.

@@ -87,8 +87,8 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     manifest is read from the API server. DIR/dra_manager_state contains the prepared claims, as in a kubelet.
 
     On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
-    error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, the command still knows
-    everything.
+    error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, the command knows
+    everything that it knew before.
 
     With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, the status cannot be published,
     or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled once

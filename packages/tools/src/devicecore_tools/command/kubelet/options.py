@@ -188,7 +188,7 @@ kubelet_options = option_group(
         "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."
     ),
 )
-"""Adds the options of `node_settings` and of the main loop to a command."""
+"""Adds to a command the options of `node_settings` and of the main loop."""
 
 
 _OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip", "adopts"}

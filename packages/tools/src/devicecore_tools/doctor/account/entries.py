@@ -293,7 +293,7 @@ def _why_unknown(facts: Facts, pod: PodSeen) -> str:
 
 
 def _why_stopped(pod: PodSeen, who: str) -> str:
-    """Return what a kubelet or a runtime did to a pod with devices that was not at fault, or an empty string."""
+    """Return what a kubelet or a runtime did to a pod with devices through no fault of its own, or an empty string."""
     if not pod.asks_for_devices:
         return ""
     if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:

@@ -377,9 +377,9 @@ class PodResourcesSeen:
     """The answers of the pod-resources API.
 
     `version` is `v1` or `v1alpha1`. `pods` contains the namespace and name of each listed pod. `allocatable` contains
-    the healthy devices by resource, with their NUMA nodes, or is None if the kubelet does not offer that call.
-    `claimed` contains the devices that containers hold by dynamic resource allocation, which kubelets have listed since
-    1.34.
+    the healthy devices by resource, with their NUMA nodes, or is None if the kubelet does not offer
+    GetAllocatableResources. `claimed` contains the devices that containers hold by dynamic resource allocation, which
+    kubelets have listed since 1.34.
     """
 
     version: str

@@ -99,7 +99,7 @@ def explain(
 
 
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
-    """Explain messages from the scheduler and other programs. Next to a refusal, kubelet log lines show its cause."""
+    """Explain messages from the scheduler and other programs. Kubelet log lines only show the cause of a refusal."""
     if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:

@@ -136,7 +136,7 @@ def find(text: str) -> Match | None:
 
 
 def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
-    """Return the table's messages that a string may contain, with their indices, in the order of trial.
+    """Return the table's messages that a string may contain, with their indices, in the order in which they are tried.
 
     Pasted text may have 100,000 lines, so most messages are ruled out by comparing words, not patterns.
     """

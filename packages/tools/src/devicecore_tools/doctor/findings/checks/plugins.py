@@ -45,7 +45,7 @@ def plugin_gone(
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
         if one.why not in {WhyAbsent.GONE, WhyAbsent.UNKNOWN}:
-            continue  # the plugin has yet to register again, or it is running and has a different finding
+            continue  # the plugin has yet to register again, or is running, which is a different finding
         was_here = node is not None and node.allocatable.get(resource) == 0 and node.capacity.get(resource)
         sources = {source for source, _ in one.proof}
         if (resource not in wanted and not was_here) or not sources & {Source.POD_RESOURCES, Source.NODE}:
