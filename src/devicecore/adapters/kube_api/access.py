@@ -44,12 +44,18 @@ _quoted = lru_cache(4096)(partial(quote, safe=""))  # cached, because most paths
 _parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
 
 
-def _dumped(body: Json) -> bytes:
+def compact(body: Json) -> bytes:
+    """Return JSON to compare values by, as fast as possible. A number that is not finite may be null in it."""
     with suppress(TypeError):  # a number or string that only Python's own module can write
-        # orjson writes null for NaN, which would remove a field; Python's own module writes what a server refuses.
-        if _dumps is not None and b"null" not in (text := _dumps(body)):
-            return text
+        if _dumps is not None:
+            return _dumps(body)
     return json.dumps(body).encode()
+
+
+def _dumped(body: Json) -> bytes:
+    text = compact(body)
+    # orjson writes null for NaN, which would remove a field; Python's own module writes what a server refuses.
+    return json.dumps(body).encode() if b"null" in text else text
 
 
 _MAX_PAUSE = 3600.0  # the maximum number of seconds that a Retry-After can ask for

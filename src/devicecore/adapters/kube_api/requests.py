@@ -6,7 +6,6 @@ Law: a request that waits for the server delays no other request.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 
 from devicecore.adapters.kube_api.access import (
     ANY,
@@ -83,8 +82,11 @@ class ApiServers(HasLifecycle):
         began = time.monotonic()
         try:
             self._lifecycle.check_running()
-            with self._one() as server:
+            server = self._take()
+            try:
                 answer = server.send(request)
+            finally:
+                self._give_back(server)
         except NotStartedError as error:
             raise RequestError(str(error)) from error
         except RequestError as error:
@@ -97,24 +99,23 @@ class ApiServers(HasLifecycle):
         self._answered = began
         return answer
 
-    @contextmanager
-    def _one(self) -> Iterator[ApiServer]:
+    def _take(self) -> ApiServer:
         with self._lock:
             server = self._idle.pop() if self._idle else ApiServer(self._access, SENTENCES)
             if not self._lifecycle.is_running:
                 server.stop()
             self._used.append(server)
             self._sent += 1
-        try:
-            yield server
-        finally:
-            with self._lock:
-                self._used.remove(server)
-                is_kept = self._lifecycle.is_running and len(self._idle) < self._most_idle
-                if is_kept:
-                    self._idle.append(server)
-            if not is_kept:
-                server.disconnect()
+        return server
+
+    def _give_back(self, server: ApiServer) -> None:
+        with self._lock:
+            self._used.remove(server)
+            is_kept = self._lifecycle.is_running and len(self._idle) < self._most_idle
+            if is_kept:
+                self._idle.append(server)
+        if not is_kept:
+            server.disconnect()
 
 
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:

@@ -9,7 +9,6 @@ pods with the same name are different pods, because a pod is identified by its U
 """
 
 import heapq
-import json
 import logging
 import math
 import threading
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from devicecore_tools.node.feed import PodFeed, PodReport, PodReporter
 from devicecore_tools.node.outcome import Outcome, OutcomeKind, PodRefusal
 
-from devicecore.adapters.kube_api.access import RequestError
+from devicecore.adapters.kube_api.access import RequestError, compact
 from devicecore.adapters.kube_api.requests import EVENTS, PODS
 from devicecore.adapters.manifests import Changes, ManifestError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
@@ -378,7 +377,7 @@ class ClusterPods(PodFeed, PodReporter):
         patch = status_patch(shown, wanted, self._wall()) if wanted is not None else None
         try:
             if patch is not None:
-                is_repeated = (sent := hash(json.dumps(wanted))) == record.last_wanted
+                is_repeated = (sent := hash(compact(wanted))) == record.last_wanted
                 if is_repeated and record.repeats == _MAX_REPEATS:  # otherwise two writers would overload the server
                     record.repeats = 0
                     return _LOOK_AGAIN

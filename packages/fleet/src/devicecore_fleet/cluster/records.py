@@ -18,6 +18,7 @@ from attrs import define, field
 from devicecore_tools.node.feed import PodReport
 from devicecore_tools.node.outcome import OutcomeKind
 
+from devicecore.adapters.kube_api.access import compact
 from devicecore.adapters.manifests import ManifestError
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
@@ -527,18 +528,18 @@ def reduced(pod: Json) -> Json:
         if part in spec:
             spec[part] = [{key: one[key] for key in _CONTAINER_FIELDS if key in one} for one in spec[part] or []]
     status = pod.get("status") or {}
-    alike = {part: _shared(json.dumps(status[part])) for part in _ALIKE if part in status}
-    same = {"kind": "Pod", "apiVersion": "v1", "spec": _shared_spec(json.dumps(spec))}
+    alike = {part: _shared(compact(status[part])) for part in _ALIKE if part in status}
+    same = {"kind": "Pod", "apiVersion": "v1", "spec": _shared_spec(compact(spec))}
     return {**pod, **same, "metadata": metadata, "status": {**status, **alike}}
 
 
 @lru_cache(MOST_SHARED)
-def _shared(text: str) -> Any:  # noqa: ANN401 - JSON
+def _shared(text: bytes) -> Any:  # noqa: ANN401 - JSON
     return json.loads(text)
 
 
 @lru_cache(MOST_SHARED)
-def _shared_spec(text: str) -> SharedSpec:
+def _shared_spec(text: bytes) -> SharedSpec:
     return SharedSpec(json.loads(text))
 
 
