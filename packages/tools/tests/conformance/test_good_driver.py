@@ -228,7 +228,7 @@ def test_a_check_that_does_not_apply_needs_no_time() -> None:
 def test_slices_that_were_already_gone_are_not_reported_as_deleted() -> None:
     names = "publishes-again-after-a-wipe", "keeps-its-slices-at-sigterm"
     report = run_on(PublishesOnce, checks_of(*names), None, evolve(QUICK, republishing=5.0, race=0.0))
-    assert "there were no slices before it exited" in report.result("keeps-its-slices-at-sigterm").actual
+    assert "there were no slices before the driver exited" in report.result("keeps-its-slices-at-sigterm").actual
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:

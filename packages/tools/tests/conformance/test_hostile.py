@@ -93,7 +93,9 @@ def test_a_good_driver_for_an_older_api_passes_and_the_report_names_the_version(
     report = run(command("UsesV1beta1"), settings=QUICK, checks=[BY_NAME[name] for name in names])
     assert {result.verdict for result in report.results} == {Verdict.PASSED}, report
     assert report.facts["resource_versions"] == ["v1beta1"]
-    assert report.notes[0].startswith("it uses resource.k8s.io/v1beta1, which API servers from Kubernetes 1.34 on ")
+    assert report.notes[0].startswith(
+        "the driver uses resource.k8s.io/v1beta1, which API servers from Kubernetes 1.34 on "
+    )
 
 
 def test_a_reason_to_skip_is_printed_once() -> None:
@@ -206,7 +208,7 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
     late = report.subject == "no driver"  # this happens on a busy machine
-    assert late or "it has not published any devices, so most checks could not be run" in report.notes
+    assert late or "the driver has not published any devices, so most checks could not be run" in report.notes
 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:

@@ -104,7 +104,7 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
             raise Undecided("; ".join(parts))
         raise Abort("; ".join(parts))
     first = plugin.registration.first
-    took = f"it registered after {max(first.at - began, 0):.1f} seconds"
+    took = f"the plugin registered after {max(first.at - began, 0):.1f} seconds"
     require(first.stage != "dial", f"{took}, but then: {first.problem}", late=first.is_late)
     reached = f"was reached {first.reached_after:.2f} seconds later"
     is_first = first.reached_after < 1 or not first.given_up
@@ -177,7 +177,7 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
     first = plugin.registration.first
     require(first.stage != "status", first.problem, late=first.is_late)
     plugin.registration.connected()
-    return "it answers"
+    return "the plugin answers"
 
 
 @check(
@@ -908,7 +908,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
         plugin.seen.growth = first.growth_until(Usage.of(process), number - _CALLS_FIRST, idle)
     ended = plugin.process.exits_since(exits)
     require(not ended, f"the plugin ended: {some(ended)}")
-    return f"it answered {counted(number, 'time')}"
+    return f"the plugin answered {counted(number, 'time')}"
 
 
 @contextmanager
@@ -931,7 +931,7 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     skip_if(plugin.seen.growth is None, "too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))
-    return "it uses as much as before"
+    return "the plugin uses as much as before"
 
 
 # --- preferences ------------------------------------------------------------------------------------------------------
@@ -993,7 +993,7 @@ def prefers_only_what_is_available(plugin: PluginUnderTest) -> str:
     ids = plugin.lists.healthy
     available = ids[1:] or ids
     unavailable = sorted(set(_preferred(plugin, available, [], len(available))) - set(available))
-    require(not unavailable, f"it prefers {some(unavailable)}, which was not available")
+    require(not unavailable, f"the plugin prefers {some(unavailable)}, which was not available")
     return f"all preferred devices are among the {len(available)} available ones"
 
 
@@ -1035,7 +1035,7 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
         allocate_or_skip(plugin, devices)
         with in_context(when):
             plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=devices))
-    return "it answers"
+    return "the plugin answers"
 
 
 # --- kubelet restarts -------------------------------------------------------------------------------------------------
@@ -1120,9 +1120,9 @@ def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     if process is not plugin.process.running or process.status is not None:
         raise Skip("the plugin's process ended in the meantime")
     share, rate = before.share_until(ProcessorUse.of(process)), (process.printed - printed) / _IDLE
-    require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
-    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes per second")
-    return f"it used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
+    require(share < MAX_CPU, f"the plugin used {share:.0%} of one processor", late=True)
+    require(rate <= MAX_PRINTED, f"the plugin printed {rate:.0f} bytes per second")
+    return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
 
 RESTARTS = (
@@ -1184,8 +1184,8 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     share = _absence(plugin).cpu
     if share is None:
         raise Skip("the plugin's process ended in the meantime")
-    require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
-    return f"it used {share:.1%} of one processor"
+    require(share < MAX_CPU, f"the plugin used {share:.0%} of one processor", late=True)
+    return f"the plugin used {share:.1%} of one processor"
 
 
 @check(
@@ -1248,7 +1248,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"it ends, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
+    expected=f"the plugin ends, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
     clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise its devices are "
     "missing until someone restarts it.",
 )
@@ -1257,8 +1257,8 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     does_not_apply_if(plugin.kubelet.is_watcher, "the plugin does not call Register (--registry)")
     reacts = plugin.seen.reacts_to_refusal
     skip_if(reacts is None, "is-patient-with-a-kubelet-that-refuses saw no refused registration")
-    require(reacts, "it neither ended nor registered again")
-    return "it did"
+    require(reacts, "the plugin neither ended nor registered again")
+    return "the plugin ended, or registered again"
 
 
 @check(
@@ -1356,7 +1356,8 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     absence = plugin.seen.absence
     if absence is not None and absence.problem is None and absence.returned_after > SLOW:
         return (
-            f"it was back {absence.returned_after:.1f} seconds after the return of a kubelet that emptied the directory"
+            f"the plugin was back {absence.returned_after:.1f} seconds after the return of a kubelet that emptied the "
+            "directory"
         )
     actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
     plugin.seen.returned = plugin.kubelet.connection
@@ -1566,7 +1567,7 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
         plugin.kubelet.serve()
         connection = plugin.registration.wait_registered(number, plugin.registration.after_a_start)
         if connection is None:
-            return "it does not register while a device is unhealthy"
+            return "the plugin does not register while a device is unhealthy"
 
         def hidden() -> list[str]:
             now = health_of(connection.last_list.devices)
@@ -1734,10 +1735,15 @@ def stays_up(plugin: PluginUnderTest) -> str:
     plugin.registration.connected()
     exits, process = plugin.process.exits, plugin.process
     alone = [one for one in exits if one.pid in process.unprovoked and one.pid not in process.reported]
-    require(not alone, f"it ended {counted(len(alone), 'time')}; first: {some([str(one) for one in alone[:1]])}")
+    require(
+        not alone, f"the plugin ended {counted(len(alone), 'time')}; first: {some([str(one) for one in alone[:1]])}"
+    )
     if exits:
-        return f"it ended {counted(len(exits), 'time')}, after a restart of the kubelet or as reported by another check"
-    return "it never ended on its own"
+        return (
+            f"the plugin ended {counted(len(exits), 'time')}, after a restart of the kubelet or as reported by another "
+            "check"
+        )
+    return "the plugin never ended on its own"
 
 
 ENDS = (
@@ -1755,16 +1761,18 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     began = time.monotonic()
     plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
     status = process.status
-    require(status is not None, f"it is still running after {counted(plugin.settings.grace, 'second')}", late=True)
+    require(
+        status is not None, f"the plugin is still running after {counted(plugin.settings.grace, 'second')}", late=True
+    )
     took = time.monotonic() - began
-    require(not has_panicked(process), f"it crashed: {process.crash}")
+    require(not has_panicked(process), f"the plugin crashed: {process.crash}")
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(
         not process.descendants,
-        "it ended, but a process that it started is still running. A shell or `go run` does not pass on signals: "
-        "use the plugin itself as the command",
+        "the plugin ended, but a process that it started is still running. A shell or `go run` does not pass on "
+        "signals: use the plugin itself as the command",
     )
-    return f"it ended after {took:.1f} seconds with status {status}"
+    return f"the plugin ended after {took:.1f} seconds with status {status}"
 
 
 @check(
@@ -1777,7 +1785,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     process = plugin.process.require_process()
     if process.status is None:
         raise Skip("the plugin has not ended")
-    skip_if(has_panicked(process), "it crashed when it exited")
+    skip_if(has_panicked(process), "the plugin crashed when it exited")
     left = plugin.process.own_sockets()
     require(not left, f"left behind: {', '.join(left)}")
     return "nothing is left behind"

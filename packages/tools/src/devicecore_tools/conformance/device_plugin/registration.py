@@ -222,17 +222,17 @@ class PluginRegistration:
             after = counted(round(waited, 1), "second")
             after += f" ({option} gives more)" if option and waited == limit else ""
             was_refused = any(one.problem for one in self.kubelet.registrations[number:]) or self._others_since(began)
-            text = f"it was not back after {after}: {self._last_try(number, began)}{restarted}"
+            text = f"the plugin was not back after {after}: {self._last_try(number, began)}{restarted}"
             raise (Failure if was_refused else TookTooLong)(text)
         took = time.monotonic() - began
         if self.wait_registered(number, self.settings.timeout, with_healthy=True) is None:
             seconds = counted(self.settings.timeout, "second")
             raise TookTooLong(
-                f"it was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number, began)}"
+                f"the plugin was back after {took:.1f} seconds, but {seconds} later: {self._last_try(number, began)}"
             )
         self._slowest_return = max(self._slowest_return, took)
         self._note_missing(number)
-        return f"it was back after {took:.1f} seconds{restarted}"
+        return f"the plugin was back after {took:.1f} seconds{restarted}"
 
     def _note_missing(self, number: int) -> None:
         """Record the devices that were listed before the last return and are not listed again in time.

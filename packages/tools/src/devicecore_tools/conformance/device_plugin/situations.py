@@ -100,7 +100,7 @@ class Situation:
             try:
                 event.happens(plugin)
             except Failure as failure:  # another check reports this, unless the plugin had come back before
-                self.problem = Skip(f"it did not come back: {failure}")
+                self.problem = Skip(f"the plugin did not come back: {failure}")
                 self.stayed_away = failure if len(in_this_life) > 1 else None
             self.leaves_others = noted()
 
@@ -181,7 +181,7 @@ def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
     for form, devices in calls.items():
         with in_context(f"for {form}"):
             _pre_start(plugin, devices)
-    return f"it answers {counted(len(calls), 'call')}"
+    return f"the plugin answers {counted(len(calls), 'call')}"
 
 
 def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
@@ -220,7 +220,7 @@ def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
     answered = any(path == rpc.GET_PREFERRED_ALLOCATION.path for path, _ in plugin.lists.answered)
     skip_if(not before.prefers and not answered, "GetPreferredAllocation failed before, too")
     _prefer(plugin, plugin.lists.healthy)
-    return "it answers"
+    return "the plugin answers"
 
 
 def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
@@ -230,12 +230,12 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
         raise seen.stayed_away
     if seen.problem is not None:
         raise seen.problem
-    return "it is back"
+    return "the plugin is back"
 
 
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
     skip_if(seen.leaves_others is None, "another plugin's socket could not be created in the directory")
-    require(seen.leaves_others, "it has deleted another plugin's socket or the kubelet's checkpoint")
+    require(seen.leaves_others, "the plugin has deleted another plugin's socket or the kubelet's checkpoint")
     return "both are still there"
 
 

@@ -186,7 +186,7 @@ class DriverRegistration:
         if found is None:
             waited = time.monotonic() - began
             took = counted(round(waited), "second") + (" (--returning gives more)" if waited >= limit else "")
-            return Return(None, f"it was not registered again within {took}: {self.why_not()}", ended)
+            return Return(None, f"the driver was not registered again within {took}: {self.why_not()}", ended)
         return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:

@@ -172,11 +172,11 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     notes = []
     if versions and RESOURCE_VERSIONS[0] not in versions:
         notes.append(
-            f"it uses resource.k8s.io/{versions[0]}, which API servers from Kubernetes 1.34 on serve only if "
+            f"the driver uses resource.k8s.io/{versions[0]}, which API servers from Kubernetes 1.34 on serve only if "
             "configured to"
         )
     if name and not devices:
-        notes.append("it has not published any devices, so most checks could not be run")
+        notes.append("the driver has not published any devices, so most checks could not be run")
     if driver.calls.are_slow:
         notes.append(f"{_why_fewer(driver)}; --budget gives them more time")
     problem = driver.seen.change.problem

@@ -805,7 +805,7 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
         names = _prepared(claim, driver.calls.prepared(claim)).names
         require(names, "the answer contains no CDI device")
         require_edits(driver, names, "")
-    return "it refused the claim, and prepared it later"
+    return "the driver refused the claim, and prepared it later"
 
 
 @check(
@@ -956,4 +956,4 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
         require(now == text.encode(), f"the content of {path.name} has changed")
     finally:
         path.unlink(missing_ok=True)
-    return "it is unchanged"
+    return "the file is unchanged"

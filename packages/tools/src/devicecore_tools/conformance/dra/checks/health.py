@@ -129,7 +129,7 @@ def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
     driver.calls.require_answering()
     with watching(driver) as watch, in_context("while the health is watched"):
         driver.calls.timed(lambda seconds: watch.instance.prepare((), seconds), 2 * FIRST)
-    return "it answered"
+    return "the driver answered"
 
 
 @check(
@@ -275,7 +275,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
         require_same_instance(driver, watch)
         missing = sorted(f"{pool}/{device}" for pool, device in first.keys - again())
         contradiction = (
-            f"its limit is {limit:g} seconds, and there was no second report of {some(missing)} in that time"
+            f"the limit is {limit:g} seconds, and there was no second report of {some(missing)} in that time"
         )
         require(not missing, contradiction, late=True)
         seconds = watch.reports[1].at - first.at if len(watch.reports) > 1 else 0.0

@@ -656,7 +656,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     there = driver.environment.cdi_names()
     wanted = (after - (before - known)) or known
     missing = sorted(wanted - there)
-    require(not missing, f"it reported success for the claim, but no CDI file contains {some(missing)}")
+    require(not missing, f"the driver reported success for the claim, but no CDI file contains {some(missing)}")
     return f"{counted(len(wanted), 'CDI device')} restored"
 
 
@@ -863,8 +863,8 @@ def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
     _reallocate(driver, claim, driver.claims.free_device(other_than=first))
     found = names(driver.calls.prepared(claim))
     wrong = [f"{pool}/{name}" for pool, name in found if (pool, name) == first.key]
-    require(not wrong, f"it returned {some(wrong)}, although {claim.devices[0]} is allocated now")
-    return f"it returned {claim.devices[0]}"
+    require(not wrong, f"the driver returned {some(wrong)}, although {claim.devices[0]} is allocated now")
+    return f"the driver returned {claim.devices[0]}"
 
 
 def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> None:
@@ -1275,7 +1275,7 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="they are ignored",
+    expected="the fields are ignored",
     clause="Unknown fields are ignored, so that the API can grow. (Protocol Buffers, proto3)",
 )
 def ignores_unknown_fields(driver: DriverUnderTest) -> str:
@@ -1311,7 +1311,7 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
             driver.calls.unprepare_later([stranger])  # otherwise its device stays in use
     require_alive(driver, exits)
     new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
-    require(not new, f"it created {some(new)}")
+    require(not new, f"the driver created {some(new)}")
     require(not accepted, some(accepted))
     return "each was refused"
 

@@ -91,8 +91,8 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     if driver.process.running is not process or process.status is not None:
         raise Skip("the driver's process ended in the meantime")
     share = before.share_until(ProcessorUse.of(process))
-    require(share < MAX_CPU, f"it used {share:.0%} of one processor", late=True)
-    return f"it used {share:.1%} of one processor"
+    require(share < MAX_CPU, f"the driver used {share:.0%} of one processor", late=True)
+    return f"the driver used {share:.1%} of one processor"
 
 
 @across(
@@ -108,8 +108,8 @@ def prints_little(driver: DriverUnderTest) -> Parts:
     before = process.printed
     yield
     rate = (process.printed - before) / (time.monotonic() - began)
-    require(rate <= MAX_PRINTED, f"it printed {rate:.0f} bytes per second")
-    return f"it printed {rate:.0f} bytes per second"
+    require(rate <= MAX_PRINTED, f"the driver printed {rate:.0f} bytes per second")
+    return f"the driver printed {rate:.0f} bytes per second"
 
 
 @check(
@@ -172,7 +172,7 @@ def grows_with_no_claim(driver: DriverUnderTest) -> str:
     if driver.seen.growth is None:
         raise Skip("too few claims were prepared")
     require(not driver.seen.growth, driver.seen.growth)
-    return "it uses as much as before"
+    return "the driver uses as much as before"
 
 
 # --- what the driver survives ---------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def serves_new_connections(driver: DriverUnderTest) -> str:
     for number in range(_CONNECTIONS):
         with in_context(f"on connection {number + 1}"):
             ask_anew(instance)
-    return f"it answered on {counted(_CONNECTIONS, 'connection')}"
+    return f"the driver answered on {counted(_CONNECTIONS, 'connection')}"
 
 
 @check(
@@ -214,7 +214,7 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
         require_answer(driver, "while these clients are connected")
         ask_anew(instance)
     require(process.status is None, f"the driver has ended with status {process.status}")
-    return "it goes on"
+    return "the driver goes on"
 
 
 @check(
@@ -265,12 +265,12 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     require_answer(driver, "after the driver was continued")
     driver.calls.prepared(claim)
     require(driver.slices.wait_complete(), "the driver's pools are not complete", late=True)
-    return f"it kept working after a pause of {counted(_PAUSE, 'second')}"
+    return f"the driver kept working after a pause of {counted(_PAUSE, 'second')}"
 
 
 @at_the_end(
     SHOULD,
-    expected="it keeps running",
+    expected="the driver keeps running",
     clause=(
         "Pods also end while the API server is down. A kubelet then calls NodeUnprepareResources, which needs no "
         "object from the API server. (kubelet, DRA manager)"
@@ -284,7 +284,7 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
         driver.process.wait(lambda: process.status is not None, _AWAY)
         require(process.status is None, f"the driver ended with status {process.status}")
         require_answer(driver, "while the API server is down")
-    return f"it answered after {counted(_AWAY, 'second')} without the API server"
+    return f"the driver answered after {counted(_AWAY, 'second')} without the API server"
 
 
 @at_the_end(
@@ -300,7 +300,7 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
         driver.process.pause(_AWAY)
         number = len(connections)
     rate = number / _AWAY
-    text = f"it connected {counted(number, 'time')} in {counted(_AWAY, 'second')}"
+    text = f"the driver connected {counted(number, 'time')} in {counted(_AWAY, 'second')}"
     require(rate <= MAX_ATTEMPTS, text)
     return text
 
@@ -313,8 +313,10 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
 def stays_up(driver: DriverUnderTest) -> str:
     """The exits of the driver so far are counted, except those already reported by other checks."""
     exits = [one for one in driver.process.exits if one.pid not in driver.process.reported]
-    require(not exits, f"it ended {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}")
-    return "it never ended on its own"
+    require(
+        not exits, f"the driver ended {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}"
+    )
+    return "the driver never ended on its own"
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ def stays_up(driver: DriverUnderTest) -> str:
 
 @at_the_end(
     SHOULD,
-    expected="it exits within its grace period, and prepares the claim after its next start",
+    expected="the driver exits within its grace period, and prepares the claim after its next start",
     clause="Kubernetes may send SIGTERM at any time, and kills what is still running after "
     "terminationGracePeriodSeconds. (Pod lifecycle)",
 )
@@ -345,7 +347,9 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
         driver.api.stop()  # this ends hanging calls
         driver.api.start()
         driver.process.start()
-    require(status is not None, f"it is still running after {counted(driver.settings.grace, 'second')}", late=True)
+    require(
+        status is not None, f"the driver is still running after {counted(driver.settings.grace, 'second')}", late=True
+    )
     _ = driver.registration.reachable
     driver.calls.prepared(claim)
     return f"it ended after {seconds:.1f} seconds with status {status}"
@@ -355,7 +359,7 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
     TERM,
     SHOULD,
     core=True,
-    expected="it exits within its grace period",
+    expected="the driver exits within its grace period",
     clause=(
         "Kubernetes sends SIGTERM, and kills what is still running after terminationGracePeriodSeconds. (Pod lifecycle)"
     ),
@@ -366,9 +370,11 @@ def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
     yield
     after = driver.seen.ending
     require(
-        after.status is not None, f"it is still running after {counted(driver.settings.grace, 'second')}", late=True
+        after.status is not None,
+        f"the driver is still running after {counted(driver.settings.grace, 'second')}",
+        late=True,
     )
-    require(not after.crash, f"it crashed: {after.crash}")
+    require(not after.crash, f"the driver crashed: {after.crash}")
     return f"it ended after {after.seconds:.1f} seconds with status {after.status}"
 
 

@@ -94,7 +94,7 @@ def answers_get_info(driver: DriverUnderTest) -> str:
     """GetInfo is called as soon as the socket exists."""
     first = driver.registration.first
     require(first.info is not None, first.problem or "there was no answer yet", late=first.is_late or not first.problem)
-    return f"it answered after {first.info_seconds:.2f} seconds"
+    return f"the driver answered after {first.info_seconds:.2f} seconds"
 
 
 @at_start(
@@ -195,7 +195,7 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
     require(has_ended, f"the registration was not finished {seconds} after the start", late=True)
     skip_if(first.stage in {"info", "type", "versions"}, f"a kubelet does not get this far: {first.problem}")
     require(first.stage != "notify", first.problem, late=first.is_late)
-    return "it accepted it"
+    return "the driver accepted the status"
 
 
 @at_start(
@@ -225,7 +225,7 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
                 message = f"{service} is announced, but {path.rpartition('/')[0][1:]} is not served: {error}"
                 raise Failure(message) from None
             require(not answer, f"the answer to a call without claims has the keys {some(list(answer))}")
-    return f"it serves {', '.join(services)}"
+    return f"the driver serves {', '.join(services)}"
 
 
 # --- without restarts -------------------------------------------------------------------------------------------------
@@ -268,7 +268,11 @@ def survives_a_refused_registration(driver: DriverUnderTest) -> str:
         instance.get_info()
         instance.notify()
         instance.prepare((), 10.0)
-    return "it exited, and was usable after its restart" if len(driver.process.exits) > exits else "it went on"
+    return (
+        "the driver exited, and was usable after its restart"
+        if len(driver.process.exits) > exits
+        else "the driver went on"
+    )
 
 
 @check(
@@ -301,7 +305,7 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
         connection = SocketConnection(instance.endpoint, authority)
         with in_context(f"with the authority {authority}"), closing(connection):
             connection.call(method, method.request(), 10.0)
-    return "it answers calls with each of these headers"
+    return "the driver answers calls with each of these headers"
 
 
 # --- across restarts --------------------------------------------------------------------------------------------------
@@ -310,7 +314,10 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
 @across(
     KILL,
     MUST,
-    expected="it replaces the sockets that its previous process left, and registers again in time under the same name",
+    expected=(
+        "the driver replaces the sockets that its previous process left, and registers again in time under the same "
+        "name"
+    ),
     clause=(
         "A killed process leaves its socket files, and the kubelet cannot distinguish them from live ones. A "
         "plugin removes its old sockets before it listens. (kubelet, pluginwatcher README)"
@@ -324,8 +331,11 @@ def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
     back = driver.registration.returns["killed"]
     require(not back.problem, back.problem, late=not back.exits)
     after = answered(driver.registration.instance)
-    require(after.name == before.name, f"it is now registered as {after.name!r}, but was registered as {before.name!r}")
-    return f"it was registered again after {back.seconds:.1f} seconds"
+    require(
+        after.name == before.name,
+        f"the driver is now registered as {after.name!r}, but was registered as {before.name!r}",
+    )
+    return f"the driver was registered again after {back.seconds:.1f} seconds"
 
 
 @across(
@@ -363,14 +373,14 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
     if back.exits and not back.problem:  # perhaps a coincidence, so the kubelet restarts once more
         driver.kubelet.stop()
         back = driver.registration.after(driver.kubelet.start)
-    require(not back.exits, f"it exited: {some(back.exits)}")
+    require(not back.exits, f"the driver exited: {some(back.exits)}")
     require(not back.problem, back.problem, late=True)
-    return f"it was registered again after {back.seconds:.1f} seconds"
+    return f"the driver was registered again after {back.seconds:.1f} seconds"
 
 
 @at_the_end(
     MUST,
-    expected="it waits, and is registered when the kubelet starts",
+    expected="the driver waits, and is registered when the kubelet starts",
     clause=(
         "A driver's pod and a kubelet start in no fixed order: after a reboot, or a restart of the container runtime "
         "or the kubelet, the driver may be first."
@@ -391,9 +401,9 @@ def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
         began = time.monotonic()
         driver.kubelet.start()
     back = driver.registration.wait(began)
-    require(not ended, f"it exited while there was no kubelet: {some(ended)}")
+    require(not ended, f"the driver exited while there was no kubelet: {some(ended)}")
     require(not back.problem, back.problem, late=True)
-    return f"it was registered {back.seconds:.1f} seconds after the kubelet started"
+    return f"the driver was registered {back.seconds:.1f} seconds after the kubelet started"
 
 
 @across(
@@ -413,7 +423,7 @@ def removes_its_sockets(driver: DriverUnderTest) -> Parts:
     after = driver.seen.ending
     skip_if(after.status is None, "the driver did not exit")
     require(not after.left, f"{some(after.left)} still exists")
-    return "they are gone"
+    return "both sockets are gone"
 
 
 @at_the_end(
@@ -429,4 +439,4 @@ def serves_before_it_registers(driver: DriverUnderTest) -> str:
     seen = [one for one in driver.kubelet.history if one.info is not None]
     problems = [one.ready_problem for one in seen if one.ready_problem]
     require(not problems, some(problems))
-    return f"it was reachable at each of {counted(len(seen), 'registration')}"
+    return f"the driver was reachable at each of {counted(len(seen), 'registration')}"

@@ -268,7 +268,7 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
         finally:
             two.process.stop(grace=2.0)
             driver.process.start()
-    return "they were unchanged"
+    return "the edits were unchanged"
 
 
 @check(

@@ -184,7 +184,9 @@ def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
     if not is_valid_name(driver.registration.name):
         raise Skip("the driver's registered name is not valid in a slice")
     others = sorted({str(one["spec"].get("driver")) for one in found} - {driver.registration.name})
-    require(not others, f"it is registered as {driver.registration.name}, but publishes slices as {some(others)}")
+    require(
+        not others, f"the driver is registered as {driver.registration.name}, but publishes slices as {some(others)}"
+    )
     return f"both names are {driver.registration.name}"
 
 
@@ -231,7 +233,7 @@ def require_valid(driver: DriverUnderTest, since: int) -> str:
         for one in driver.slices.writes(since)
         if one.method in {"POST", "PUT"} and isinstance(one.body, dict)
     ]
-    does_not_apply_if(not sent, "it has sent no slices as JSON")
+    does_not_apply_if(not sent, "the driver has sent no slices as JSON")
     problems = [
         f"{_name(body)}: {cause}"
         for body in sent
@@ -250,7 +252,7 @@ def require_valid(driver: DriverUnderTest, since: int) -> str:
 def names_its_node(driver: DriverUnderTest) -> str:
     """The field nodeName of each slice is read."""
     names = {str(one["spec"]["nodeName"]) for one in published(driver) if "nodeName" in one["spec"]}
-    does_not_apply_if(not names, "its slices do not belong to a single node")
+    does_not_apply_if(not names, "the driver's slices do not belong to a single node")
     other = sorted(names - {driver.environment.node})
     require(not other, f"spec.nodeName is {some(other)}, expected {driver.environment.node}")
     return f"spec.nodeName is {driver.environment.node}"
@@ -509,7 +511,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
             for one in published():
                 with suppress(ApiError):  # the driver has already deleted the slice
                     driver.api.delete("ResourceSlice", one["metadata"]["name"])
-    require(not gone, f"it has changed {some(gone)} for the first node")
+    require(not gone, f"the driver has changed {some(gone)} for the first node")
     does_not_apply_if(not other, "a process with a different {node} has published nothing for that node")
     names = {one["pool"]["name"] for _, one in before.values()}
     shared = sorted(names & {one["spec"]["pool"]["name"] for one in other})
@@ -520,7 +522,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
 @across(
     KILL,
     MUST,
-    expected="they stay unchanged",
+    expected="the slices stay unchanged",
     clause="A driver publishes the pools of its own node. Slices of other drivers and nodes do not belong to it.",
 )
 def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
@@ -540,8 +542,8 @@ def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
             after = driver.api.get("ResourceSlice", name)["spec"]
         except ApiError:
             after = None
-        require(after == spec, f"it has {'deleted' if after is None else 'changed'} a slice of {what}")
-    return "they are unchanged"
+        require(after == spec, f"the driver has {'deleted' if after is None else 'changed'} a slice of {what}")
+    return "the slices are unchanged"
 
 
 @across(
@@ -627,7 +629,11 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
     yield
     made = driver.slices.writes(since)
     seconds = counted(driver.settings.quiet, "second")
-    text = f"it wrote {counted(len(made), 'time')} in {seconds}" if made else f"it wrote nothing for {seconds}"
+    text = (
+        f"the driver wrote {counted(len(made), 'time')} in {seconds}"
+        if made
+        else f"the driver wrote nothing for {seconds}"
+    )
     if made and before != [one["spec"] for one in driver.slices.now()]:
         return f"{text}, and its slices have changed"
     require(not made, text)
@@ -647,7 +653,7 @@ def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
     yield
     made = [one for one in driver.api.requests[since:] if one.verb != "watch"]
     allowed = 1 + int(driver.settings.quiet // 10)
-    text = f"it made {counted(len(made), 'request')} in {counted(driver.settings.quiet, 'second')}"
+    text = f"the driver made {counted(len(made), 'request')} in {counted(driver.settings.quiet, 'second')}"
     require(len(made) <= allowed, text)
     return text
 
@@ -710,15 +716,17 @@ def survives_a_failed_write(driver: DriverUnderTest) -> str:
         may_go_on.set()
         driver.api.clear_faults()
     ended = driver.process.exits_since(exits)
-    require(not ended or not is_registered, f"it was registered, and then {some(ended)}")
+    require(not ended or not is_registered, f"the driver was registered, and then {some(ended)}")
     require(is_complete, f"there are no complete pools; {_asked(driver)}", late=True)
-    does_not_apply_if(all(one.method != "POST" for one in driver.slices.writes(asked)), "it has created no slice")
+    does_not_apply_if(
+        all(one.method != "POST" for one in driver.slices.writes(asked)), "the driver has created no slice"
+    )
     return "the pools are complete"
 
 
 @at_the_end(
     MUST,
-    expected="it waits, or exits and is restarted, and publishes once the API server is available",
+    expected="the driver waits, or exits and is restarted, and publishes once the API server is available",
     clause="A driver and the API server start in no fixed order.",
 )
 def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
@@ -733,13 +741,13 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
         driver.process.start()
     is_complete = driver.slices.wait_complete()
     require(is_complete, f"there are no complete pools after the API server came back; {_asked(driver)}", late=True)
-    return "it published its pools once the API server was available"
+    return "the driver published its pools once the API server was available"
 
 
 @across(
     TERM,
     INFO,
-    expected="whether they stay",
+    expected="whether the slices stay",
     clause="The kubelet deletes a driver's slices once the driver has been disconnected for 30 seconds, so the "
     "driver may either keep or delete them.",
 )
@@ -747,5 +755,5 @@ def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
     """The driver is ended with SIGTERM, and its slices are read."""
     _ = driver.slices.catalogue
     yield
-    skip_if(not driver.seen.ending.had_slices, "there were no slices before it exited")
-    return "they stay" if driver.seen.ending.kept_slices else "it deletes them"
+    skip_if(not driver.seen.ending.had_slices, "there were no slices before the driver exited")
+    return "the slices stay" if driver.seen.ending.kept_slices else "the driver deletes its slices"

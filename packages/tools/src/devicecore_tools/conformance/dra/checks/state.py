@@ -86,7 +86,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     CORRUPTION,
     SHOULD,
     core=True,
-    expected="it registers again, and the claim can be unprepared",
+    expected="the driver registers again, and the claim can be unprepared",
     clause=(
         "A power failure or a full disk leaves truncated files. A driver that no longer starts needs manual repair "
         "on each node, and pods with its claims cannot terminate. (NVIDIA/k8s-dra-driver-gpu#1100, #1259)"
@@ -103,7 +103,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     back = driver.registration.returns["corrupted"]
     require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
     driver.calls.unprepared(claim)
-    return f"it kept working with {counted(len(files), 'file')} cut in half"
+    return f"the driver kept working with {counted(len(files), 'file')} cut in half"
 
 
 @across(
@@ -129,7 +129,7 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
         return sentence
     left = sorted(set(names) & driver.environment.cdi_names())
     require(not left, f"{device} was prepared for another claim, while the first claim still has {', '.join(left)}")
-    return "it has released the device"
+    return "the driver has released the device"
 
 
 def _refuses_devices_in_use(driver: DriverUnderTest) -> bool:

@@ -235,7 +235,7 @@ def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
             for claim in claims:
                 require_unprepared(answer, claim)
         driver.calls.clean_up()
-    return "it succeeded"
+    return "unpreparing the claim succeeded"
 
 
 @check(
