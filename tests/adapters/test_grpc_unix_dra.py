@@ -51,7 +51,7 @@ HEALTHY = ReportedHealth("pool", "gpu-0", DraHealth.HEALTHY)
 PREPARE_PATH = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 WATCH_PATH = "NodeWatchResources"
 ENDS_IDLE_CONNECTIONS = [("grpc.max_connection_idle_ms", 200)]
-"""Options of a gRPC server: it ends a connection without calls after that many milliseconds."""
+"""Options with which a gRPC server ends a connection without calls after this many milliseconds."""
 
 STARTED_TWICE = """
 import sys

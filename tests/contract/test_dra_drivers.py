@@ -56,7 +56,7 @@ class ServedConnection:
 
 @frozen
 class OverSockets:
-    """Drivers register through the plugin watcher. Each has a registration socket and one for its services."""
+    """Drivers register through the plugin watcher. Each has a socket for registration and one for its services."""
 
     directory: Path
     transport: GrpcDriverTransport

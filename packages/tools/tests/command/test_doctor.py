@@ -271,7 +271,7 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(file: Path, tmp_path: P
 def test_every_recorded_checkpoint_leads_to_a_report(tmp_path: Path, capsys: Capsys) -> None:
     """Each recorded file leads to a report, a page and a picture, with findings if a kubelet would not read the file.
 
-    `make test` uses every seventh file. `doctor/test_reading.py` reads all of them the way doctor does.
+    `make test` uses every seventh file. `doctor/test_reading.py` reads all recorded files the way doctor does.
     """
     file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
     for record in share(list(lines("checkpoint/decode.jsonl")), of=7):

@@ -34,7 +34,7 @@ ALSO = {  # findings that are also true on the node with the anomaly
     "resource-not-on-node": {"node-status-differs"},
     "same-ids": {"socket-without-resource"},
 }
-EXPLAINED = (  # pairs in which one anomaly explains the other's finding, or removes its source
+EXPLAINED = (  # pairs in which one anomaly explains the other's finding, or removes the source of that finding
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
     {"pods-not-taken", "node-not-ready"},

@@ -64,7 +64,7 @@ def test_an_older_slice_with_the_same_device_hides_no_attribute() -> None:
 
 
 def test_advice_ends_when_its_time_is_over_and_says_so() -> None:
-    """The clock advances by 0.3 s whenever it is read: some changes are tried, and the user is told once."""
+    """The clock advances by 0.3 s whenever it is read. Only some changes are tried, and the user is told so once."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(40)]
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}

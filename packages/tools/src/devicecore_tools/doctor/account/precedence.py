@@ -370,7 +370,7 @@ def _allocations(
 
 def _written(entry: Allocation) -> AllocationSeen:
     owner = Owner(str(entry.key.pod), "", "", entry.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN)
-    # because calling a NewType 50,000 times takes a long time
+    # a cast, because calling a NewType 50,000 times takes a long time
     devices = cast("Mapping[str, tuple[int, ...]]", entry.numa_nodes)
     return AllocationSeen(owner, str(entry.resource), devices)
 

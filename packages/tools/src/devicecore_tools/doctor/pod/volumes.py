@@ -266,7 +266,7 @@ class Volumes:
         return (of.provisioner, key) if of is not None and of.provisions else ("", "")
 
     def problem(self, namespace: str, names: Iterable[str]) -> Obstacle | None:
-        """Return why no node can run a pod with the claims of these names, or None if no reason is known."""
+        """Return why no node can run a pod whose claims have these names, or None if no reason is known."""
         for name in names:
             claim, shown = self.claims.get(f"{namespace}/{name}"), foreign_text(name)
             if claim is None:

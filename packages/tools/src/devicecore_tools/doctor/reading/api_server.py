@@ -166,8 +166,8 @@ def read_objects(
     `events_of` is the namespace and name of a pod. If it is given, that pod's events are read; otherwise, the events
     that say why pods do not start.
 
-    If a kind cannot be read, or `budget` does not allow it, its value is a sentence that says why. Raises NodeNameError
-    if no node can have this name.
+    If a kind cannot be read, or `budget` does not allow reading it, its value is a sentence that says why. Raises
+    NodeNameError if no node can have this name.
     """
     if node:
         check_node_name(node)

@@ -58,7 +58,7 @@ class _Process:
         return found
 
     def file(self, name: str) -> Path:
-        """Return the path at which we see the file that has this path for the process."""
+        """Return our path to a file, given the path that the process uses for the file."""
         beside = "root" if name.startswith("/") else "cwd"
         return self.place / beside / name.lstrip("/")
 

@@ -1,7 +1,7 @@
 """JSON of up to 64 MiB, such as all pods of a large node, and YAML of up to 1 MiB.
 
-Law: any bytes are either read or refused with a `DocumentError`, in bounded time and memory. A list of many objects may
-take more memory than one object, because an API server stores no object of more than a few MiB.
+Law: any bytes are either read or refused with a `DocumentError`, in bounded time and memory. A list of many objects is
+allowed to take more memory than one object, because an API server stores no object of more than a few MiB.
 """
 
 import codecs
