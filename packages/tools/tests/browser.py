@@ -64,7 +64,10 @@ def a_browser() -> "Iterator[Browser]":
 
 @define
 class Browser:
-    """One Chromium with one page. `complaints` are its console errors and warnings; `requests` is what it loaded."""
+    """One Chromium with one page.
+
+    `complaints` are the page's console errors and warnings; `requests` is what the page loaded.
+    """
 
     path: str
     complaints: list[str] = field(factory=list, init=False)
@@ -82,7 +85,7 @@ class Browser:
         """Start the browser, with an empty profile.
 
         Raises:
-            BrowserError: it does not start.
+            BrowserError: the browser does not start.
         """
         self._directory = tempfile.TemporaryDirectory(prefix="dc-browser-", ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()

@@ -20,7 +20,7 @@ def claim(name: str = "shared", driver: str = DRIVER, device: str = "dev-0", **s
 def pod(
     name: str, claim_name: str = "shared", *, limits: Mapping[str, int] | None = None, **entry: str
 ) -> dict[str, Any]:
-    """Return a pod with a claim. `entry` replaces its name in the pod's entry for it."""
+    """Return a pod with a claim. `entry` replaces the claim's name in the pod's entry for the claim."""
     resources = {"claims": [{"name": "mine"}], "limits": limits or {}}
     return {
         "apiVersion": "v1",

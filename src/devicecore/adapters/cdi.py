@@ -251,7 +251,7 @@ class UnresolvableError(Exception):
 
 
 def resolve(name: str, directories: Sequence[Path]) -> Edits:
-    """Return the changes to make to a container that uses this device.
+    """Return the changes to make to a container that uses the device called `name`.
 
     Args:
         name: the full name of the device.
@@ -286,7 +286,10 @@ def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
 
 
 def problem_of(path: Path) -> str:
-    """Return why runtimes ignore a file, or an empty string if they do not. Raises OSError if it cannot be read."""
+    """Return why runtimes ignore a file, or an empty string if they do not.
+
+    Raises OSError if the file cannot be read.
+    """
     try:
         return "; ".join(problems_of(read_spec(path)))
     except NoCdiFileError as error:

@@ -25,7 +25,7 @@ class NodeStatus:
 def sanitize_allocatable(
     allocatable: Mapping[ResourceName, int], in_use: Mapping[ResourceName, int]
 ) -> dict[ResourceName, int]:
-    """Raise `allocatable` to the devices in use if it is lower (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
+    """Raise `allocatable` to the number of devices in use (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
 
     This way, a pod that already holds devices passes the general resource check even while the plugin is gone.
     """

@@ -54,7 +54,10 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
 
 
 def _common_start(one: str, other: str) -> str:
-    """Return the common prefix of both. If they are the first and last of sorted texts, it is the prefix of all."""
+    """Return the common prefix of two strings.
+
+    If these are the first and last of sorted strings, all of them have it.
+    """
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return one[:place]
@@ -87,7 +90,7 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """Return this index if it contains all `ids`, otherwise a new index of its ids and `ids`."""
+        """Return this index if it contains all `ids`, otherwise a new index of both its own ids and `ids`."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":

@@ -63,7 +63,7 @@ class Value:
 
     @property
     def line(self) -> int | None:
-        """The line of the value, or of the object that lacks it. None if unknown, as in JSON."""
+        """The line of the value, or of the object that lacks the value. None if the line is unknown, as in JSON."""
         lines: Mapping[str | int, int] = getattr(self.place.data, "lines", {}) if isinstance(self.place, Value) else {}
         try:
             return lines[self.step]

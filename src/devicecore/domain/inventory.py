@@ -187,7 +187,7 @@ class Inventory:
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return the current report or the expired one, whose devices containers may still hold (kubelet.md 3.6).
+        """Return the current report, or the expired one: containers may still hold its devices (kubelet.md 3.6).
 
         Raises TypeError if `name` is not a string but, for example, a plugin.
         """
@@ -270,5 +270,5 @@ class Inventory:
 
 
 def _current_list(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
-    """Return the list of the latest instance that has sent one; if none has, the list that was current before."""
+    """Return the list of the latest instance that has sent a list; if none has, the list that was current before."""
     return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

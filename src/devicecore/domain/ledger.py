@@ -94,7 +94,10 @@ class Ledger:
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
-        """Return a ledger of `allocations`. If two are for the same container and resource, the later one counts."""
+        """Return a ledger of `allocations`.
+
+        If two allocations are for the same container and resource, the later one counts.
+        """
         by_pod: dict[PodUid, dict[tuple[ContainerKey, ResourceName], Allocation]] = {}
         for allocation in allocations:
             by_pod.setdefault(allocation.key.pod, {})[allocation.key, allocation.resource] = allocation
@@ -200,7 +203,7 @@ class Ledger:
         return Ledger(allocations, others, self._in_use, self._shared_by_error)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
-        """Remove a reservation, because its admission has failed. Raises KeyError if there is none."""
+        """Remove a reservation, because its admission has failed. Raises KeyError if there is no such reservation."""
         reservation, others = self._reservation(key, resource)
         return self._freed((reservation,), evolve(self, reservations=others))
 
@@ -214,7 +217,7 @@ class Ledger:
         return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
-        """Return the same ledger with a resource's used devices on `index`, to combine them quickly with other sets."""
+        """Return the same ledger with a resource's used devices on `index`, which other sets may share."""
         in_use = self.in_use(resource)
         if in_use.index is index or resource not in self._in_use:
             return self

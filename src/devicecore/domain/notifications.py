@@ -20,7 +20,7 @@ class Allocated:
 
 @frozen
 class Released:
-    """A container loses its devices because its pod is gone. They are not free yet."""
+    """A container loses its devices because its pod is gone. The devices are not free yet."""
 
     pod: PodUid
     allocation: Allocation

@@ -70,7 +70,7 @@ class NumaMask:
 
 @frozen
 class TopologyHint:
-    """The request could be met from the NUMA nodes of `mask`, or from any NUMA nodes if it is None.
+    """The request could be met from the NUMA nodes of `mask`, or from any NUMA nodes if `mask` is None.
 
     `preferred` means that the request could not be met from a smaller set.
     """
@@ -342,7 +342,10 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest(per_node: Collection[int], size: int) -> int:
-    """Return how few NUMA nodes together have `size` devices. If all of them have fewer, return their number."""
+    """Return how few NUMA nodes together have `size` devices.
+
+    If all of them together have fewer, return how many there are.
+    """
     total = 0
     for count, more in enumerate(sorted(per_node, reverse=True), start=1):
         total += more
@@ -372,7 +375,7 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
 
 
 def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
-    """Return a provider's hints for one resource. If it has none, return one hint without a mask."""
+    """Return a provider's hints for one resource. If there are none, return one hint without a mask."""
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 
@@ -434,7 +437,7 @@ def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[Topolo
 
 
 def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
-    """Return the `MAX_PARTNERS` - 1 best masks, and the widest one, because it intersects most other masks."""
+    """Return the `MAX_PARTNERS` - 1 best masks, and the widest one, because that one intersects most other masks."""
     return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 

@@ -205,7 +205,7 @@ def _reserved(
     always_asks: bool,  # noqa: FBT001 - `partial` passes it
     state: NodeState,
 ) -> tuple[NodeState, tuple[Decision, Reservation | None]]:
-    """Choose devices. Return the state with their reservation, the decision, and the reservation if there is one."""
+    """Choose devices. Return the state with the devices reserved, the decision, and the reservation if there is one."""
     decision = state.devices_to_allocate(pod, request, always_asks=always_asks)
     if settle is not None and isinstance(decision, AskPlugin):
         decision = settle(decision)

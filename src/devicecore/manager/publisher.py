@@ -33,9 +33,10 @@ class Publisher:
         self._removed: tuple[ResourceName, ...] = ()  # removed, but not published yet
 
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
-        """Publish the status if it has changed, and return it. `removed` are resources that the node no longer has.
+        """Publish the status if it has changed, and return the status.
 
-        Raises CalledFromInsideError if the sink calls this while it publishes.
+        `removed` are resources that the node no longer has. Raises CalledFromInsideError if the sink calls this while
+        it publishes.
         """
         self.check_call("publishing")
         with self._lock:

@@ -24,7 +24,7 @@ class _Witness(set[PodUid]):
 
 
 class AdmissionTurns(Turns[PodUid]):
-    """The turns of pods, and the affinities. The lock is held while they are looked up or written.
+    """The turns of pods, and the affinities. The lock is held while turns and affinities are looked up or written.
 
     The end of a turn takes the state lock while this lock is held; this lock is never taken while the state lock is
     held.
@@ -45,7 +45,7 @@ class AdmissionTurns(Turns[PodUid]):
             self._state.replace(lambda state: _given_back(state, pod))
 
     def admitting(self) -> AbstractSet[PodUid]:
-        """Return the pods in admission now, and every pod whose admission starts while the caller keeps this set."""
+        """Return the pods in admission, including pods whose admission starts while the caller keeps this set."""
         seen = _Witness()
         with self._lock:
             seen.update(self._taken)

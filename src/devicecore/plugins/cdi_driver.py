@@ -303,7 +303,7 @@ class CdiDriver(DraDriver, ABC):
                 yield ClaimUid(path.stem)
 
     def _read(self, uid: ClaimUid) -> _Record | str | None:
-        """Return the record of a claim, or None if there is none, or a sentence that says why it cannot be read."""
+        """Return the record of a claim, None if there is none, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
             return _Record.from_bytes(read_file(path, MAX_RECORD), uid)
@@ -317,7 +317,7 @@ class CdiDriver(DraDriver, ABC):
             )
 
     def _write_cdi(self, record: _Record) -> None:
-        """Write the CDI file of a claim if it has changed. A runtime may read it at any time."""
+        """Write the CDI file of a claim if its content has changed. A runtime may read the file at any time."""
         file = self._cdi_file(record.claim.uid)
         if not record.cdi:
             file.delete()

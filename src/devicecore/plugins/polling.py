@@ -16,7 +16,7 @@ _threads = count(1)
 
 
 class PollingPlugin(DevicePlugin):
-    """A `DevicePlugin` that calls its own `devices` every `poll_interval` seconds and reports the list if it differs.
+    """A `DevicePlugin` that calls its own `devices` every `poll_interval` seconds, and reports a changed list.
 
     Subclass it with `resource`, `devices` and `allocate`. `devices` must be quick, and must return its devices in the
     same order if nothing has changed. If it raises an error, the error is logged, the kubelet keeps the last list, and

@@ -15,7 +15,7 @@ Notification = TypeVar("Notification")
 
 
 class Observers(Generic[Notification]):
-    """The observers of one manager. Its callers hold no lock."""
+    """The observers of one manager. The callers of `notify` hold no lock."""
 
     def __init__(self, observers: Iterable[Callable[[Notification], None]]) -> None:
         check_callables("observers", observers, "the notification")

@@ -37,7 +37,7 @@ class SaverThread:
         self._thread.start()
 
     def request(self, save: Save, patience: float | None) -> bool:
-        """Request a call to `save`, and wait until it has returned.
+        """Request a call to `save`, and wait until that call has returned.
 
         Return False if that took longer than `patience` seconds.
 

@@ -47,7 +47,7 @@ class Turn(Generic[Key]):
 
 
 class Turns(Generic[Key]):
-    """Owns the turns. The lock is held while they are looked up or written, and never while a port is called.
+    """Owns the turns. The lock is held while turns are looked up or written, and never while a port is called.
 
     In errors, `call` is the name of the call that has a turn.
     """
@@ -111,7 +111,7 @@ class Turns(Generic[Key]):
                     other.ended.wake()
 
     def end_abandoned(self) -> None:
-        """End every turn whose call was interrupted so early or so late that it could not end it."""
+        """End every turn whose call was interrupted so early or so late that the call could not end it."""
         if self._taken or self._waiting:
             self._end_abandoned()
 

@@ -58,7 +58,7 @@ class ListCheck:
         self._in_file = 0  # bytes
 
     def look(self, size: int, devices: DeviceList) -> None:
-        """Check the next list. `size` is at least the number of characters in its ids and in its message.
+        """Check the next list. `size` is at least the number of characters in the list's ids and in the list's message.
 
         Raises DeviceListError if the list is refused.
         """

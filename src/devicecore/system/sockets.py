@@ -41,7 +41,7 @@ def socket_identity(path: str) -> SocketIdentity | None:
 
 
 def check_socket_path(path: str) -> None:
-    """Refuse a path that cannot be bound. Raises SocketPathTooLongError if it has too many bytes."""
+    """Refuse a path that cannot be bound. Raises SocketPathTooLongError if the path is too long."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise SocketPathTooLongError(path, MAX_SOCKET_PATH)
 
@@ -53,7 +53,10 @@ def check_not_in_the_way(path: str) -> None:
 
 
 def is_served(path: str) -> bool:
-    """Return whether a process serves the socket at `path`. gRPC would replace it without an error. Raises OSError."""
+    """Return whether a process serves the socket at `path`. gRPC would replace a served socket without an error.
+
+    Raises OSError.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:
@@ -141,7 +144,7 @@ class OwnedSocket:
         return state
 
     def is_gone(self) -> bool:
-        """Check whether the socket is missing now and was missing in the last check, so that it must be served again.
+        """Check whether the socket is missing now and was missing in the last check, and must be served again.
 
         One check is not enough: the path briefly has no socket while a kubelet takes over the directory.
         """
@@ -155,7 +158,10 @@ class OwnedSocket:
             logger.warning("%s: %s", foreign_text(self.path), problem)
 
     def remove(self) -> None:
-        """Delete the socket if it is still the one that we bound; if that fails, log it. A second call does nothing."""
+        """Delete the socket if it is still the one that we bound; if that fails, log the failure.
+
+        A second call does nothing.
+        """
         if self.identity is not None and self.state() is SocketState.OURS:
             try:
                 Path(self.path).unlink(missing_ok=True)

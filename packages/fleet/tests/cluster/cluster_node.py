@@ -25,7 +25,7 @@ from devicecore.ports.plugin import DevicePlugin
 Json = Any
 
 NODE, GPU = "node-1", "acme.io/gpu"
-PATIENCE = 20.0  # seconds; far more than it takes
+PATIENCE = 20.0  # seconds; far more than is needed
 SOON = Backoff(0.01, 0.05)
 
 

@@ -260,7 +260,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Make one of them tick, and send its requests."""
+        """Make one of the two tick, and send its requests."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]

@@ -45,7 +45,7 @@ def node(server: LocalApiServer, tmp_path: Path) -> Iterator[ClusterNode]:
 
 
 def is_shown(node: ClusterNode, **phases: str) -> Callable[[], bool]:
-    """Return whether the server shows these phases, and for running pods the devices that the manager knows."""
+    """Return a check that the server shows these phases, and the devices that the manager knows for running pods."""
     return lambda: node.phases() == phases and node.shown_devices() == node.held()
 
 
@@ -155,7 +155,7 @@ def test_a_pod_recreated_under_its_name_is_a_different_pod(node: ClusterNode, ca
     node.run_until(lambda: [one.verb for one in node.server.requests].count("patch") > 2)
     node.server.clear_faults()
     node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})
-    assert not [one for one in caplog.records if one.name.endswith("writer")], "it is no trouble"
+    assert not [one for one in caplog.records if one.name.endswith("writer")], "the writer reports no problem"
 
 
 class SlowPlugin(SimulatedPlugin):

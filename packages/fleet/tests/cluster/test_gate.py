@@ -60,7 +60,7 @@ def test_the_second_of_two_threads_at_a_gate_asks_when_the_first_is_done() -> No
 
     def is_ours() -> bool:
         second.start()
-        second.join(0.1)  # it would close the gate now, before the gate is opened for good
+        second.join(0.1)  # that thread would close the gate now, before the gate is opened for good
         return True
 
     gate.decide(is_ours)
@@ -127,7 +127,7 @@ def test_a_list_that_failed_is_waited_for(requests: KubeApiRequests) -> None:
     receiver = Receiver()
     gate = NodeGate(Jobs(), None, lambda: receiver)
     with pytest.raises(RequestError):
-        gate.catch_up(lambda: requests.list(PODS))  # it was not started
+        gate.catch_up(lambda: requests.list(PODS))  # the client was not started
     gate.seen("ADDED", a_pod("b", {}))
     assert receiver.told == []
     gate.close()

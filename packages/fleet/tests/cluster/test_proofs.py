@@ -93,7 +93,7 @@ def test_a_pod_that_is_seen_after_a_read_needs_another(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("name", ["n-0", "n-3"])
 def test_pods_of_a_replaced_node_get_no_status(nodes: Nodes, name: str) -> None:
-    """Whether it is the node that sends the request or one that the request is also for."""
+    """This holds for the node that sends the request, and for a node whose Node the request reads as well."""
     nodes.server.delete("Node", name)
     nodes.server.create(
         {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
@@ -101,7 +101,7 @@ def test_pods_of_a_replaced_node_get_no_status(nodes: Nodes, name: str) -> None:
     nodes.runs(*nodes.nodes)
     sent = nodes.sent()
     assert sent.count("patch pods/status") == 4
-    assert "get nodes" in sent, "the node finds out that its Node is another one"
+    assert "get nodes" in sent, "the node finds out that its Node is a different one"
     assert nodes.phases() == {one: "Pending" if one == name else "Running" for one in nodes.nodes}
     assert nodes.nodes[name][0].refusal
 

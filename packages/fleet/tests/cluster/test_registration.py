@@ -38,7 +38,7 @@ class Registration:
         return RegisteredNode(description, self.jobs, changed=self.note_change, process=Process("a"), heartbeat=None)
 
     def note_change(self) -> None:
-        """Record why the Node is left alone at the time when the node reports a change."""
+        """Record, when the node reports a change, why the Node is left alone at that time."""
         self.refusals.append(self.node.refusal)
 
     def sent(self) -> list[str]:

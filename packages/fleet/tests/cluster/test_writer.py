@@ -48,7 +48,7 @@ def test_no_kind_of_request_waits_for_all_of_another_kind(requests: KubeApiReque
 def test_the_log_says_what_the_server_allows_and_what_is_needed(
     requests: KubeApiRequests, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that answers one request every two seconds, by a clock that each request moves forward."""
+    """The server answers one request every two seconds, according to a clock that each request moves forward."""
     now, done = [0.0], threading.Event()
     writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
 
@@ -68,7 +68,7 @@ def test_the_log_says_what_the_server_allows_and_what_is_needed(
 
 
 def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -> None:
-    """A server that answers one request every two seconds. By the end, the maximum number of jobs has run at once."""
+    """The server answers one request every two seconds. By the end, the maximum number of jobs has run at once."""
     now, meeting = [0.0], threading.Barrier(5)
     writer = ApiWriter(requests, threads=1, most=4, clock=lambda: now[0])
     waited = threading.Semaphore(0)
@@ -151,7 +151,7 @@ def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests:
         writer.put(("pod", "blocking"), block)
         assert began.wait(60)
         try:
-            assert again.wait(20), "nobody waited until it was due"
+            assert again.wait(20), "no thread waited until the job was due"
         finally:
             ends.set()
 

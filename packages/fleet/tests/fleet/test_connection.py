@@ -64,7 +64,7 @@ class Connected:
         return self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
     def takes(self, pod: Json) -> None:
-        """Show the node a pod, and check that it runs."""
+        """Show the node a pod, and check that the pod runs."""
         self.connection.gate.seen("ADDED", pod)
         self.runs()
 
@@ -152,7 +152,7 @@ def test_a_node_that_cannot_be_read_after_a_partition_is_read_again(node: Connec
 
 
 def test_a_node_of_another_process_is_not_mistaken_for_the_deleted_one(node: Connected) -> None:
-    """Both Nodes have a fleet's labels, and only the Lease says whose each one is."""
+    """Both Nodes have a fleet's labels, and only the Lease says whose Node each one is."""
     node.replaced("b")
     node.connection.seen(None)
     node.takes(node.bound("theirs"))

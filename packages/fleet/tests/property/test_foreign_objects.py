@@ -85,7 +85,7 @@ def a_claim(node: str, name: str) -> Json:
 
 
 def pods_and_claims(node: str) -> list[Json]:
-    """Return pods in each state, and one of their claims."""
+    """Return pods in each state, and the claim of one of them."""
     running = {"name": "main", "ready": True, "restartCount": 0, "image": "db", "imageID": "", "state": {"running": {}}}
     claiming = a_pod(node, f"claiming-{node}")
     claiming["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimName": f"claim-{node}"}]
@@ -168,7 +168,7 @@ def run_for_a_while(world: World) -> None:
 )
 @example(nodes={"n-0": "none"}, leases={"n-0": "kubelet"}, is_deleting=True)  # a machine
 @example(nodes={}, leases={"n-1": "kubelet that is late"}, is_deleting=False)  # a machine whose Node was deleted
-@example(nodes={"n-2": "ours"}, leases={"n-2": "kubelet"}, is_deleting=True)  # a kubelet has taken a Node of ours
+@example(nodes={"n-2": "ours"}, leases={"n-2": "kubelet"}, is_deleting=True)  # a kubelet has taken over our Node
 @example(nodes={"n-1": "ours"}, leases={"n-1": "other fleet"}, is_deleting=True)  # another fleet with our names
 @settings(max_examples=10)
 def test_a_fleet_changes_only_what_it_has_made(

@@ -30,10 +30,10 @@ def run_here(arguments: Sequence[str], stdin: str = "") -> "subprocess.Completed
 
 @pytest.fixture(scope="session")
 def devicecore() -> Run:
-    """Run `devicecore` until it ends; `stdin` is its input, and keyword arguments are its environment.
+    """Return a function that runs `devicecore` with this `stdin`, and with keyword arguments as its environment.
 
     `devicecore checkpoint` runs in this process, because it only reads files and prints. A command with an environment
-    is started again, because some variables matter only when Python starts.
+    runs in a new process, because some variables matter only when Python starts.
     """
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -52,7 +52,10 @@ OBJECTS = {"nodes": [NODE], "resourceslices": [SLICE], "deviceclasses": [CLASS],
 
 @contextmanager
 def served(directory: Path, large: Mapping[str, int]) -> Iterator[str]:
-    """Serve the objects and, for each plural, one more object with this many empty ones. Yield a kubeconfig."""
+    """Serve the objects and, for each plural in `large`, one more object that contains this many empty ones.
+
+    Yield a kubeconfig.
+    """
 
     class Lists(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -75,7 +75,7 @@ def test_verify_agrees_with_kubelets(devicecore: Run, tmp_path: Path) -> None:
     ],
 )
 def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
-    """The published files of a v1.13 node are valid, invalid as printed, and valid; a missing file is absent."""
+    """Of the published files from a v1.13 node, the one as printed is invalid. A missing file is absent."""
     ran = devicecore("checkpoint", "verify", file)
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, f"{line}\n", "")
 
@@ -97,7 +97,10 @@ def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
 
 
 def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_path: Path) -> None:
-    """A kubelet's root directory means the file in its device-plugins directory, unless it contains one itself."""
+    """A kubelet's root directory means the file in its device-plugins directory.
+
+    If the root directory itself contains a checkpoint, that one is meant.
+    """
     for directory in (tmp_path / "device-plugins", tmp_path):
         directory.mkdir(exist_ok=True)
         file = directory / "kubelet_internal_checkpoint"

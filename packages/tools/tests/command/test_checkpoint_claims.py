@@ -35,7 +35,7 @@ FORMER = {  # as kubelets 1.26 to 1.30 wrote it
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Path:
-    """A file with two claims, one of them unusual, whose name does not show what it is."""
+    """A file with two claims, one of them unusual. The file's name does not show what it contains."""
     path = tmp_path / "state"
     path.write_bytes(encode([FIRST, SECOND]))
     return path

@@ -116,13 +116,16 @@ def test_a_restart_loses_nothing(demo: DemoRun) -> None:
 
 
 def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
-    """Without its plugin, allocatable is 0 and capacity stays; an unhealthy device lowers allocatable by one."""
+    """Without the plugin, allocatable is 0 and capacity stays; an unhealthy device lowers allocatable by one."""
     steps = ("a_plugin_dies", "it_comes_back", "a_device_turns_unhealthy")
     assert [demo.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
 
 
 def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
-    """The runtime gets one CDI name. Its file sets the variable for the device that was allocated to the claim."""
+    """The runtime gets one CDI name.
+
+    The CDI file for it sets the variable for the device that was allocated to the claim.
+    """
     step = demo.steps["a_claim_is_prepared"]
     (name,) = step["cdi_devices"]
     assert step["allocated"] == f"chip.example.com/{FIRST}/dev-0"
@@ -204,7 +207,7 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
 def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, directory: Path) -> None:
     """If piped, the output has no colors and no long lines, and every sentence is complete.
 
-    With `--keep`, no process or socket is left, and the commands that it prints work.
+    With `--keep`, no process or socket is left, and the commands that the demo prints work.
     """
     ran = devicecore("demo", "--keep", TMPDIR=str(directory))
     assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)

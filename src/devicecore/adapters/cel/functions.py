@@ -199,7 +199,10 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _comparable(left: object, right: object) -> bool:
-    """Return true if Kubernetes can compare the values. Raise ValueError for a version and a value of another type."""
+    """Return true if Kubernetes can compare the values.
+
+    Raise ValueError for a version and a value of a different type.
+    """
     if getattr(left, "type", None) not in (None, getattr(right, "type", None)):
         problem = "no such overload"
         raise ValueError(problem)

@@ -130,7 +130,7 @@ def for_evaluation(tokens: list[str]) -> str:
 
 
 def constant_parts(tokens: list[str]) -> list[str]:
-    """Return the parts of an expression that Kubernetes evaluates when it compiles: `int("1")`, `"".matches("a+")`."""
+    """Return the parts of an expression that Kubernetes evaluates at compile time: `int("1")`, `"".matches("a+")`."""
     found = []
     for opening in (index for index, token in enumerate(tokens) if token == "(" and index):  # noqa: S105 - no password
         end = opening + 2 + (tokens[opening + 1 : opening + 2] == ["-"])

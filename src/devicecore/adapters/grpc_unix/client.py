@@ -130,7 +130,7 @@ class PluginClient:
             await connection.close()
 
     async def _dial(self) -> PeerConnection:
-        """Connect, and record the socket file: the one that was there both before and after."""
+        """Connect, and record the socket file that was there both before and after connecting."""
         path = self.plugin.socket
         while True:
             self.identity = await self._socket()

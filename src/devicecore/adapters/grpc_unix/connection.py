@@ -42,7 +42,7 @@ class PeerConnection:
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
-        """From now on, make calls directly to the socket file with `identity`, or not at all if it is None.
+        """From now on, make direct calls to the socket file with `identity`, or none if that is None.
 
         Calls in progress continue. Their connection closes with the last of them.
         """

@@ -58,7 +58,7 @@ class SocketDirectory:
             raise
 
     def hold(self) -> None:
-        """Recreate the directory if it was deleted, check it, and lock it if it is not the claimed one.
+        """Recreate the directory if it was deleted, check it, and lock it if it is not the directory that was claimed.
 
         Raises DirectoryError or DirectoryInUseError.
         """
@@ -125,7 +125,7 @@ class SocketDirectory:
                 if self._is_locked(lock):
                     # In one step, because an interrupt would otherwise leave a lock that nothing releases.
                     self._locks, opened = opened, self._locks
-                    return  # otherwise, the previous owner deleted it after we opened it and before we locked it
+                    return  # otherwise, its owner deleted the file after we opened it and before we locked it
             except BlockingIOError:
                 raise DirectoryInUseError(str(self.path)) from None
             finally:
@@ -133,7 +133,7 @@ class SocketDirectory:
                     os.close(lock)
 
     def _is_locked(self, lock: int) -> bool:
-        """Return whether the open file `lock` is the one in the directory."""
+        """Return whether the open file `lock` is the lock file in the directory."""
         try:
             return os.path.samestat(os.fstat(lock), self._lock_path.lstat())
         except FileNotFoundError:

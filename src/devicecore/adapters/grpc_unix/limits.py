@@ -92,7 +92,7 @@ class RegistrationRate:
         self._many = _MANY_BUCKETS
 
     def take(self, resource: ResourceName) -> None:
-        """Allow `resource` to register now, or raise TooManyRegistrationsError, which says when it may."""
+        """Allow `resource` to register now, or raise TooManyRegistrationsError, which says when to try again."""
         if len(self._buckets) >= self._many:
             self._forget_full_buckets()
         if resource not in self._buckets:

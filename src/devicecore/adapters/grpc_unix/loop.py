@@ -56,7 +56,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._users: dict[Close, None] = {}  # in the order in which they acquired the loop
+        self._users: dict[Close, None] = {}  # in the order in which the users acquired the loop
         self.waiting_threads: WaitingThreads = WaitingThreads()
         self._submitting = threading.Lock()
         self._stopping = False
@@ -114,10 +114,11 @@ class LoopThread:
                 LoopThread._shared = None
 
     def run(self, start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Call `start` on the loop and wait for its coroutine; an interrupt cancels it. Any other thread may call this.
+        """Call `start` on the loop and wait for its coroutine; an interrupt cancels the coroutine.
 
-        `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted before it has
-        the future. Raises LoopStoppedError if the loop stops while this waits, and ForkedError in a fork.
+        Any other thread may call this. `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the
+        caller is interrupted before it has the future. Raises LoopStoppedError if the loop stops while this waits, and
+        ForkedError in a fork.
         """
         task: asyncio.Task[None] | None = None
         results: list[Result] = []

@@ -149,7 +149,10 @@ class RegistrationServer:
         return len(self._clients)
 
     def find(self, plugin: PluginId) -> PluginClient:
-        """Return the connection to `plugin`. Any thread may call this. Raises PluginStoppedError if it has ended."""
+        """Return the connection to `plugin`. Any thread may call this.
+
+        Raises PluginStoppedError if the plugin has ended.
+        """
         client = self._clients.get(plugin)
         if client is None:
             raise PluginStoppedError(plugin.resource)

@@ -416,7 +416,7 @@ class ApiServer:
 
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an answer. Only a line feed ends one: an object's text may contain other separators."""
+    """Yield the lines of an answer. Only a line feed ends a line: an object's text may contain other separators."""
     begun: list[bytes] = []
     for part in parts:
         end, *lines = part.split(b"\n")
@@ -455,7 +455,7 @@ def _version() -> str:
 
 
 def node_sentences(node: str) -> Mapping[int, str]:
-    """Return what it means when requests about a Node are refused."""
+    """Return what refusals of requests about a Node mean, by HTTP status."""
     return {
         404: f"there is no node {node!r}",
         409: "other clients keep changing the node",

@@ -32,7 +32,7 @@ class Credentials:
 
 
 def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Credentials:
-    """Run a program and read its output. Raises CredentialError if it fails or returns no credentials.
+    """Run a program and read its output. Raises CredentialError if the program fails or returns no credentials.
 
     The program is killed after `timeout` seconds, or as soon as its answer is no longer needed (`is_stopped`).
     """

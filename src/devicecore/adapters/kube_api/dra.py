@@ -89,7 +89,10 @@ class KubeApiSlices(ApiServers):
 
 
 def _words_of(error: RequestError) -> str:
-    """Return the server's message if it refuses, as a kubelet does. For other failures, return our own sentence."""
+    """Return the server's message if the server refuses, as a kubelet does.
+
+    For other failures, return our own sentence.
+    """
     return error.cause if error.status in (None, HTTPStatus.UNAUTHORIZED) else error.message
 
 

@@ -76,7 +76,7 @@ class Budget:
         return left
 
     def count(self, received: bytes) -> bytes:
-        """Charge `received` to the budget and return it. Raises AnswerTooLargeError if it is too much."""
+        """Charge `received` to the budget and return it. Raises AnswerTooLargeError if that exceeds the budget."""
         self._bytes -= len(received)
         self._bytes_of_all -= len(received)
         self._values_of_all -= sum(map(received.count, (b",", b"[", b"{")))
@@ -194,7 +194,7 @@ class Answer:
 
 
 class _Received:
-    """The bytes of an answer, read from a connection. The methods raise RemoteProtocolError if these are not HTTP."""
+    """The bytes of an HTTP answer, read from a connection. The methods raise RemoteProtocolError for anything else."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
@@ -256,7 +256,7 @@ class _Received:
                 raise httpcore2.RemoteProtocolError(message)
 
     def _until(self, end: bytes) -> bytes:
-        """Return everything before `end`, and remove both."""
+        """Return everything before `end`, and remove that and `end`."""
         while (at := self._rest.find(end)) < 0:
             if len(self._rest) > _MAX_HEAD:
                 message = "the answer's headers are too long"

@@ -78,7 +78,7 @@ class ManifestPods(PodSource):
         self._problems: tuple[ManifestError, ...] = ()
         self._pods: tuple[Pod, ...] = ()
         self._uids: frozenset[PodUid] = frozenset()
-        self._last_read = ""  # in turn; see `_choose`
+        self._last_read = ""  # the last file that was read in turn; see `_choose`
         self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
         self._is_kept = True  # whether the state file contains the manifests in force
@@ -253,7 +253,7 @@ class ManifestPods(PodSource):
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return the pods of one mapping that differ from those of another, without duplicate UIDs."""
+    """Return the pods that are not among `others`, or are different there."""
     known = {pod.uid: pod for pod in others}
     return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 
@@ -268,7 +268,7 @@ def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:
 
 
 def _look_at(entry: os.DirEntry[str]) -> Stamp | str | None:
-    """Return the stamp of a file, following links, or why it cannot be read. If it is gone, return None."""
+    """Return the stamp of a file, following links, or why it cannot be read. If the file is gone, return None."""
     try:
         found = entry.stat()
     except FileNotFoundError:

@@ -32,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class PodsFile:
-    """The file. Its content when this object was created is in `files` and `ran`. Thread-safe."""
+    """The file that survives a restart. `files` and `ran` hold its content as of this object's creation.
+
+    Thread-safe.
+    """
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path

@@ -75,7 +75,7 @@ class PrometheusMetrics:
         self._sink_problem: Callable[[], object] | None = None
         self._claims: Callable[[], ClaimCache] | None = None
         self._lock = threading.Lock()  # held while the fields below change
-        self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used first
+        self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used one first
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
         self._operations: dict[tuple[str, bool], _Histogram] = {}

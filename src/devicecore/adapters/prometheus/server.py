@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class CannotListenError(SetUpError):
-    """The metrics server cannot listen on this address and port."""
+    """The metrics server cannot listen on an address and port."""
 
     host: str
     port: int

@@ -41,9 +41,10 @@ class KubernetesSearch(Search):
         self._never_given_back: list[Taken] = []
 
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return the first reason against a device. If the device is rejected late, its counters stay consumed.
+        """Return the first reason against a device.
 
-        Raises ExcludedError if a request for all devices includes the device and a constraint forbids it.
+        If the device is rejected late, the device's counters stay consumed. Raises ExcludedError if a request for all
+        devices includes the device and a constraint forbids it.
         """
         self._charged.clear()
         reason = super().reason_against(claim, request, candidate)

@@ -13,7 +13,7 @@ Check = Callable[[Mapping[str, str]], bool]
 
 
 def node_selector(selector: Value) -> Callable[[TargetNode], bool]:
-    """Return a function that says whether a node is selected. Raises DocumentError if it is invalid."""
+    """Return a function that says whether a node is selected. Raises DocumentError for an invalid selector."""
     terms = [
         (
             [_check(one) for one in term["matchExpressions"].sequence()],

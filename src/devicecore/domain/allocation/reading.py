@@ -243,7 +243,7 @@ def _selectors(selectors: Value) -> tuple[str | None, ...]:
 
 
 def _body(device: Value) -> Value:
-    """Return the object that has a device's fields: in v1beta1, its field `basic`."""
+    """Return the object that contains a device's fields: in v1beta1, the device's field `basic`."""
     return device if device["basic"].data is None else device["basic"]
 
 

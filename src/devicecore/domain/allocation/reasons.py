@@ -111,7 +111,7 @@ class CounterExhausted(Reason):
 
 @frozen
 class CapacityExceeded(Reason):
-    """The device has too little of a capacity left, or does not have it at all.
+    """The device has too little of a capacity left, or does not have the capacity at all.
 
     Attributes:
         name: the name of the capacity.

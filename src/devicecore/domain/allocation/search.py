@@ -101,7 +101,7 @@ class Taken:
 
 
 class _Place(NamedTuple):
-    """The position of the search: the request, the alternative, its number of devices, and the next device to try."""
+    """The position of the search: the request, the alternative, how many devices are taken, and the next device."""
 
     claim: int = 0
     request: int = 0
@@ -160,7 +160,7 @@ class Search:
         ]
 
     def run(self) -> bool:
-        """Search, and return whether all requests are satisfied. `taken` then contains their devices, in order.
+        """Search, and return whether all requests are satisfied. If so, `taken` contains their devices, in order.
 
         Raises UndecidedError if no devices could satisfy the claims, an expression cannot be evaluated, or the search
         took too many steps.
@@ -411,7 +411,7 @@ class Search:
         )
 
     def _most_beside_each_other(self, constraint: Constraint, candidates: Sequence[Candidate]) -> int:
-        """Return the maximum number of these devices that a constraint allows."""
+        """Return how many of these devices a constraint allows at most."""
         found = [self._attribute(constraint.attribute, one.device) for one in candidates]
         values = Counter(element for one in found if one is not None for element in one.elements)
         if constraint.rule is Rule.MATCH:
@@ -564,7 +564,7 @@ class Search:
         return None
 
     def _counters_are_paid(self, candidate: Candidate) -> bool:
-        """Return whether a share of the device is in use, in which case its counters are consumed already."""
+        """Return whether a share of the device is in use, in which case the device's counters are consumed already."""
         return self._is_shared(candidate.device) and (
             self._is_paid_for(candidate.key)
             or any(one.key == candidate.key and self._consumes_counters(one.request) for one in self.taken)
@@ -592,7 +592,7 @@ class Search:
         return dict(self._free_counters[pool.key])
 
     def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
-        """Yield the devices of a pool for which the search consumes counters: a shared one only for its first share."""
+        """Yield the devices of a pool for which the search consumes counters: of a shared one, the first share."""
         shared: set[DeviceKey] = set()
         for one in self.taken:
             if one.candidate.pool is pool and self._consumes_counters(one.request):

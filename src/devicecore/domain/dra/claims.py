@@ -234,7 +234,7 @@ class ClaimCache:
         return found
 
     def in_use(self) -> dict[str, int]:
-        """Return how many claims are prepared, by driver; `<any>` counts each of them once (kubelet-dra.md 13)."""
+        """Return how many claims are prepared, by driver; `<any>` counts each claim once (kubelet-dra.md 13)."""
         prepared = [claim for claim in self.claims.values() if claim.is_prepared]
         drivers = sorted(driver for claim in prepared for driver in claim.drivers)
         return {"<any>": len(prepared), **{driver: drivers.count(driver) for driver in dict.fromkeys(drivers)}}

@@ -45,7 +45,7 @@ def claim_devices(claim: ClaimInfo) -> tuple[tuple[DriverName, PreparedDevice], 
 
 @frozen
 class DynamicResource:
-    """A claim of a container as the pod-resources API shows it: all its devices, not only those of a request."""
+    """A container's claim as the pod-resources API shows it: all devices of the claim, not only those of a request."""
 
     claim: ClaimKey
     devices: tuple[tuple[DriverName, PreparedDevice], ...]

@@ -205,7 +205,7 @@ class DriverRegistry:
 
 
 def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
-    """Return whether `event` ended the last health stream of its driver.
+    """Return whether `event` ended the last health stream of the event's driver.
 
     A stream may end without a report. Then the health that was saved before a restart no longer counts either.
     """
@@ -218,7 +218,7 @@ def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: 
 
 
 def _with_wipe(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
-    """If the driver has no connection, schedule a wipe unless one is scheduled; otherwise cancel its wipe."""
+    """If the driver has no connection, schedule a wipe unless one is scheduled; otherwise, cancel the driver's wipe."""
     wipe = registry.wipes.get(driver)
     if registry.is_connected(driver):
         return registry.wiped(driver) if wipe else registry

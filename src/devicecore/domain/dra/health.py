@@ -79,7 +79,7 @@ class DeviceHealth:
 
     @property
     def key(self) -> str:
-        """The key of the device within its driver."""
+        """The key of the device among the driver's devices."""
         return f"{self.pool}/{self.device}"
 
     def is_expired(self, now: int) -> bool:
@@ -113,7 +113,7 @@ class HealthCache:
         return min((item.updated + item.limit for item in reports if not item.is_expired(now)), default=inf)
 
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
-        """Store a driver's report. A device that it omits keeps its health until its limit has passed.
+        """Store a driver's report. A device that the report omits keeps its health until its limit has passed.
 
         If the driver's devices would take up too much space together, those that the report omits are forgotten first,
         so that their health is unknown.

@@ -49,7 +49,7 @@ def _json(device: DeviceHealth) -> dict[str, object]:
 
 
 def decode(blob: bytes) -> HealthCache:
-    """Read a file. Raises MalformedCheckpointError if it is not a health file."""
+    """Read a file. Raises MalformedCheckpointError if the bytes are not a health file."""
     try:
         drivers = _into_drivers(None, parse(blob)) or {}
     except go.RefusedError as refusal:

@@ -239,7 +239,7 @@ def changes(
     least_generation: int = 1,
     returned: Mapping[str, str] = {},
 ) -> SliceChanges:
-    """Return what must be written so that the stored slices show `pool`, and nothing else of its driver on its node.
+    """Return what must be written so that the stored slices show `pool` and nothing else from this driver on this node.
 
     Args:
         pool: the desired pool.
@@ -288,7 +288,7 @@ class _WantedSlices:
         return kept in (sent, returned.get(sent))
 
     def has(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Return whether a slice is up to date: it has this generation, these devices, and the Node as its owner."""
+        """Return whether a slice has this generation, these devices, and the Node as its owner."""
         owners = one.metadata.get("ownerReferences")
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 

@@ -68,7 +68,7 @@ def tells_no_allocation_from_an_empty_one(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def reads_what_was_written_last(make: MakeClaimSource) -> None:
-    """A claim that was deleted and recreated is returned as the new one."""
+    """If a claim was deleted and recreated, the new claim is returned."""
     with make() as harness:
         harness.put(ALLOCATED_CLAIM)
         harness.source.get(ALLOCATED_CLAIM.key)

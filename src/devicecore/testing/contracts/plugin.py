@@ -64,7 +64,7 @@ def prepares_the_same_devices_again(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def prefers_what_it_may_choose_from(make: MakePlugin) -> None:
-    """If the plugin offers preferences, it names `size` available devices, including those it must include."""
+    """If the plugin offers preferences, it names `size` available devices, including all of `must_include`."""
     plugin = make()
     if not plugin.options.get_preferred_allocation_available:
         return
@@ -80,7 +80,7 @@ def prefers_what_it_may_choose_from(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def accepts_a_start(make: MakePlugin) -> None:
-    """If the plugin requires `pre_start_container`, it accepts devices that were allocated."""
+    """If the plugin requires `pre_start_container`, that method accepts devices that were allocated."""
     plugin = make()
     if plugin.options.pre_start_required:
         devices = _healthy(plugin)

@@ -105,7 +105,7 @@ class StorePlace(Protocol):
     """A harness: the place outside the process where a store keeps its blob."""
 
     def open(self) -> CheckpointStore:
-        """Return a store for this location, as another process would open it."""
+        """Return a store for this location, as a different process would open it."""
 
     def kept(self, where: str) -> bytes:
         """Return the blob at a place that `set_aside` has returned."""

@@ -226,7 +226,10 @@ class ClusterPods(PodFeed, PodReporter):
             return {} if record is None else record.object
 
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a pod that has its devices may not run on this node. If it may, count it and return None."""
+        """Return why a pod that has its devices may not run on this node.
+
+        If the pod may run, count it and return None.
+        """
         with self._lock:
             record, node = self._records.get(pod.uid), self._node
             if record is None:
@@ -242,7 +245,7 @@ class ClusterPods(PodFeed, PodReporter):
         return None if registered is None else registered.node
 
     def mark_running(self, pod: PodUid) -> None:
-        """Do nothing, because the pod's status shows this."""
+        """Do nothing, because the pod's status shows that it is running."""
 
     def mark_ready(self) -> None:
         """Record that the pods of the first list were tried."""
@@ -306,7 +309,7 @@ class ClusterPods(PodFeed, PodReporter):
             heapq.heappush(self._ends, (record.change_at, uid))
 
     def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
-        """Schedule an update of the pod for when its containers exit, unless it is already scheduled."""
+        """Schedule an update of the pod for when its containers exit, unless one is already scheduled."""
         if record.end_at != planned and record.end_at < math.inf:
             heapq.heappush(self._ends, (record.end_at, uid))
 

@@ -60,7 +60,7 @@ class NodeRoom:
                 self._ports[uid] = ports
 
     def recount(self, uid: PodUid, pod: Json) -> None:
-        """Count a pod's new requests after a resize, if it is counted."""
+        """Count a pod's new requests after a resize, if the pod is counted."""
         if uid in self._pods:
             self.free(uid)
             self.take(uid, pod)

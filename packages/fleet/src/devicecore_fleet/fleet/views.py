@@ -78,7 +78,7 @@ class Totals:
 
     @classmethod
     def of(cls, nodes: Iterable[NodeView]) -> "Totals":
-        """Count."""
+        """Count nodes, pods and devices."""
         states, pods, devices = Counter[str](), Counter[str](), Counter[tuple[str, DeviceCell]]()
         for node in nodes:
             states[node.state] += 1

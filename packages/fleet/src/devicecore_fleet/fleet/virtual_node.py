@@ -75,7 +75,7 @@ class SharedParts:
         workers: threads that wait for a disk or a socket.
         clock: monotonic seconds.
         root: where nodes store their files, each in a directory with its name, or None for memory.
-        metrics: measures the managers metrics of all nodes together, or None.
+        metrics: measures the managers of all nodes together, or is None.
     """
 
     saver: SaverThread
@@ -91,9 +91,9 @@ class VirtualNode(HasLifecycle):
 
     Args:
         name: the node's name.
-        group: its group.
+        group: the node's group.
         shared: the shared parts of all nodes.
-        link: connects it to the cluster, once for each start.
+        link: connects the node to the cluster, once for each start.
         wake: called from any thread when the node has something to do.
     """
 
@@ -133,12 +133,12 @@ class VirtualNode(HasLifecycle):
         self._claims: NodeClaims | None = None
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, providers=()), object()
         self.engine: NodeEngine | None = None
-        """The engine while the node runs."""
+        """The engine while the node is running, None otherwise."""
 
     def change(self, group: GroupDescription) -> None:
         """Use a different group from the next start on. The node must not be running.
 
-        If the settings of its managers differ, nothing is pinned at first, as on a node whose state files were removed.
+        If the managers' settings differ, nothing is pinned at first, as on a node whose state files were removed.
         """
         if group.managers != self.group.managers:
             for store in self._pinned_files:
@@ -151,7 +151,7 @@ class VirtualNode(HasLifecycle):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped since."""
+        """Whether the node has been started and not stopped since."""
         return self._lifecycle.is_running
 
     def _begin(self) -> None:
@@ -260,17 +260,17 @@ class VirtualNode(HasLifecycle):
         return engine.next_due if is_complete else self._shared.clock()
 
     def tick(self) -> None:
-        """Process the passing of time. Call it every 10 seconds."""
+        """Process the passing of time. Call this every 10 seconds."""
         if self.engine is None or self._manager is None:
             return
         self.engine.tick()
         for driver in tuple(self._report_health_of):  # as real drivers do, because a report is valid for 30 s
             self._report_health(driver)
-        if self._manager.state is not self._looked_at:  # a third-party plugin has reported other devices
+        if self._manager.state is not self._looked_at:  # a third-party plugin has reported different devices
             self._wake()
 
     def view(self, *, is_cut: bool = False) -> NodeView:
-        """Return the node's view. If it is not running, this shows its last state."""
+        """Return the node's view. If the node is not running, this is its last state."""
         engine = self.engine
         version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
         if version != self._viewed_version:

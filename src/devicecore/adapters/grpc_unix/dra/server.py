@@ -193,7 +193,9 @@ class ServedDriver(ServedSockets[DriverService]):
         self._user.loop.call_soon(lambda: self._service.report(report) if self._service else None)
 
     def when_registered(self, action: Callable[[], object]) -> None:
-        """Call `action` as soon as a kubelet has registered the driver, which may be now, unless it is stopped first.
+        """Call `action` as soon as a kubelet has registered the driver, unless the driver is stopped first.
+
+        The driver may be registered already.
 
         Use this to publish ResourceSlices. A scheduler may allocate devices as soon as it sees them, and a kubelet that
         does not know the driver refuses the pod and tries again a minute later. An action that is still waiting is

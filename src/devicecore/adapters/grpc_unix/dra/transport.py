@@ -78,7 +78,7 @@ class Drivers:
         self._clients.clear()
 
     def find(self, instance: InstanceId) -> DriverClient | None:
-        """Return the connection to `instance`. Return None if it is not registered. Any thread may call this."""
+        """Return the connection to `instance`. Return None if that is not registered. Any thread may call this."""
         return self._clients.get(instance)
 
     async def register(self, name: str, endpoint: str, services: Sequence[str]) -> DriverClient:
