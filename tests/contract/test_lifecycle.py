@@ -65,7 +65,7 @@ def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupt some places of each start and stop; `make laws` interrupts all."""
     if settings.get_current_profile_name() != "thorough":
         monkeypatch.setattr(lifecycle_contract, "_MOST_PLACES", 3)
-        monkeypatch.setattr(lifecycle_contract, "_STEP", 5)
+        monkeypatch.setattr(lifecycle_contract, "_STEP", 11)
 
 
 @define

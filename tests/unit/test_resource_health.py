@@ -73,18 +73,18 @@ def test_a_device_with_two_owners_names_both_pods() -> None:
 
 def test_the_notifications_match_the_kubelets_channel() -> None:
     """This is the kubelet's TestFeatureGateResourceHealthStatus, except that here no message is ever dropped."""
-    ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(200))
-    before = report(*((f"dev{n}", "Healthy") for n in range(200)))
-    for _ in range(200):
+    ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(50))
+    before = report(*((f"dev{n}", "Healthy") for n in range(50)))
+    for _ in range(50):
         after = report(("dev1", "Healthy"))
         assert changed_health(GPU, before, after, ledger) == ()
         before = after
     notified: list[HealthChanged] = []
-    for n in range(200):
+    for n in range(50):
         after = report((f"dev{n}", "Unhealthy"))
         notified += changed_health(GPU, before, after, ledger)
         before = after
-    assert notified == [changed(f"dev{n}", Health.UNHEALTHY, f"pod{n}") for n in range(200)]
+    assert notified == [changed(f"dev{n}", Health.UNHEALTHY, f"pod{n}") for n in range(50)]
 
 
 def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:

@@ -24,7 +24,7 @@ def test_the_allocation_and_the_judge_agree(case: Json) -> None:
 
 
 def test_the_allocation_and_the_judge_agree_on_many_cases() -> None:
-    assert {disagreement_on(number) for number in range(200)} == {""}
+    assert {disagreement_on(number) for number in range(80)} == {""}
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])

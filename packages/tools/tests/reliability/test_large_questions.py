@@ -1,7 +1,7 @@
 """No object within the API's limits takes more than 512 MB or 30 s of processor time in `why` and `fits`.
 
 `make storm` uses full-size objects. In `make test`, they are small, and it is only checked that a question ends with an
-answer.
+answer, in this process.
 """
 
 import json
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command.conftest import run_here
 
-from tests.reliability.scale import scale
+from tests.reliability.scale import STORM, scale
 
 MAX_MEGABYTES, MAX_SECONDS = 512, 30.0
 DRIVER = "gpu.example.com"
@@ -187,6 +188,11 @@ with open(sys.argv[1], "w") as file:
 
 def run(words: list[str], directory: Path) -> tuple[int, float, float]:
     """Run devicecore, and return its exit status, and the megabytes and seconds of processor time that it used."""
+    if not STORM:
+        ran = run_here(words)
+        (directory / "out").write_text(ran.stdout)
+        (directory / "err").write_text(ran.stderr)
+        return ran.returncode, 0.0, 0.0
     used = directory / "used"
     with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
         program = [sys.executable, "-m", "devicecore_tools", *words]
