@@ -197,7 +197,7 @@ def test_a_saved_record_leads_to_the_same_report(name: str, tmp_path: Path, caps
     assert {**first, "sources": None} == {**second, "sources": None}
 
 
-_ADVISED = re.compile(r"devicecore checkpoint (\w+)(?: of)? (\w+)")
+_ADVISED = re.compile(r"devicecore checkpoint (\w+)(?: (?:of|for))? (\w+)")
 _NAMED = {"FILE": "kubelet_internal_checkpoint", "DIR": ""}
 
 

@@ -137,7 +137,7 @@ def test_a_breach_says_where_it_is_and_quotes_the_field() -> None:
 
 
 def test_one_result_is_expected_for_each_claim() -> None:
-    assert "2 claims, 1 results" in judge([R], [R]).problem_with([answer(given("whole"))])
+    assert "2 claims, but 1 results" in judge([R], [R]).problem_with([answer(given("whole"))])
 
 
 def test_a_device_goes_to_one_of_two_claims_and_admin_access_takes_none() -> None:
