@@ -27,8 +27,9 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -271,17 +272,34 @@ def functions(code: CodeType) -> Iterator[CodeType]:
             yield from functions(constant)
 
 
-def mutate(mutant: Mutant) -> None:
+def live_functions(files: Sequence[Path]) -> dict[str, list[FunctionType]]:
+    """Import modules, and return all functions of this process by file.
+
+    The forks have them without a search. Visiting all objects would make a fork copy the memory of this process.
+    """
+    for path in files:
+        if path.name != "__main__.py":
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            import_module(".".join(parts[parts.index("src") + 1 :]).removesuffix(".__init__"))
+    found: dict[str, list[FunctionType]] = {}
+    gc.unfreeze()  # conftest.py froze the objects that tests share, and `get_objects` omits frozen objects
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType):
+            found.setdefault(function.__code__.co_filename, []).append(function)
+    gc.freeze()
+    return found
+
+
+def mutate(mutant: Mutant, live: Mapping[str, Sequence[FunctionType]]) -> None:
     """Change the functions of this process. Raises ValueError if that is not possible."""
     path = ROOT / mutant.file
     tree = _Mutating(mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
     compiled = compile(tree, str(path), "exec", dont_inherit=True)  # type: ignore[call-overload]  # a module again
     new = {(code.co_qualname, code.co_firstlineno): code for code in functions(compiled)}
     count = 0
-    gc.unfreeze()  # conftest.py froze the objects that tests share, and `get_objects` omits frozen objects
-    for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
+    for function in live.get(str(path), ()):
         code = function.__code__
-        other = new.get((code.co_qualname, code.co_firstlineno), code) if code.co_filename == str(path) else code
+        other = new.get((code.co_qualname, code.co_firstlineno), code)
         if other != code:
             function.__code__ = other
             count += 1
@@ -406,6 +424,7 @@ class Runner:
             )
 
         waiting = [mutant for mutant in reversed(chosen) if not is_known(mutant)]
+        live = live_functions(files)
         running: list[_Trial] = []
         while running or waiting:
             if waiting and time.monotonic() > self._until:
@@ -413,7 +432,7 @@ class Runner:
                 waiting.clear()
             while waiting and len(running) < self._options.workers:
                 mutant = waiting.pop()
-                running.append(self._start(session, reached, mutant))
+                running.append(self._start(session, reached, live, mutant))
             wait([trial.results for trial in running], timeout=1.0)
             for trial in list(running):
                 if not (result := self._result(session, reached, trial)):
@@ -430,9 +449,11 @@ class Runner:
         counts = Counter(result.partition(" ")[0] for result in found.values())
         print(f"seed {seed}, {len(found)} mutants:", dict(sorted(counts.items())))
 
-    def _start(self, session: pytest.Session, reached: Reached, mutant: Mutant) -> _Trial:
+    def _start(
+        self, session: pytest.Session, reached: Reached, live: Mapping[str, Sequence[FunctionType]], mutant: Mutant
+    ) -> _Trial:
         results, send = _FORKS.Pipe(duplex=False)
-        fork = _FORKS.Process(target=_run_tests, args=(session, mutant, reached.in_order(mutant), send))
+        fork = _FORKS.Process(target=_run_tests, args=(session, mutant, live, reached.in_order(mutant), send))
         fork.start()
         send.close()
         return _Trial(mutant, fork, results, time.monotonic() + self._options.patience)
@@ -509,7 +530,13 @@ def _prepare(session: pytest.Session) -> _Failures:
     return failures
 
 
-def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], results: Connection) -> None:
+def _run_tests(
+    session: pytest.Session,
+    mutant: Mutant,
+    live: Mapping[str, Sequence[FunctionType]],
+    tests: Sequence[int],
+    results: Connection,
+) -> None:
     failures = _prepare(session)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (limit := pages * resource.getpagesize() + MEMORY, limit))
@@ -517,7 +544,7 @@ def _run_tests(session: pytest.Session, mutant: Mutant, tests: Sequence[int], re
         results.send("unreached")
         os._exit(0)
     try:
-        mutate(mutant)
+        mutate(mutant, live)
     except (ValueError, SyntaxError) as error:
         results.send(f"impossible: {error}")
         os._exit(0)

@@ -281,3 +281,9 @@ def test_the_name_of_a_shape_in_place_of_a_file_is_explained(capsys: pytest.Capt
     assert (
         "expected a file, got dgx-h100, the name of a shape. To write its file, run: devicecore fleet shapes " in said
     )
+
+
+def test_a_context_without_a_kubeconfig_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fleet.yaml").write_text(FILE, encoding="utf-8")
+    assert main(["fleet", "run", str(tmp_path / "fleet.yaml"), "--in-cluster", "--context", "prod"]) == 2
+    assert "--context needs --kubeconfig." in capsys.readouterr().err
