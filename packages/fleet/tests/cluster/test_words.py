@@ -264,6 +264,13 @@ def test_pod_level_resources_and_overhead_count_as_in_a_scheduler(fields: Json, 
     assert status["resources"] == {"requests": asked, "limits": limits}
 
 
+@pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff"])
+def test_a_container_that_fails_to_start_is_a_warning(reason: str) -> None:
+    """Only the wait between two attempts to pull an image is none."""
+    said = events.waits(reason, "no such image", "main", "img")
+    assert [one.reason for one in said if not one.is_warning] == (["BackOff"] if reason == "ImagePullBackOff" else [])
+
+
 def test_conditions_of_others_stay_and_gates_keep_a_pod_from_being_ready() -> None:
     pod = new_pod("p", {})
     pod["metadata"]["uid"] = "u"

@@ -12,6 +12,15 @@ Json = Any
 DATA = Path(__file__).parents[1] / "data" / "unaccounted_nodes"
 
 
+def recorded(name: str, where: Path) -> Json:
+    """Write the files of a recorded node, and return their contents."""
+    files = json.loads((DATA / f"{name}.json").read_text("utf-8"))
+    for file, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (where / file).write_text(text, encoding="utf-8")
+    return files
+
+
 def a_pod(requests: Json) -> Json:
     """Return a pod with a probe's claims and resources."""
     claims = requests.pop("claims", [])
@@ -38,10 +47,13 @@ def test_a_pod_is_not_reported_as_certain_to_run_on_a_node_that_refused_it(
     name: str, status: int, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     """A pod that was refused through no fault of its own, or that already waits there, is a reason for doubt."""
-    files = json.loads((DATA / f"{name}.json").read_text("utf-8"))
-    for file, content in files.items():
-        text = content if isinstance(content, str) else json.dumps(content)
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    (tmp_path / "probe.json").write_text(json.dumps(a_pod(files["truth.json"]["probe"][0]["pod requests"])), "utf-8")
+    requests = recorded(name, tmp_path)["truth.json"]["probe"][0]["pod requests"]
+    (tmp_path / "probe.json").write_text(json.dumps(a_pod(requests)), "utf-8")
     assert main(["fits", str(tmp_path / "probe.json"), "--root", str(tmp_path)]) == status
     assert says in capsys.readouterr().out
+
+
+def test_devices_that_a_pod_does_not_request_are_no_reason_for_doubt(tmp_path: Path) -> None:
+    recorded("devices-on-a-numa-node-that-is-not-there", tmp_path)
+    (tmp_path / "probe.json").write_text(json.dumps(a_pod({})), "utf-8")
+    assert main(["fits", str(tmp_path / "probe.json"), "--root", str(tmp_path)]) == 0

@@ -213,6 +213,22 @@ def test_an_allocated_claim_waits_for_its_conditions(
     assert (found, says in said) == (status, True), said
 
 
+@pytest.mark.parametrize(("most", "status"), [("1", 1), ("2", 0)])
+def test_a_quota_counts_the_devices_of_a_claim_that_a_pod_creates(
+    most: str, status: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    node, cls, slice_, _ = fabric()
+    both = [{"name": name, "exactly": {"deviceClassName": "fabric"}} for name in ("one", "two")]
+    template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "t", "namespace": "ml"}}
+    template["spec"] = {"spec": {"devices": {"requests": both}}}
+    slice_["spec"]["devices"] = [{"name": "d0"}, {"name": "d1"}]
+    pod = with_claim("c")
+    pod["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    quota = a_quota({"fabric.deviceclass.resource.k8s.io/devices": most}, {})
+    found, said = asked(tmp_path, capsys, new(pod), node, cls, slice_, template, quota)
+    assert (found, "exceeded quota: q" in said) == (status, bool(status)), said
+
+
 def test_a_missing_claim_is_waited_for(tmp_path: Path, capsys: Capsys) -> None:
     found, said = asked(tmp_path, capsys, with_claim("gone"), *fabric())
     assert (found, "the pod names ResourceClaim ml/gone" in said) == (1, True)
@@ -515,14 +531,23 @@ def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys
         ("deviceclass.resource.kubernetes.io/ff", "there is no DeviceClass ff"),
         ("deviceclass.resource.kubernetes.io/ff", "Did you mean deviceclass.resource.kubernetes.io/f?"),
         ("other.io/fpga", "the node has 0\n"),
+        ("spare.io/disks", "the node has 0\n"),  # no node has any spare.io/disk
     ],
 )
 def test_an_extended_resource_that_nothing_has_may_be_misspelled(
     asked_for: str, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     served = {**CLASS, "metadata": {"name": "f"}, "spec": {"extendedResourceName": CARD}}
-    found, said = asked(tmp_path, capsys, new(a_pod(limits={asked_for: "1"})), a_node("n1"), served)
+    node = a_node("n1", **{"spare.io/disk": "0"})
+    found, said = asked(tmp_path, capsys, new(a_pod(limits={asked_for: "1"})), node, served)
     assert (found, says in said) == (1, True), said
+
+
+def test_a_resource_that_another_node_has_is_not_misspelled(tmp_path: Path, capsys: Capsys) -> None:
+    far = a_node("n2", **{CARD: "1"})
+    far["spec"] = {"unschedulable": True}
+    found, said = asked(tmp_path, capsys, new(a_pod(limits={CARD: "2"})), a_node("n1"), far)
+    assert (found, "the node has 0\n" in said) == (1, True), said
 
 
 def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:

@@ -49,6 +49,7 @@ from devicecore_tools.doctor.reading.objects import events_in, node_in, pods_in,
 from devicecore_tools.doctor.reading.objects import reading as reading_of
 from devicecore_tools.doctor.reading.plugin_sockets import Listener, Listeners, lists_of, read_plugins, who_listens
 from devicecore_tools.doctor.reading.pod_resources import read_pod_resources
+from devicecore_tools.doctor.reading.record import is_record
 from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.node.assembly import PODS_NAME
 from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE, Holding
@@ -295,6 +296,10 @@ def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Pat
     for seen in (look.checkpoint.value, NodeSources(root=str(tmp_path / "record")).look().checkpoint.value):
         assert seen is not None
         assert (seen.unwritable, seen.verdict.verdict) == ("it is a directory", FileVerdict.MALFORMED)
+
+
+def test_a_path_that_no_system_call_takes_is_not_a_record() -> None:
+    assert not is_record("x" * 5000)
 
 
 def test_a_record_without_a_listing_does_not_say_that_there_was_no_directory(directory: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from devicecore_tools.doctor.look.values import NodeSeen
 from devicecore_tools.doctor.pod.explanation import concerning, explain
 from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
 from devicecore_tools.doctor.reading.objects import node_in
-from tests.doctor.nodes import CLEAN, node_of, with_node
+from tests.doctor.nodes import CLEAN, node_of, with_node, without
 
 from devicecore.domain.documents import Value
 
@@ -87,6 +87,14 @@ def test_a_node_that_has_reached_its_pod_limit_accepts_no_more() -> None:
         look = evolve(with_node(CLEAN, seen), pods=evolve(CLEAN.pods, value=(*here, *renamed)))
         closed = why_closed(seen, Pods.of(look), ())
         assert (closed is not None) is is_full
+
+
+def test_a_pod_of_another_node_may_not_be_here_even_if_its_phase_is_unknown() -> None:
+    first, *_ = CLEAN.pods.value or ()
+    gone = evolve(first, node="elsewhere", phase="Unknown", pod=evolve(first.pod, name="gone"))
+    look = evolve(CLEAN, pods=evolve(CLEAN.pods, value=(first, gone)))
+    for known, count in ((look, 0), (without(look, "node", "pod_resources"), 1)):
+        assert len(Pods.of(known).perhaps_here) == count
 
 
 def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
