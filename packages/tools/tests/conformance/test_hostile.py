@@ -203,7 +203,7 @@ def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None
     assert report.facts["devices"] == 7
 
 
-@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="it waits for devices for four seconds")
+@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="this test waits for devices for four seconds")
 def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> None:
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
@@ -225,7 +225,7 @@ def test_a_device_that_a_driver_does_not_give_back_is_not_used_by_later_checks()
     assert not report.result("prepares-claims-at-the-same-time").failed, report
 
 
-@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="it waits for a call of ten seconds")
+@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="this test waits for a call of ten seconds")
 def test_a_driver_that_hangs_only_with_claims_fails_although_little_time_is_left() -> None:
     settings = evolve(QUICK, budget=25.0, call=600.0, call_again=1.0, environment={"HANGS_WITH": "claims"})
     checks = [BY_NAME["prepares-a-claim"], BY_NAME["prepare-is-idempotent"]]

@@ -110,7 +110,7 @@ class MissingLibrary(GoodDriver):
 
 @fails("removes-cdi-devices")
 class LeavesFiles(GoodDriver):
-    """It leaves files with unrelated names behind."""
+    """The driver leaves files with unrelated names behind."""
 
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         super().write_cdi(uid, results)
@@ -215,7 +215,7 @@ class AllClaimsOfTheCall(GoodDriver):
 
 @fails("makes-cdi-devices-of-the-allocated-device")
 class TakesTheNextDevice(GoodDriver):
-    """It counts from one, although its devices are numbered from zero."""
+    """The driver counts from one, although its devices are numbered from zero."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         spec = super().spec(uid, results)
@@ -239,7 +239,7 @@ class IgnoresItsErrors(GoodDriver):
 
 @fails("reports-that-it-cannot-write")
 class AnswersWithoutDevices(GoodDriver):
-    """It reports success, without a device, if it cannot write."""
+    """The driver reports success, without a device, if it cannot write."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:

@@ -78,7 +78,7 @@ class PublishesNoChange(HotPlugs):
 
 @fails("publishes-a-change-of-devices", "keeps-a-changed-pool-whole")
 class ChangesOneSlice(HotPlugs):
-    """It raises the generation of only one of two slices, so its pool is incomplete."""
+    """The driver raises the generation of only one of two slices, so its pool is incomplete."""
 
     settings = {"republishing": 5.0}
 

@@ -24,9 +24,9 @@ _PROCESSORS = 8
 
 
 class WorksThroughTheRuntime(GoodDriver):
-    """Like drivers for network devices: it is a plugin of the container runtime (NRI), and exits without a runtime.
+    """Like drivers for network devices, a plugin of the container runtime (NRI) that exits without a runtime.
 
-    It returns no devices and writes no CDI files. It sends its data to the runtime in pieces.
+    The driver returns no devices and writes no CDI files, and sends its data to the runtime in pieces.
     """
 
     is_good = True
@@ -98,7 +98,7 @@ class SharesCapacity(GoodDriver):
 
 
 class PublishesLate(GoodDriver):
-    """At each start, it publishes slices without devices before it registers, and its devices half a second later."""
+    """At a start, the driver publishes slices without devices, registers, and adds the devices half a second later."""
 
     is_good = True
     is_ready = False
@@ -118,7 +118,7 @@ class PublishesLate(GoodDriver):
 
 
 class WritesAndForgets(GoodDriver):
-    """It watches its slices and keeps updating them, but does not recreate them."""
+    """The driver watches its slices and keeps updating them, but does not recreate them."""
 
     def watch(self, path: str, version: str) -> None:
         threading.Thread(target=super().watch, args=(path, version), daemon=True).start()
@@ -128,7 +128,7 @@ class WritesAndForgets(GoodDriver):
 
 
 class RenamesItsDevices(GoodDriver):
-    """Its devices have new names after each start, and it releases what its previous process prepared."""
+    """The driver's devices have new names after each start, and it releases what its previous process prepared."""
 
     is_good = True
 
@@ -137,7 +137,7 @@ class RenamesItsDevices(GoodDriver):
 
 
 class KeepsADamagedFile(GoodDriver):
-    """It starts with a damaged file, and notices the damage only at the next start."""
+    """The driver starts with a damaged file, and notices the damage only at the next start."""
 
     def load(self) -> None:
         marker = self.directory / "damaged"
@@ -160,7 +160,7 @@ class KeepsADamagedFile(GoodDriver):
 
 
 class SwingsInOpenFiles(GoodDriver):
-    """It constantly opens and closes many files."""
+    """The driver constantly opens and closes many files."""
 
     is_good = True
 
@@ -177,7 +177,7 @@ class SwingsInOpenFiles(GoodDriver):
 
 
 class NeedsAllItsDevices(GoodDriver):
-    """Like drivers for accelerators that only work together: it refuses claims for fewer than all devices."""
+    """Like drivers for accelerators that only work together: the driver refuses claims for fewer than all devices."""
 
     def parts(self) -> list[list[Json]]:
         return super().parts()[:1]
@@ -189,7 +189,7 @@ class NeedsAllItsDevices(GoodDriver):
 
 
 class HasOneDevice(GoodDriver):
-    """It has one device, like the driver on most nodes with a network card."""
+    """The driver has one device, like the driver on most nodes with a network card."""
 
     is_good = True
 
@@ -218,7 +218,7 @@ class GivesNothingForAChip(GoodDriver):
 
 
 class HasTwoPools(GoodDriver):
-    """The devices of its two pools have the same names. Their edits distinguish them by PCI address."""
+    """The devices of the driver's two pools have the same names. Their edits distinguish them by PCI address."""
 
     def slices(self) -> list[Json]:
         (spec,) = super().slices()
@@ -265,7 +265,7 @@ class TakesTheOtherPool(HasTwoPools):
 
 
 class LosesItsOnlyDevice(HasOneDevice):
-    """It does not release the device of a claim with a very long name."""
+    """The driver does not release the device of a claim with a very long name."""
 
     def unprepare_claim(self, claim: Message) -> None:
         if len(claim.name) < 200:
@@ -363,7 +363,7 @@ class DescribesDevicesOnce(WritesMetadata):
 
 
 class PanicsWhenItIsRefused(GoodDriver):
-    """It crashes, and its supervisor restarts it."""
+    """The driver crashes, and its supervisor restarts it."""
 
     def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
         if not status.plugin_registered:
@@ -373,7 +373,7 @@ class PanicsWhenItIsRefused(GoodDriver):
 
 
 class PanicsOverTwoDevices(GoodDriver):
-    """It crashes on each claim for two devices, and its supervisor restarts it."""
+    """The driver crashes on each claim for two devices, and its supervisor restarts it."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -384,7 +384,7 @@ class PanicsOverTwoDevices(GoodDriver):
 
 
 class KnowsNoAdministrators(GoodDriver):
-    """It refuses every claim with adminAccess, and its slices change from time to time."""
+    """The driver refuses every claim with adminAccess, and its slices change from time to time."""
 
     is_good = True
 
@@ -403,7 +403,7 @@ class KnowsNoAdministrators(GoodDriver):
 
 
 class RestartsItself(GoodDriver):
-    """It exits with status 0 for reasons of its own, and its supervisor restarts it."""
+    """The driver exits with status 0 for reasons of its own, and its supervisor restarts it."""
 
     def end_once(self, occasion: str) -> None:
         marker = self.directory / occasion

@@ -52,7 +52,7 @@ class DiesOfTheHealthCall(GoodDriver):
 
 @fails("reports-the-health-of-each-device")
 class AnnouncesOnly(WithoutHealth):
-    """It announces the health services, but serves none of them."""
+    """The driver announces the health services, but serves none of them."""
 
     versions = GoodDriver.versions
 

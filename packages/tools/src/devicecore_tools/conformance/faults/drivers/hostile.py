@@ -20,7 +20,7 @@ from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriv
 
 
 class StartsDaemons(GoodDriver):
-    """It starts daemons that lack its environment but keep its output open, and writes their ids to $PIDS."""
+    """The driver starts daemons that lack its environment but keep its output open, and writes their ids to $PIDS."""
 
     def serve(self) -> None:
         daemon = subprocess.Popen(["/usr/bin/env", "-i", "setsid", "sleep", "600"])
@@ -35,7 +35,7 @@ class StartsDaemons(GoodDriver):
 
 
 class NamesAnotherSocket(GoodDriver):
-    """Its endpoint is another program's socket, $VICTIM, and its registration socket disappears."""
+    """The driver's endpoint is another program's socket, $VICTIM, and its registration socket disappears."""
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         return pluginregistration.PluginInfo(
@@ -48,7 +48,7 @@ class NamesAnotherSocket(GoodDriver):
 
 
 class DeletesItsDirectory(GoodDriver):
-    """It deletes the CDI directory after preparing a claim."""
+    """The driver deletes the CDI directory after preparing a claim."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         self.cdi.mkdir(exist_ok=True)
@@ -58,14 +58,14 @@ class DeletesItsDirectory(GoodDriver):
 
 
 class PublishesNonsense(GoodDriver):
-    """The fields of its slices have wrong types."""
+    """The fields of the driver's slices have wrong types."""
 
     def slices(self) -> list[Json]:
         return [{**spec, "devices": "none", "pool": {"name": 5}} for spec in super().slices()]
 
 
 class AsksForV1alpha3(GoodDriver):
-    """It was written for an alpha version of the API."""
+    """The driver was written for an alpha version of the API."""
 
     def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
         status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1alpha3/"), body)
@@ -75,7 +75,7 @@ class AsksForV1alpha3(GoodDriver):
 
 
 class UsesV1beta1(GoodDriver):
-    """It was written for Kubernetes 1.32, and is correct."""
+    """The driver was written for Kubernetes 1.32, and is correct."""
 
     def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
         if body is not None:
@@ -98,14 +98,14 @@ class UsesV1beta1(GoodDriver):
 
 
 class PublishesAnEmptyPool(GoodDriver):
-    """It has no devices, and publishes an empty pool."""
+    """The driver has no devices, and publishes an empty pool."""
 
     def parts(self) -> list[list[Json]]:
         return [[]]
 
 
 class FindsItsDevicesLate(PublishesAnEmptyPool):
-    """It publishes an empty pool first, and its devices two seconds later."""
+    """The driver publishes an empty pool first, and its devices two seconds later."""
 
     began = time.monotonic()
 
@@ -128,14 +128,14 @@ class FindsItsDevicesLate(PublishesAnEmptyPool):
 
 
 class AnswersNothing(GoodDriver):
-    """It refuses to identify itself."""
+    """The driver refuses to identify itself."""
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         raise ClaimError("not now")
 
 
 class Hangs(GoodDriver):
-    """It answers no calls (with HANGS_WITH=claims: no calls with claims), and ignores SIGTERM."""
+    """The driver answers no calls (with HANGS_WITH=claims: no calls with claims), and ignores SIGTERM."""
 
     def serve(self) -> None:
         super().serve()
@@ -159,7 +159,7 @@ class Hangs(GoodDriver):
 
 
 class RegistersThroughALink(GoodDriver):
-    """Its registration socket is in its own directory, and the registry contains a link to it."""
+    """The driver's registration socket is in its own directory, and the registry contains a link to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class RegistersThroughALink(GoodDriver):
 
 
 class MakesAPipe(RegistersThroughALink):
-    """It creates a named pipe in place of its registration socket."""
+    """The driver creates a named pipe in place of its registration socket."""
 
     def serve(self) -> None:
         super().serve()
@@ -186,7 +186,7 @@ class MakesAPipe(RegistersThroughALink):
 
 
 class ServesNothing(GoodDriver):
-    """It listens on its service socket, but never answers."""
+    """The driver listens on its service socket, but never answers."""
 
     def serve(self) -> None:
         super().serve()
@@ -198,7 +198,7 @@ class ServesNothing(GoodDriver):
 
 
 class HangsInGetInfo(GoodDriver):
-    """It does not answer GetInfo."""
+    """The driver does not answer GetInfo."""
 
     def get_info(self, _: Message, context: grpc.ServicerContext) -> Message:
         while context.is_active():
@@ -207,14 +207,14 @@ class HangsInGetInfo(GoodDriver):
 
 
 class WritesCdiFilesElsewhere(GoodDriver):
-    """It writes CDI files where no runtime finds them."""
+    """The driver writes CDI files where no runtime finds them."""
 
     def cdi_file(self, uid: str) -> Path:
         return self.state_file.parent / super().cdi_file(uid).name
 
 
 class PutsPipes(GoodDriver):
-    """It puts a pipe, a device and a self-referencing link among its CDI files."""
+    """The driver puts a pipe, a device and a self-referencing link among its CDI files."""
 
     def serve(self) -> None:
         if not (self.cdi / "a.json").exists():

@@ -63,7 +63,7 @@ class OneEntryOnly(GoodDriver):
 
 @fails("answers-for-each-prepared-claim", "separates-good-claims-from-bad-ones")
 class StopsAtAnError(GoodDriver):
-    """It leaves out every claim that comes after one that it cannot prepare."""
+    """The driver leaves out every claim that comes after one that it cannot prepare."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = super().prepare(request, context)
@@ -150,7 +150,7 @@ class NotIdempotent(GoodDriver):
 
 @fails("prepares-the-same-after-a-restart")
 class ForgetsAnswers(GoodDriver):
-    """After a restart, its responses for known claims contain no CDI devices."""
+    """After a restart, the driver's responses for known claims contain no CDI devices."""
 
     def load(self) -> None:
         super().load()
@@ -205,7 +205,7 @@ class MixesUpItsClaims(GoodDriver):
 
 @fails("separates-claims-of-the-same-name")
 class ReadsOneNamespace(GoodDriver):
-    """It looks for every claim in the namespace `default`."""
+    """The driver looks for every claim in the namespace `default`."""
 
     def allocated(self, claim: Message) -> Json:
         return super().allocated(dra.Claim(namespace="default", name=claim.name, uid=claim.uid))
@@ -213,7 +213,7 @@ class ReadsOneNamespace(GoodDriver):
 
 @fails("separates-claims-of-the-same-name")
 class NamesFilesWithoutNamespace(GoodDriver):
-    """The names of its CDI files contain the claim's name, but not its namespace."""
+    """The names of the driver's CDI files contain the claim's name, but not its namespace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class NamesFilesWithoutNamespace(GoodDriver):
 
 @fails("prepares-the-claims-of-a-pod")
 class PreparesTheFirstClaim(GoodDriver):
-    """Of several claims in a request, it prepares only the first, but reports success for all."""
+    """Of several claims in a request, the driver prepares only the first, but reports success for all."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         if len({claim.uid for claim in request.claims}) != 2:
@@ -260,7 +260,7 @@ class SharesAVariable(GoodDriver):
 
 
 class Trusting(GoodDriver):
-    """It trusts everything in the request."""
+    """The driver trusts everything in the request."""
 
     def status_of(self, claim: Message) -> Json:
         return self.call("GET", claim_path(claim.namespace, claim.name))[1]
@@ -357,7 +357,7 @@ class StopsAtTheFirstError(GoodDriver):
 
 @fails("refuses-a-device-in-use-after-a-restart")
 class ForgetsDevicesInUse(GoodDriver):
-    """After a start, it does not know a claim until the claim is prepared or unprepared."""
+    """After a start, the driver does not know a claim until the claim is prepared or unprepared."""
 
     def load(self) -> None:
         pass
@@ -371,7 +371,7 @@ class SharesDevices(GoodDriver):
 
 @fails("prepares-what-is-allocated-now")
 class AnswersFromMemory(GoodDriver):
-    """It keeps the answers for unprepared claims."""
+    """The driver keeps the answers for unprepared claims."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -438,7 +438,7 @@ class AnswersFourDevices(GoodDriver):
 
 @fails("reports-what-it-cannot-prepare", "refuses-an-unknown-device")
 class OnlyLogsUnknownDevices(GoodDriver):
-    """It reports a claim for an unknown device as prepared, without devices."""
+    """The driver reports a claim for an unknown device as prepared, without devices."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:
@@ -461,7 +461,7 @@ class NeverBinds(GoodDriver):
 
 @fails("answers-with-requests-without-alternatives")
 class KnowsNoAlternatives(GoodDriver):
-    """It looks for each result's request name among the claim's requests."""
+    """The driver looks for each result's request name among the claim's requests."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -495,7 +495,7 @@ class CountsEntries(GoodDriver):
 
 @fails("prepares-claims-at-the-same-time")
 class OneCallAtATime(GoodDriver):
-    """It refuses a call while it is preparing another claim."""
+    """The driver refuses a call while it is preparing another claim."""
 
     busy = ""
 
@@ -512,7 +512,7 @@ class OneCallAtATime(GoodDriver):
 
 @fails("prepares-one-claim-in-several-calls-at-once")
 class NoLockPerClaim(GoodDriver):
-    """It refuses a claim while it is preparing that claim."""
+    """The driver refuses a claim while it is preparing that claim."""
 
     breaks_too = {
         "prepares-after-cancelled-calls": "The canceled calls are still running when the claim is prepared again."
@@ -572,7 +572,7 @@ class AcceptsAnyUid(Trusting):
 
 
 class HoldsDevicesForAnyUid(Trusting):
-    """It records a holder for each device, but ignores the UID."""
+    """The driver records a holder for each device, but ignores the UID."""
 
     def load(self) -> None:
         super().load()
@@ -605,7 +605,7 @@ class OldServiceWithoutCdi(GoodDriver):
 
 
 class RemembersFailures(GoodDriver):
-    """It does not retry a claim that has failed once."""
+    """The driver does not retry a claim that has failed once."""
 
     reason = ""
 
@@ -651,7 +651,7 @@ class Hasty(GoodDriver):
 
 @fails("leaves-claims-as-they-are")
 class TakesAwayConsumers(GoodDriver):
-    """It writes a claim's status without reading it first."""
+    """The driver writes a claim's status without reading it first."""
 
     def unprepare_claim(self, claim: Message) -> None:
         super().unprepare_claim(claim)
@@ -674,7 +674,7 @@ class KnowsClaimsOfOnePod(GoodDriver):
 
 @fails("ignores-devices-of-other-drivers")
 class ReadsOnlyNamesOfDevices(GoodDriver):
-    """It mistakes another driver's device for its own if pool and name are the same."""
+    """The driver mistakes another driver's device for its own if pool and name are the same."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         own = {device["name"] for device in self.devices()}

@@ -48,7 +48,7 @@ class WaitsForCalls(GoodDriver):
 
 @fails("uses-little-processor-time")
 class BusyWait(GoodDriver):
-    """It has several busy processes, because a single one gets little time on a busy machine."""
+    """The driver has several busy processes, because a single one gets little time on a busy machine."""
 
     def serve(self) -> None:
         super().serve()

@@ -118,7 +118,7 @@ class StrictAuthority(GoodDriver):
 
 @fails("replaces-stale-sockets")
 class TakesAnotherName(GoodDriver):
-    """On a later start, it registers under a different name."""
+    """On a later start, the driver registers under a different name."""
 
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         info = super().get_info(request, context)
@@ -149,7 +149,7 @@ class NewNames(GoodDriver):
 
 @fails("registers-with-a-restarted-kubelet")
 class RegistersOnce(GoodDriver):
-    """It accepts only one registration."""
+    """The driver accepts only one registration."""
 
     settings = {"returning": 10.0}
     breaks_too = {"survives-a-refused-registration": "The registration after the refusal is a second one."}
@@ -165,7 +165,7 @@ class RegistersOnce(GoodDriver):
 
 @fails("waits-for-a-late-kubelet")
 class Impatient(GoodDriver):
-    """It exits if it is not registered soon after any start but the first."""
+    """The driver exits if it is not registered soon after any start but the first."""
 
     was_asked = False
 

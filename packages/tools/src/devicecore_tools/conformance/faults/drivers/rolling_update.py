@@ -119,7 +119,7 @@ class RemovesAllSockets(RollingDriver):
 
 @fails("survives-the-crash-of-a-newer-instance")
 class FollowsTheNewest(RollingDriver):
-    """It does nothing if the most recently started instance is dead."""
+    """The driver does nothing if the most recently started instance is dead."""
 
     @property
     def newest(self) -> Path:
@@ -152,7 +152,7 @@ class OwnGeneration(RollingDriver):
 
 @fails("survives-a-second-start")
 class RemovesSocketsFirst(GoodDriver):
-    """It checks for another process only after removing that process's sockets."""
+    """The driver checks for another process only after removing that process's sockets."""
 
     settings: Json = {"returning": 10.0}
 

@@ -16,7 +16,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 @fails("keeps-cdi-devices-while-nothing-happens")
 class CleansUpAfterASecond(GoodDriver):
-    """It treats a claim's files as leftovers if the claim has not been mentioned for a while."""
+    """The driver treats a claim's files as leftovers if the claim has not been mentioned for a while."""
 
     def serve(self) -> None:
         super().serve()
@@ -31,7 +31,7 @@ class CleansUpAfterASecond(GoodDriver):
 
 
 class ForgetsWhenRegistered(GoodDriver):
-    """It starts over when a kubelet registers it again."""
+    """The driver starts over when a kubelet registers it again."""
 
     registered = 0
 
@@ -72,7 +72,7 @@ class LosesItsClaimsWhenRegistered(ForgetsWhenRegistered):
 
 @fails("leaves-files-of-others-alone-after-a-kill")
 class EmptiesTheRegistryAtStart(GoodDriver):
-    """It treats every registration socket as its own."""
+    """The driver treats every registration socket as its own."""
 
     breaks_too = {"leaves-files-of-others-alone-after-sigterm": "It is also restarted then."}
 
@@ -106,7 +106,7 @@ class ForgetsItsClaimsAtItsEnd(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class CleansItsFilesAtStart(GoodDriver):
-    """It recreates a claim's files only when the claim is prepared again."""
+    """The driver recreates a claim's files only when the claim is prepared again."""
 
     def load(self) -> None:
         super().load()
@@ -135,7 +135,7 @@ class RenamesAfterItsEnd(GoodDriver):
 
 
 class KeepsDevices(GoodDriver):
-    """It unprepares some claims without releasing their devices."""
+    """The driver unprepares some claims without releasing their devices."""
 
     def keeps(self, uid: str) -> bool:
         """Return whether the driver keeps this claim's devices."""
@@ -285,7 +285,7 @@ class MountsAFileThatIsNotThere(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class EmptiesItsMountsAtStart(GoodDriver):
-    """It recreates the file that a claim's containers mount only when the claim is prepared again."""
+    """The driver recreates the file that a claim's containers mount only when the claim is prepared again."""
 
     def load(self) -> None:
         for path in self.directory.glob("*.conf"):

@@ -40,7 +40,7 @@ class RepeatsADevice(GoodDriver):
 
 @fails("publishes-valid-slices")
 class SendsAnInvalidSlice(GoodDriver):
-    """It sends a slice that is refused, then a good one."""
+    """The driver sends a slice that is refused, then a good one."""
 
     has_sent = False
 
@@ -109,7 +109,7 @@ class NamesPoolsByStart(GoodDriver):
 
 @fails("completes-its-pools-after-a-restart")
 class AddsSlicesAtEachStart(GoodDriver):
-    """Its slices are named after the process, and it does not recognize any others."""
+    """The driver's slices are named after the process, and it does not recognize any others."""
 
     breaks_too = {"publishes-despite-conflicts": "Its pools are incomplete after the start of this check."}
 
@@ -129,7 +129,7 @@ class AddsSlicesAtEachStart(GoodDriver):
 
 @fails("keeps-the-names-of-its-devices")
 class NumbersItsDevicesAnew(GoodDriver):
-    """At each start, it finds its devices in a different order."""
+    """At each start, the driver finds its devices in a different order."""
 
     def devices(self) -> list[Json]:
         devices = super().devices()
@@ -166,7 +166,7 @@ class DeletesSlicesOfOthers(GoodDriver):
 
 @fails("publishes-again-after-a-wipe")
 class PublishesOnce(GoodDriver):
-    """It publishes when it starts, and only then."""
+    """The driver publishes when it starts, and only then."""
 
     settings = {"republishing": 10.0}
     has_published = False
@@ -179,10 +179,10 @@ class PublishesOnce(GoodDriver):
 
 @fails("notices-a-wipe-right-after-an-update")
 class PublishesThroughTheHelper(GoodDriver):
-    """Like Go drivers: it is correct, except that it mistakes its own last update for the current state.
+    """Like Go drivers: the driver is correct, except that it mistakes its own last update for the current state.
 
-    It updates its slices right after its start. It checks them a few seconds after someone else's change, and then
-    never again.
+    The driver updates its slices right after its start. The driver checks them a few seconds after someone else's
+    change, and then never again.
     """
 
     settings = {"race": 2.5}
@@ -290,7 +290,7 @@ class HasOnePoolOnAllNodes(GoodDriver):
 
 @fails("writes-no-slices-for-claims")
 class PublishesWhatIsInUse(GoodDriver):
-    """It rewrites its slices for each claim."""
+    """The driver rewrites its slices for each claim."""
 
     must_not_fail = ("prepares-many-claims",)
 

@@ -23,7 +23,7 @@ class CorruptCheckpoint(GoodDriver):
 
 @fails("survives-a-corrupt-checkpoint")
 class FailsWithItsCheckpoint(GoodDriver):
-    """It registers despite a damaged file, and then every call fails until the file is fixed."""
+    """The driver registers despite a damaged file, and then every call fails until the file is fixed."""
 
     must_not_fail = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
     damage = ""
@@ -52,7 +52,7 @@ class StartsWithoutState(GoodDriver):
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
 class WritesItsStateInPlace(CorruptCheckpoint):
-    """It writes its state file in place, and does not start if the file is truncated."""
+    """The driver writes its state file in place, and does not start if the file is truncated."""
 
     must_not_fail = ("serves-before-it-registers",)
 

@@ -45,7 +45,7 @@ class AnswersOnlyFailures(GoodDriver):
 
 @fails("unprepares-the-claims-of-a-pod")
 class UnpreparesTheFirstClaim(GoodDriver):
-    """Of several claims in a request, it unprepares only the first, but answers for all."""
+    """Of several claims in a request, the driver unprepares only the first, but answers for all."""
 
     def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         answer = dra.NodeUnprepareResourcesResponse()
@@ -58,7 +58,7 @@ class UnpreparesTheFirstClaim(GoodDriver):
 
 @fails("unprepares-the-claims-of-a-pod")
 class LeavesTheFilesOfLaterClaims(GoodDriver):
-    """Of several claims in a request, it removes only the first one's CDI file."""
+    """Of several claims in a request, the driver removes only the first one's CDI file."""
 
     def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         kept = [self.cdi_file(claim.uid) for claim in list(request.claims)[1:]]
@@ -70,7 +70,7 @@ class LeavesTheFilesOfLaterClaims(GoodDriver):
 
 
 class FileForEachDevice(GoodDriver):
-    """It writes a CDI file for each device of a claim."""
+    """The driver writes a CDI file for each device of a claim."""
 
     is_good = True
 
@@ -106,7 +106,7 @@ class LeavesTheSecondFile(FileForEachDevice):
 
 @fails("unprepares-a-claim-of-two-devices")
 class FreesTheFirstDevice(GoodDriver):
-    """It frees only the first device of a claim."""
+    """The driver frees only the first device of a claim."""
 
     breaks_too = {"separates-claims-of-the-same-name": "It prepares a device of an earlier claim for two devices."}
 
@@ -190,7 +190,7 @@ class RefusesUnknownClaims(GoodDriver):
 
 @fails("unprepares-a-deleted-claim")
 class ReadsTheClaim(GoodDriver):
-    """It reads the claim, and changes nothing if the claim is gone."""
+    """The driver reads the claim, and changes nothing if the claim is gone."""
 
     breaks_too = {
         "unprepares-a-claim-that-was-deleted-meanwhile": "The claim is also deleted there.",
@@ -228,7 +228,7 @@ class UnpreparesByName(GoodDriver):
 
 @fails("frees-the-device")
 class NeverFreesDevices(GoodDriver):
-    """It never frees its only device, so it needs fresh directories after each check that it fails."""
+    """The driver never frees its only device, so it needs fresh directories after each check that it fails."""
 
     breaks_too = dict.fromkeys(
         ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in an earlier claim."
@@ -301,7 +301,7 @@ class KeepsDevices(GoodDriver):
 
 
 class RefusesSomeClaims(GoodDriver):
-    """It refuses to unprepare the claims in `refused`."""
+    """The driver refuses to unprepare the claims in `refused`."""
 
     reason = ""
 
@@ -330,7 +330,7 @@ class KeepsHalfClaims(RefusesSomeClaims):
 
 @fails("unprepares-after-a-failed-prepare")
 class LeavesTheFileOfAFailure(GoodDriver):
-    """It writes the CDI file before it has checked all devices, and removes only the files of known claims."""
+    """The driver writes the CDI file before it has checked all devices, and removes only the files of known claims."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         try:
