@@ -123,12 +123,12 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
     driver.calls.require_unpreparing()
     process, number, began = own_process(driver), 0, time.monotonic()
     first, driver.seen.growth, before = None, None, Usage.of(process)
-    asked = len(driver.api.requests)
+    asked, most = len(driver.api.requests), max(_MOST_SECONDS, _SHARE * driver.process.time_left)
     driver.process.pause(_SHORT_PAUSE)
     idle = before.printed_until(Usage.of(process))
 
     def seconds() -> float:
-        return _CLAIM_SECONDS if number >= _FEWEST_CLAIMS else _MOST_SECONDS
+        return _CLAIM_SECONDS if number >= _FEWEST_CLAIMS else most
 
     while number < _CLAIMS and time.monotonic() - began < seconds():
         claim = driver.claims.new(1)
