@@ -281,12 +281,15 @@ class Claims:
         self._all.append(claim)
         return claim
 
-    def on(self, device: SliceDevice, *, name: str = "") -> Claim:
-        """Create a ResourceClaim with this device allocated to it, whether or not the device is free.
+    def on(self, *devices: SliceDevice, name: str = "") -> Claim:
+        """Create a ResourceClaim with a request for each of these devices, whether or not they are free.
 
         Raises Skip as `new` does.
         """
-        return self.create(self.request(1), self.allocation_of(device), name=name)
+        return self.create(self._request_each(devices), self.allocation_of(*devices), name=name)
+
+    def _request_each(self, devices: Sequence[SliceDevice]) -> Json:
+        return self.request(*[1] * (1 if self._takes_all else len(devices)))
 
     def _pod(self, claim: str, namespace: str) -> Json:
         entry = {"name": "claim", "resourceClaimName": claim}
@@ -297,13 +300,13 @@ class Claims:
             "spec": {"nodeName": self.environment.node, "resourceClaims": [entry], "containers": [container]},
         }
 
-    def allocation_of(self, device: SliceDevice) -> Json:
-        """Return the status.allocation of a claim whose request r0 gets this device, whether or not it is free.
+    def allocation_of(self, *devices: SliceDevice) -> Json:
+        """Return the status.allocation of a claim whose requests, from r0 on, get one of these devices each.
 
-        Raises Skip if that needs CEL.
+        They need not be free. Raises Skip if that needs CEL.
         """
         published = self.slices.devices if self._takes_all else ()
-        return self._allocate(self.request(1), published if device in published else [device], ())
+        return self._allocate(self._request_each(devices), published if devices[0] in published else devices, ())
 
     def _allocate(self, spec: Json, devices: Sequence[SliceDevice], taken: Sequence[SliceDevice]) -> Json:
         try:

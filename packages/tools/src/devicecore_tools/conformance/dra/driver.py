@@ -97,6 +97,7 @@ class DriverObservations:
         intact: the driver's state files before they were damaged, and the claims that were prepared at that time.
         change: after the change of devices.
         situations: the claims for each event, by event name, shared by the situation checks.
+        edits: the edits of claims for a single device, by process id, pool and name.
         forms: what was found when claims of several forms were prepared, or None if they were not.
         writes: how many times slices were written while claims were prepared, or None if unknown.
         growth: what grew with the claims; an empty string if nothing did, and None if unknown.
@@ -107,6 +108,7 @@ class DriverObservations:
     intact: tuple[Mapping[Path, bytes], Sequence[Claim]] = ({}, ())
     change: ChangeOfDevices = field(factory=ChangeOfDevices)
     situations: dict[str, Any] = field(factory=dict)
+    edits: dict[tuple[int, str, str], frozenset[str]] = field(factory=dict)
     forms: Any = None
     growth: str | None = None
     writes: int | None = None

@@ -59,7 +59,6 @@ _STANDARD = tuple(map(Path, CDI_DIRECTORIES))
 _OTHERS = "conformance.example.org-others.json"
 _OF_TWO = {"a claim for two devices": (2,), "a claim with two requests": (1, 1)}
 """Forms of claims, and how many devices each request asks for."""
-_SEVERAL = 4
 _WRITABLE = 0o022
 _NAMED = 8  # devices whose edits are searched for names
 _SHORTEST = 4  # minimum length of a name that is searched for; it must also contain a digit
@@ -322,8 +321,7 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
     seen = seen_forms(driver)
     if problem := seen.problems.get("files"):
         raise problem
-    for _ in driver.claims.allocatable[:_SEVERAL]:  # UIDs start with a letter or a digit, which may make a difference
-        prepare(driver)
+    prepare(driver)
     files = require_own_files(driver)
     _valid_files(driver, "several claims", ())
     return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
@@ -909,11 +907,14 @@ def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
 
 
 def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
-    """Prepare and unprepare a claim for one device, and return its edits."""
-    single = prepare(driver, devices=[device])
-    found = neutral(edits(driver, single.names), single.claim)
-    unprepare(driver, single)
-    return found
+    """Prepare and unprepare a claim for one device, and return its edits. This is done once for each process."""
+    process = driver.process.running
+    key = (0 if process is None else process.pid, *device.key)
+    if key not in driver.seen.edits:
+        single = prepare(driver, devices=[device])
+        driver.seen.edits[key] = neutral(edits(driver, single.names), single.claim)
+        unprepare(driver, single)
+    return driver.seen.edits[key]
 
 
 def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:

@@ -178,6 +178,26 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
     require(not ended, f"the driver exited: {some(ended)}")
 
 
+def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str:
+    """Check that these devices can be prepared for another claim, which is then unprepared. Return a sentence.
+
+    A single claim gets all of them, because a driver's client may be limited to a few reads of claims per second. Only
+    if that claim is not prepared does each device get its own, because a driver may refuse so many devices in a claim.
+    """
+    skip_if(not devices, "the claim's devices can no longer be allocated")
+    with driver.claims.owning([]), in_context(f"preparing {some(list(map(str, devices)))} for another claim"):
+        try:
+            driver.calls.prepared(driver.claims.on(*devices))
+        except (Failure, DoesNotApply) as problem:
+            if len(devices) == 1 or (isinstance(problem, Failure) and problem.is_late):
+                raise
+        else:
+            return f"{some(list(map(str, devices)))} was prepared for another claim"
+        finally:  # otherwise, a refused claim may hold its devices until the end of the run
+            driver.calls.clean_up()
+    return some([require_free(driver, [device]) for device in devices])
+
+
 def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> AbstractContextManager[None]:
     """Make the API server delay reads of claims."""
     return driver.faults(Delay(seconds), verb="get", resource="resourceclaims", times=times)

@@ -25,7 +25,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     REGISTRATION,
     TERM,
 )
-from devicecore_tools.conformance.dra.checks.prepare import Rows, difference, rows
+from devicecore_tools.conformance.dra.checks.prepare import Rows, difference, require_free, rows
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import DriverCheck, Occurrence, Parts, TwoParts
@@ -241,19 +241,9 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
             driver.calls.unprepared(one.claim)
             require_undone(driver, set(one.names) - one.standing)
     # This is done only now, because a driver may prepare nothing while it cannot read which devices a claim holds.
-    devices = []
-    for one in known:
-        for device in one.claim.devices:
-            with (
-                driver.claims.owning([]),
-                in_context(f"for {one.form}: afterwards, preparing {device} for another claim"),
-            ):
-                try:
-                    driver.calls.prepared(driver.claims.on(device))
-                finally:  # otherwise, if the driver refuses the claim, it holds the device until the end of the run
-                    driver.calls.clean_up()
-            devices.append(str(device))
-    return f"{some(devices)} was prepared for another claim"
+    devices = {device.key: device for one in known for device in one.claim.devices}
+    with in_context("afterwards"):
+        return require_free(driver, list(devices.values()))
 
 
 def _others_are_there(situation: Situation) -> str:
