@@ -696,6 +696,27 @@ def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     return "the same"
 
 
+@check(
+    INFO,
+    expected="if the device nodes exist on this machine, so does everything that is mounted",
+    clause="Mount.host_path: Path of the mount on the host (api.proto). Some container runtimes replace a missing "
+    "source with an empty directory, and others refuse the container. A plugin of simulated devices "
+    "may fail this check.",
+)
+def mounts_existing_paths(plugin: PluginUnderTest) -> str:
+    """The paths in the answers for single devices are looked up on this machine."""
+    answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
+    sources = sorted({mount.host_path for answer in answers for mount in answer.mounts})
+    does_not_apply_if(not sources, "the plugin gives no mounts")
+    nodes = [node.host_path for answer in answers for node in answer.devices]
+    does_not_apply_if(
+        not nodes or not all(Path(path).exists() for path in nodes), "this machine does not have the device nodes"
+    )
+    missing = [path for path in sources if not Path(path).exists()]
+    require(not missing, f"there is no {some(missing)}")
+    return f"{counted(len(sources), 'mounted path')} exist"
+
+
 # For each part of a response: what the container gets, keyed by names that may belong to a single device.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},

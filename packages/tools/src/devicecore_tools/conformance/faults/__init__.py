@@ -158,6 +158,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "answers-once": "allocates-again-in-the-same-way",
     "answers-few": "allocates-all-devices",
     "forgets": "mounts-the-same-again",
+    "mounts-a-missing-path": "mounts-existing-paths",
     "prefers-nothing": "answers-get-preferred-allocation",
     "prefers-too-few": "prefers-as-many-as-asked prefers-what-it-must-include",
     "prefers-the-taken": "prefers-only-what-is-available",

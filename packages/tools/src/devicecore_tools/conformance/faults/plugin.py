@@ -352,6 +352,8 @@ def inside(path: str) -> str:
 
 def on_host(path: str) -> str:
     """Return the path of a node on the host."""
+    if FAULT == "mounts-a-missing-path":  # its nodes exist on every machine
+        return path.replace("/dev/chip", "/proc/self/fd/") if path[-1].isdigit() else "/dev/null"
     return "/dev/null" if FAULT == "gives-the-first-path" and path[-1].isdigit() else path
 
 
