@@ -89,7 +89,7 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
     """
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""
-    began, before, disk = time.monotonic(), queued() if queued else {}, _waited_for_disks()
+    began, before, disk = time.monotonic(), queued() if queued else {}, waited_for_disks()
     try:
         check.needs(subject)
         verdict, actual = Verdict.PASSED, check.look(subject)
@@ -100,7 +100,7 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
     except Failure as failure:
         verdict, actual = Verdict.FAILED, str(failure)
         load, seconds = load_of_a_processor(), time.monotonic() - began
-        is_disk_busy = _waited_for_disks() - disk > _DISK * seconds
+        is_disk_busy = waited_for_disks() - disk > _DISK * seconds
         if isinstance(failure, Abort):
             not_made = f"not run, because {check.name} failed"
         elif queued and failure.is_late and load > _BUSY and (is_disk_busy or _was_held_up(before, queued(), seconds)):
@@ -117,12 +117,16 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
 
 def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> bool:
     """Return whether a subject may have been late because its threads had to wait for a processor."""
-    waited = sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
-    return not after or seconds < _SHORT or waited > _HELD_UP * seconds
+    return not after or seconds < _SHORT or queued_between(before, after) > _HELD_UP * seconds
 
 
-def _waited_for_disks() -> float:
-    """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
+def queued_between(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Return for how many seconds a subject's threads, taken together, have waited for a processor in the meantime."""
+    return sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
+
+
+def waited_for_disks() -> float:
+    """Return for how many seconds some program has waited for a disk since the machine was started; 0 if unknown.
 
     A subject that writes its state safely waits for the disk, and is not queued for a processor then.
     """

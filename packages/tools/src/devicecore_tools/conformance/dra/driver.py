@@ -57,12 +57,16 @@ class DeletionOfSlices:
         process: the id of the process that was running then.
         calm: seconds from the last write of that process to the deletion.
         republished_after: seconds until all pools were complete again, or None if they were not.
+        queued: how many seconds each thread of the process had waited for a processor until then.
+        disks: for how many seconds programs had waited for disks until then.
     """
 
     at: float = 0.0
     process: int = 0
     calm: float = 0.0
     republished_after: float | None = None
+    queued: Mapping[str, float] = field(factory=dict)
+    disks: float = 0.0
 
 
 @define

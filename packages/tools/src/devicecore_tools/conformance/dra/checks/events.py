@@ -10,6 +10,7 @@ from pathlib import Path
 from devicecore_tools.conformance.dra.driver import DeletionOfSlices, DriverUnderTest, Ending
 from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
+from devicecore_tools.conformance.runner import waited_for_disks
 
 _SETTLING = 10.0  # seconds for a started driver to publish
 _READY = 0.3  # seconds without a request for slices, after which a process counts as started
@@ -94,7 +95,13 @@ def _is_calm(driver: DriverUnderTest) -> bool:
 def wipe(driver: DriverUnderTest) -> None:
     """Delete the slices, as a kubelet does, and record when."""
     now, process = time.monotonic(), driver.process.running
-    driver.seen.wipe = DeletionOfSlices(now, 0 if process is None else process.pid, now - driver.slices.last_write)
+    driver.seen.wipe = DeletionOfSlices(
+        at=now,
+        process=0 if process is None else process.pid,
+        calm=now - driver.slices.last_write,
+        queued=driver.process.queued,
+        disks=waited_for_disks(),
+    )
     driver.slices.wipe()
 
 

@@ -28,6 +28,7 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import OTHER_NODE
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, at_the_end, check
 from devicecore_tools.conformance.model import (
+    Failure,
     Severity,
     Skip,
     TookTooLong,
@@ -37,6 +38,7 @@ from devicecore_tools.conformance.model import (
     skip_if,
     some,
 )
+from devicecore_tools.conformance.runner import queued_between, waited_for_disks
 from devicecore_tools.testing.api_server import Answer, ApiError, Json, RunFirst
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
@@ -570,7 +572,11 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
             f"had last written one {counted(round(wipe.calm), 'second')} before the deletion, and {RACE}"
         )
         raise Undecided(reason)
-    raise TookTooLong(f"the pools were not complete again after {counted(waited, 'second')}; {_asked(driver)}")
+    # On a busy machine, the run takes longer, and so the driver may have had enough time without its waits.
+    held_up = queued_between(wipe.queued, driver.process.queued) + waited_for_disks() - wipe.disks
+    is_late = time.monotonic() - wipe.at - held_up < waited
+    text = f"the pools were not complete again after {counted(waited, 'second')}; {_asked(driver)}"
+    raise (TookTooLong if is_late else Failure)(text)
 
 
 @check(
