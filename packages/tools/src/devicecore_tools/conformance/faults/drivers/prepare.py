@@ -344,17 +344,6 @@ class AllOrNothing(GoodDriver):
         return answer
 
 
-@fails("separates-good-claims-from-bad-ones")
-class StopsAtTheFirstError(GoodDriver):
-    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
-        answer = dra.NodePrepareResourcesResponse()
-        for claim in request.claims:
-            answer.MergeFrom(super().prepare(dra.NodePrepareResourcesRequest(claims=[claim]), context))
-            if answer.claims[claim.uid].error:
-                break
-        return answer
-
-
 @fails("refuses-a-device-in-use-after-a-restart")
 class ForgetsDevicesInUse(GoodDriver):
     """After a start, the driver does not know a claim until the claim is prepared or unprepared."""
