@@ -126,7 +126,7 @@ def queued_between(before: Mapping[str, float], after: Mapping[str, float]) -> f
 
 
 def waited_for_disks() -> float:
-    """Return for how many seconds some program has waited for a disk since the machine was started; 0 if unknown.
+    """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
 
     A subject that writes its state safely waits for the disk, and is not queued for a processor then.
     """

@@ -43,7 +43,8 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
 
 # The order is: the checks of what the driver reports on startup, the checks with restarts, and a quiet time. The
 # kubelet's restart comes after it, because a publisher may not notice the loss of slices that it has just written. The
-# checks without restarts then fill the time until the slices are back.
+# checks without restarts then fill the time until the slices are back. Checks that only wait are between those that
+# prepare claims, because clients of Kubernetes' Go library save up some of the requests that they may send per second.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
     *_made(situations, registration, cdi, prepare, unprepare, when=(KILL,)),
@@ -55,7 +56,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(state, when=(Moment.CALM,)),
     *_made(situations, slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
-    *_made(registration, prepare, unprepare, cdi, health, process, rolling_update, when=(Moment.CALM,)),
+    *_made(prepare, unprepare, registration, cdi, health, process, rolling_update, when=(Moment.CALM,)),
     *_made(registration, slices, when=(KUBELET_RESTART,)),
     *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after its start
     *_made(changes, when=(changes.CHANGE,)),

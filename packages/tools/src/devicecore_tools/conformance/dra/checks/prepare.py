@@ -185,17 +185,30 @@ def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str
     if that claim is not prepared does each device get its own, because a driver may refuse so many devices in a claim.
     """
     skip_if(not devices, "the claim's devices can no longer be allocated")
-    with driver.claims.owning([]), in_context(f"preparing {some(list(map(str, devices)))} for another claim"):
+    problem = _refused(driver, devices)
+    if problem is not None and len(devices) > 1 and not problem.is_late:
+        alone = [one for device in devices if (one := _refused(driver, [device]))]
+        problem = alone[0] if alone else None if _refused(driver, devices) else problem
+    if problem is not None:
+        raise problem
+    return f"{some(list(map(str, devices)))} was prepared for another claim"
+
+
+def _refused(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> Failure | None:
+    """Prepare a claim for these devices and unprepare it. Return why it was not prepared, or None if it was."""
+    with driver.claims.owning([]):
         try:
-            driver.calls.prepared(driver.claims.on(*devices))
-        except (Failure, DoesNotApply) as problem:
-            if len(devices) == 1 or (isinstance(problem, Failure) and problem.is_late):
+            with in_context(f"preparing {some(list(map(str, devices)))} for another claim"):
+                driver.calls.prepared(driver.claims.on(*devices))
+        except Failure as failure:
+            return failure
+        except DoesNotApply as reason:
+            if len(devices) == 1:
                 raise
-        else:
-            return f"{some(list(map(str, devices)))} was prepared for another claim"
+            return Failure(str(reason))
         finally:  # otherwise, a refused claim may hold its devices until the end of the run
             driver.calls.clean_up()
-    return some([require_free(driver, [device]) for device in devices])
+    return None
 
 
 def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> AbstractContextManager[None]:
@@ -506,24 +519,23 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     others = [device for device in driver.claims.allocatable if device.key != own.key]
     # Other drivers' pools are also named after the node, and their devices may have the same names as this driver's.
     twins = [{"driver": OTHER_DRIVER, "pool": one.pool, "device": one.name} for one in others[-1:]]
+    found = names(driver.calls.prepared(claim_with(driver, own, FOREIGN, *twins)))
     for foreign in (FOREIGN, *twins):
-        claim = claim_with(driver, own, foreign)
-        found = names(driver.calls.prepared(claim))
         is_there = (foreign["pool"], foreign["device"]) in found
         require(not is_there, f"the answer contains the other driver's {foreign['pool']}/{foreign['device']}")
-        driver.calls.clean_up()
     return f"{counted(len(found), 'device')} of its own"
 
 
-def claim_with(driver: DriverUnderTest, device: SliceDevice, second: Json) -> Claim:
-    """Create a claim with a device allocated for request r0, and with whatever `second` says for r1.
+def claim_with(driver: DriverUnderTest, device: SliceDevice, *others: Json) -> Claim:
+    """Create a claim with a device allocated for request r0, and with whatever `others` say for r1, r2 and so on.
 
-    Fields that `second` leaves out are the same as for r0, unless `second` names another driver.
+    Fields that one of them leaves out are the same as for r0, unless it names another driver.
     """
     allocation = driver.claims.allocation_of(device)
     results = allocation["devices"]["results"]
-    results.append({**({} if "driver" in second else results[0]), "request": "r1", **second})
-    return driver.claims.create(driver.claims.request(1, 1), allocation)
+    for number, other in enumerate(others, 1):
+        results.append({**({} if "driver" in other else results[0]), "request": f"r{number}", **other})
+    return driver.claims.create(driver.claims.request(*[1] * (1 + len(others))), allocation)
 
 
 @check(
@@ -1031,18 +1043,31 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
 def prepares_claims_of_any_form(driver: DriverUnderTest) -> str:
     """Claims are prepared: for two pods, with tolerations, for any node, with labels, and for an extended resource."""
     driver.calls.require_preparing()
-    for form, change in _FORMS.items():
-        spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
-        body: Json = {"spec": spec, "status": {"allocation": allocation}, "metadata": {}}
+    _prepare_form(driver, "a claim for an extended resource", _of_an_extended_resource)
+    try:
+        _prepare_form(driver, "a claim of all forms", *_FORMS.values())
+    except Failure:
+        for form, change in _FORMS.items():
+            _prepare_form(driver, form, change)
+        raise
+    return f"{counted(1 + len(_FORMS), 'form')} prepared"
+
+
+def _prepare_form(driver: DriverUnderTest, form: str, *changes: Callable[[Json], None]) -> None:
+    """Prepare and unprepare a claim with these changes."""
+    spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
+    body: Json = {"spec": spec, "status": {"allocation": allocation}, "metadata": {}}
+    for change in changes:
         change(body)
-        name = f"{form.replace(' ', '-')}-extended-resources-x7k2p"
-        claim = driver.claims.create(spec, allocation, name=name)
-        driver.api.change("ResourceClaim", name, partial(_add, more=body))
+    name = f"{form.replace(' ', '-')}-extended-resources-x7k2p"
+    claim = driver.claims.create(spec, allocation, name=name)
+    driver.api.change("ResourceClaim", name, partial(_add, more=body))
+    try:
         with in_context(form):
             driver.calls.prepared(claim)
             driver.calls.unprepared(claim)
+    finally:
         driver.calls.clean_up()
-    return f"{counted(len(_FORMS), 'form')} prepared"
 
 
 def _add(claim: Json, more: Json) -> None:
@@ -1081,7 +1106,6 @@ def _labelled(body: Json) -> None:
 _FORMS: Mapping[str, Callable[[Json], None]] = {
     "a claim for two pods": _for_two_pods,
     "a claim with tolerations": _tolerating,
-    "a claim for an extended resource": _of_an_extended_resource,
     "a claim without a node": _without_a_node,
     "a claim with labels": _labelled,
 }
@@ -1124,6 +1148,58 @@ def _prepare_and_unprepare(driver: DriverUnderTest, name: str) -> None:
         if METADATA_DIRECTORY in str(failure):
             driver.claims.forget(claim)  # the driver has already released its devices
         raise
+
+
+# --- while the API server does not answer -----------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="an error or success while the API server fails, and success afterwards",
+    clause="A kubelet tries again to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
+)
+def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
+    """The driver is asked to prepare a claim while the API server refuses reads of claims, and again afterwards."""
+    driver.calls.require_preparing()
+    claim = driver.claims.new(1)
+    error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
+    fails = driver.faults(Answer(500, error), verb="get", resource="resourceclaims", times=None)
+    with fails, suppress(Failure):  # a driver may or may not need to read the claim
+        driver.calls.prepared(claim)
+    driver.calls.prepared(claim)
+    return "the claim was prepared once the API server answered"
+
+
+@check(
+    SHOULD,
+    expected="an error or success in time, and success when the API server is back",
+    clause="A kubelet waits 45 seconds for NodePrepareResources, and tries again after a failure. (kubelet)",
+)
+def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
+    """The driver is asked to prepare a claim while the API server is down, and again when it is back."""
+    driver.calls.require_preparing()
+    claim = driver.claims.new(1)
+    with driver.without_api_server():
+        try:
+            driver.calls.prepare(claim)
+        except CallFailedError as error:
+            require(not error.is_late, f"while the API server was down, {error}", late=True)
+    driver.calls.prepared(claim)
+    return "the claim was prepared when the API server was back"
+
+
+@check(
+    MUST,
+    expected="success within 45 seconds",
+    clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
+)
+def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
+    """A claim is prepared while each answer from the API server takes four seconds."""
+    driver.calls.require_preparing()
+    claim, began = driver.claims.new(1), time.monotonic()
+    with delayed_reads(driver, _SLOW):
+        driver.calls.prepared(claim)
+    return f"preparing the claim took {time.monotonic() - began:.1f} seconds"
 
 
 # --- several calls ----------------------------------------------------------------------------------------------------
@@ -1357,55 +1433,3 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     without_shares = Counter(row._replace(share="") for row in before.elements())
     require(without_shares == after, f"v1beta1 differs: {difference(without_shares, after)}")
     return "both answers are the same"
-
-
-# --- while the API server does not answer -----------------------------------------------------------------------------
-
-
-@check(
-    MUST,
-    expected="an error or success while the API server fails, and success afterwards",
-    clause="A kubelet tries again to prepare a pod's claims 60 to 90 seconds after a failure. (kubelet)",
-)
-def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
-    """The driver is asked to prepare a claim while the API server refuses reads of claims, and again afterwards."""
-    driver.calls.require_preparing()
-    claim = driver.claims.new(1)
-    error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
-    fails = driver.faults(Answer(500, error), verb="get", resource="resourceclaims", times=None)
-    with fails, suppress(Failure):  # a driver may or may not need to read the claim
-        driver.calls.prepared(claim)
-    driver.calls.prepared(claim)
-    return "the claim was prepared once the API server answered"
-
-
-@check(
-    SHOULD,
-    expected="an error or success in time, and success when the API server is back",
-    clause="A kubelet waits 45 seconds for NodePrepareResources, and tries again after a failure. (kubelet)",
-)
-def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
-    """The driver is asked to prepare a claim while the API server is down, and again when it is back."""
-    driver.calls.require_preparing()
-    claim = driver.claims.new(1)
-    with driver.without_api_server():
-        try:
-            driver.calls.prepare(claim)
-        except CallFailedError as error:
-            require(not error.is_late, f"while the API server was down, {error}", late=True)
-    driver.calls.prepared(claim)
-    return "the claim was prepared when the API server was back"
-
-
-@check(
-    MUST,
-    expected="success within 45 seconds",
-    clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
-)
-def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
-    """A claim is prepared while each answer from the API server takes four seconds."""
-    driver.calls.require_preparing()
-    claim, began = driver.claims.new(1), time.monotonic()
-    with delayed_reads(driver, _SLOW):
-        driver.calls.prepared(claim)
-    return f"preparing the claim took {time.monotonic() - began:.1f} seconds"

@@ -29,7 +29,7 @@ MAX_ATTEMPTS = 20
 
 # claims, how many precede the first measurement, seconds
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0
-_FEWEST_CLAIMS, _MOST_SECONDS = 24, 30.0  # a slow driver or a busy machine gets more time for these
+_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # a slow driver or a busy machine gets more time for these
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims
