@@ -91,14 +91,27 @@ _MEASURES_ALL = os.environ.get("COVERAGE") == "all"
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 """The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
 
-_LONGEST = {
+_LONGEST = (
     "test_good_driver.py",
     "test_conformance_restarts.py",
     "test_conformance.py",
     "test_conformance_health.py",
     "test_wild.py",
-}
-"""The files that take longest, although they have many tests."""
+    "test_hostile_manifests.py",
+    "test_cluster_pods.py",
+    "test_foreign_objects.py",
+    "test_written_files.py",
+    "test_distribution.py",
+    "test_examples.py",
+    "test_workers.py",
+)
+"""The files that take longest although they have many tests, and those in other folders that start processes."""
+
+
+def _turn(tests: list[pytest.Item]) -> tuple[int, int]:
+    """Return the key by which the files that wait are sorted: the longest first."""
+    name = tests[0].path.name
+    return (_LONGEST.index(name) if name in _LONGEST else len(_LONGEST), len(tests))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -133,9 +146,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    waiting = [tests for path, tests in files.items() if path.parent.name in _WAITING]
-    computing = [tests for path, tests in files.items() if path.parent.name not in _WAITING]
-    waiting.sort(key=lambda tests: (tests[0].path.name not in _LONGEST, len(tests)))
+    waits = {path: path.parent.name in _WAITING or path.name in _LONGEST for path in files}
+    waiting = [tests for path, tests in files.items() if waits[path]]
+    computing = [tests for path, tests in files.items() if not waits[path]]
+    waiting.sort(key=_turn)
     turns = zip_longest(waiting, sorted(computing, key=len, reverse=True), fillvalue=())
     items[:] = [item for turn in turns for tests in turn for item in tests]
 
