@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from tests.doctor.test_recorded_nodes import FILE, HOW, NODES, OTHER, SOURCES, damage, of_truth, rewritten, written
 
 from devicecore.domain.checkpoint import decode
+from tests.recorded import share
 
 worse = st.dictionaries(st.sampled_from(SOURCES), HOW, max_size=6)
 others = st.sampled_from([*OTHER])
 OF_PLUGINS = [name for name, files in NODES.items() if "Data" in str(files.get(FILE, ""))]
-"""The nodes with a checkpoint of devices."""
+"""The nodes with a checkpoint of devices. Each law is tested on a third of them, and `make laws` tests it on all."""
 
 
 def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str, str]) -> Path:
@@ -51,7 +52,7 @@ def resources_of(name: str) -> list[str]:
     return sorted({one["resource"] for one in NODES[name]["truth.json"]["devices"] if one.get("resource")})
 
 
-@pytest.mark.parametrize("name", OF_PLUGINS)
+@pytest.mark.parametrize("name", share(OF_PLUGINS, of=3))
 @given(other=others, damaged=worse)
 @example(other="no pods", damaged={})
 @example(other="no pods", damaged={"pod-resources-list.json": "missing"})
@@ -75,7 +76,7 @@ def test_fits_gives_away_no_device_that_a_pod_holds(
         assert (status == 0) == (answer["fits"] is True)
 
 
-@pytest.mark.parametrize("name", OF_PLUGINS)
+@pytest.mark.parametrize("name", share([*OF_PLUGINS[1:], *OF_PLUGINS[:1]], of=3))
 @given(other=others, damaged=worse)
 def test_why_counts_no_device_as_free_that_a_pod_holds(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -95,7 +96,7 @@ def test_why_counts_no_device_as_free_that_a_pod_holds(
             assert now["free"] is None or now["free"] <= len(truly), now
 
 
-@pytest.mark.parametrize("name", OF_PLUGINS)
+@pytest.mark.parametrize("name", share([*OF_PLUGINS[2:], *OF_PLUGINS[:2]], of=3))
 @given(
     other=st.sampled_from(["as it was", "no pods", "the pods before the last one"]), part=st.sampled_from([0, 1, 99])
 )
