@@ -148,7 +148,7 @@ class TestWhatIsSaid:
             assert [len(listed) for listed in recorder.lists(plugin)] == [950, 1000, 1000]
         told = [message for message in caplog.messages if "unless message_bytes is" in message]
         assert len(told) == 1
-        assert "lists 1,000 devices in 21000 bytes, and a message may be 25000 long" in told[0]
+        assert "lists 1,000 devices in 21000 bytes, and a message may be up to 25000 bytes long" in told[0]
         assert "more than about 1190 devices" in told[0]  # 1191 were too many
         assert "ResourceExhausted" in caplog.text
 

@@ -875,7 +875,7 @@ class TestLimits:
 
     def test_a_patch_that_a_policy_denies_is_not_repeated_without_a_pause(self, server: Server) -> None:
         server.inject(*[Answer(422, {"message": "denied by a policy"})] * 10, verb="patch")
-        problem = "^the patch is refused as invalid or by a policy .denied by a policy.$"
+        problem = "^the patch is invalid, or a policy refuses it .denied by a policy.$"
         server.failing(4, problem, backoff=Backoff(1000, 1000))
         assert len(server.patches) == 1
         server.clear_faults()

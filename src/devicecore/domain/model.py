@@ -182,10 +182,10 @@ def _container_claims(value: Iterable[ContainerClaim]) -> tuple[ContainerClaim, 
 class Container:
     """The parts of a container's spec that the managers use.
 
-    `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` are allowed and ignored.
-    `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the entries of
-    the pod's `claims` that the container uses. `requests` contains the requests that differ from the limits: a claim
-    can serve an extended resource that a container requests.
+    `limits` maps resource names to whole counts. `limits` is copied; native resources such as `cpu` are allowed and
+    ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the
+    entries of the pod's `claims` that the container uses. `requests` contains the requests that differ from the limits:
+    a claim can serve an extended resource that a container requests.
 
     Raises:
         InvalidLimitError: a limit is not a whole number, or below 0.
@@ -297,7 +297,7 @@ class Pod:
         """Return the container called `name`.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. It is a KeyError.
+            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
             TypeError: `name` is not a string but, for example, a `Container`.
         """
         for container in self.in_start_order:

@@ -1,7 +1,7 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
 Law: a string that `k8s.io/apimachinery` refuses is refused, and values are rounded away from zero: a tenth of a device
-counts as one device. A string without digits, such as `Gi`, is 0 there and here, unless Go would read it as a decimal.
+counts as one device. A string without digits, such as `Gi`, is 0 in Go and here, unless Go would read it as a decimal.
 """
 
 import re

@@ -84,7 +84,7 @@ def devices_to_allocate(
     Raises:
         ChangedRequestError: the container holds a different number of devices than it requests now.
         UnregisteredDeviceError: no plugin has registered the resource.
-        NoHealthyDevicesError: none of its devices is healthy.
+        NoHealthyDevicesError: none of the resource's devices is healthy.
         DevicesNoLongerHealthyError: a device that the container holds is no longer healthy.
         NotEnoughDevicesError: too few healthy devices are free.
         EndpointNotFoundError: the resource has no plugin instance to consult.

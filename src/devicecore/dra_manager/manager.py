@@ -294,8 +294,8 @@ class DraManager(Runs):
     def reconcile(self) -> dict[PodUid | None, DeviceCoreError]:
         """Release the claims of pods that are not active, and claims that no pod uses (kubelet-dra.md 7).
 
-        Nothing is released before all sources of pods are ready. Returns the errors by pod; None means claims that no
-        pod uses. Errors are also logged.
+        Nothing is released before all sources of pods are ready. The result contains the errors by pod; None stands for
+        claims that no pod uses. Errors are also logged.
         """
         self._lifecycle.check_started()
         run = self._saved.run()
@@ -308,7 +308,7 @@ class DraManager(Runs):
     def wipe_slices(self) -> dict[DriverName | None, SliceError]:
         """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
 
-        Returns the errors by driver; None means all drivers. A failed deletion is tried again later.
+        The result contains the errors by driver; None stands for all drivers. A failed deletion is tried again later.
         """
         self._lifecycle.check_started()
         return self._drivers.wipe_slices(self._saved.run())

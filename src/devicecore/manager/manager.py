@@ -226,7 +226,7 @@ class DeviceManager(Runs):
         This changes nothing.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. It is a KeyError.
+            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
             UnreadableReceiptError: a plugin's answer cannot be read.
         """
         checked(pod, Pod, "DeviceManager.options")
@@ -243,7 +243,7 @@ class DeviceManager(Runs):
         admission.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. It is a KeyError.
+            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
         """
         checked(pod, Pod, "DeviceManager.topology_hints")
         return self._affinities.hints(pod, None if container is None else pod.container(container))
@@ -287,7 +287,7 @@ class DeviceManager(Runs):
         With the scope `pod`, the NUMA nodes chosen for the pod's first container are used for the others.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. It is a KeyError.
+            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
             CalledFromInsideError: the call comes from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.allocate")
@@ -305,7 +305,7 @@ class DeviceManager(Runs):
         RuntimeWarning.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. It is a KeyError.
+            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
             NoDevicesAllocatedError: a plugin requires PreStartContainer, and the container has none of its devices.
             PluginError: a plugin does not answer, or its answer cannot be read.
             AdmissionError: the container has no allocation, and the devices cannot be allocated now.

@@ -78,5 +78,5 @@ class PluginTransport(Protocol):
         """Return the answer stored in a receipt, which another process may have written long ago.
 
         Raises:
-            UnreadableReceiptError: this transport cannot read it.
+            UnreadableReceiptError: this transport cannot read the receipt.
         """

@@ -4,9 +4,9 @@ Law: no matter what interrupts a start or a stop, the next one first releases th
 itself.
 
 A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
-sockets, files, processes. `_end` releases everything that `_begin` may have acquired. It is called after each failed
-start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was interrupted. A class
-with a more complex start or stop derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle`
+sockets, files, processes. `_end` releases everything that `_begin` may have acquired. `_end` is also called after each
+failed start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was interrupted. A
+class with a more complex start or stop derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle`
 itself.
 
 There is only one start in progress at a time, and only one `begin` or `end`. A run goes through these steps:

@@ -6,14 +6,14 @@ after a newer one. After the end of a run nothing is saved, because the store ma
 Why it is built this way:
 
 * There are two locks. The state lock (`CurrentState`) is held briefly, while the value is replaced. The saving lock is
-  held while the store is called, which may never return if a disk hangs. It may be held when the state lock is taken,
-  never the other way round. So a disk that hangs delays only calls that need the disk: readers take no lock, and events
-  replace the value without the saving lock.
-* A change is a function from a value to the next value and a result. It is not the next value itself, because the value
-  may change while the store is called: then the change is applied again, to the newer value. So it may be applied
-  twice, and possibly to a value that already contains it. The last result counts.
-* Several commits may wait for the saving lock. The first one that gets it saves all of them with one write. If that
-  fails, each is saved alone, so that no commit fails because of another's change. A call that is interrupted here
+  held while the store is called, which may never return if a disk hangs. The saving lock may be held when the state
+  lock is taken, never the other way round. So a disk that hangs delays only calls that need the disk: readers take no
+  lock, and events replace the value without the saving lock.
+* A change is a function from a value to the next value and a result. A change is not the next value itself, because the
+  value may change while the store is called: then the change is applied again, to the newer value. So a change may be
+  applied twice, and possibly to a value that already contains it. The last result counts.
+* Several commits may wait for the saving lock. The first commit that gets the lock saves all of them with one write. If
+  that fails, each is saved alone, so that no commit fails because of another's change. A call that is interrupted here
   leaves the others undone, so each call does its own commit unless it is already done. A commit whose call was
   interrupted is left out, because its caller may have tried again since, and an old change must not follow a newer one.
 * The order is: save, then replace. `is_behind` is true from before the save until the state equals the saved one,
@@ -22,8 +22,8 @@ Why it is built this way:
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes that no call waits for are saved by a thread that starts and ends with the run, unless several managers share
   a thread. The call that makes such a change waits for at most a second.
-* The end of a run takes the saving lock. So it waits for the save in progress, and later calls see that the run has
-  stopped.
+* The end of a run takes the saving lock. So the end waits for the save in progress, and later calls see that the run
+  has stopped.
 * The store may call back in the thread that saves. Such a call would wait for itself, so it gets an error.
 """
 
@@ -226,7 +226,7 @@ class SavedState(Generic[Value]):
         if call is not None and call.encloses_caller:
             wait = False
         if not thread.request(self._save_weakly, max(0.0, PATIENCE - busy) if wait else None):
-            _log.warning("the store has been busy for %g s: the newest state will be saved after that", PATIENCE)
+            _log.warning("the store has been busy for %g s: the newest state will be saved next", PATIENCE)
 
     def check_call(self, method: str) -> None:
         """Raise CalledFromInsideError if `method` is called from inside the store, where it would wait for itself."""

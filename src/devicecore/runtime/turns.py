@@ -11,16 +11,17 @@ Why it is built this way:
   refers to the turn, and the turn refers to the call: the frame of a function (`OpenCall`). If that function has
   returned or raised, the turn is over, no matter what was left undone. Releasing keys is repeatable: it removes only
   the keys that still refer to this turn, so a second attempt completes the first.
-* A thread gets all keys of a turn or none of them. It waits only while it holds no key of this turn. So two turns with
-  several keys cannot each hold a key that the other needs. A call may start a turn inside another one (a pod's, then
-  its claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
+* A thread gets all keys of a turn or none of them. The thread waits only while it holds no key of this turn. So two
+  turns with several keys cannot each hold a key that the other needs. A call may start a turn inside another one (a
+  pod's, then its claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
 * Among calls that need the same keys, turns are granted in the order of the calls. So a call that needs two
   claims is not overtaken forever by calls that need one of them.
 * A call made inside a turn of its own thread would wait for itself, so it gets an error instead. Only turns whose call
   is still in progress count: a thread that was interrupted and continues is not inside any turn.
 * Waiting is limited, because a turn may be waiting for a driver that never answers. A waiting call also checks again
   every second: an interrupt may have kept the call before it from waking it.
-* The lock is written in C, because an interrupt cannot leave it half acquired. It is held for dictionary work only.
+* The lock is written in C, because an interrupt cannot leave it half acquired. The lock is held for dictionary work
+  only.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """The environment variables that this process passes to the processes it starts.
 
-Law: copying them succeeds even while another thread changes them.
+Law: copying the variables succeeds even while another thread changes them.
 """
 
 import os

@@ -105,7 +105,7 @@ class ListCheck:
     def _look_at_size(self, size: int, devices: int, limit: int) -> None:
         if size > _NEARLY_FULL * limit:
             self._size_logged = True
-            lists = f"lists {counted(devices, 'device')} in {size} bytes, and a message may be {limit} long"
+            lists = f"lists {counted(devices, 'device')} in {size} bytes, and a message may be up to {limit} bytes long"
             self._warn(
                 f"{lists}: with more than about {devices * limit // size} devices the plugin will be lost, unless "
                 "message_bytes is raised"

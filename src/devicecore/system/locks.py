@@ -1,7 +1,7 @@
 """Named locks, which the threads of all processes share through one file.
 
-Law: threads of one process get a lock in the order in which they requested it. A lock is free as soon as its process
-has ended, no matter how, and leaves nothing behind.
+Law: threads of one process get a lock in the order in which they requested it. A lock is free as soon as the process
+that holds it has ended, no matter how, and leaves nothing behind.
 """
 
 import fcntl

@@ -1,6 +1,7 @@
 """Unix sockets as files: which paths can be bound, which socket is at a path, and which process serves it.
 
-Law: a socket file is replaced in one step and removed only by the process that bound it, which knows it by its inode.
+Law: a socket file is replaced in one step and removed only by the process that bound it, which recognizes the file by
+its inode.
 """
 
 import logging

@@ -319,7 +319,7 @@ def test_a_node_that_was_adopted_is_left_alone_when_its_kubelet_lives(server: Lo
         assert node.tick(0).is_ours
         assert node.holder() == f"devicecore/{NODE}/a"
         server.change("Lease", NODE, lambda lease: lease["spec"].update(spec), "kube-node-lease")
-        assert "its Lease is held by node-1, as by a kubelet" in str(node.tick(0).refusal)
+        assert "its Lease is held by node-1, as if by a kubelet" in str(node.tick(0).refusal)
         assert node.holder() == NODE
 
 

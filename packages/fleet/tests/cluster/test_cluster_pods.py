@@ -159,7 +159,7 @@ def test_a_pod_recreated_under_its_name_is_a_different_pod(node: ClusterNode, ca
 
 
 class SlowPlugin(SimulatedPlugin):
-    """Answers Allocate once `goes_on` is set."""
+    """A plugin that answers Allocate once `goes_on` is set."""
 
     def __init__(self) -> None:
         super().__init__(GPU, simulated_devices("gpu", 4, numa_nodes=[0]))
@@ -184,7 +184,7 @@ def test_a_pod_deleted_while_it_is_admitted_leaks_nothing(server: LocalApiServer
 
 
 class SilentOnce(SimulatedPlugin):
-    """Does not answer the first PreStartContainer in time."""
+    """A plugin that does not answer the first PreStartContainer in time."""
 
     calls = 0
 
@@ -215,7 +215,7 @@ def test_a_pod_whose_start_is_not_answered_waits_and_runs_later(
 
 
 class FullStore(MemoryStore):
-    """Has no space left for some saves."""
+    """A store that has no space left for some saves."""
 
     fails = 0
 

@@ -129,7 +129,7 @@ def test_a_fleet_without_a_terminal_reads_its_file_again_at_sighup(tmp_path: Pat
                 file.write_text("nodes: []")
                 process.send_signal(signal.SIGHUP)
                 assert process.stderr
-                assert any("nothing is changed, because the file cannot be read" in line for line in process.stderr)
+                assert any("nothing was changed, because the file cannot be read" in line for line in process.stderr)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(timeout=60) == 0
             finally:

@@ -94,7 +94,7 @@ def test_a_reload_has_the_nodes_and_what_they_show_as_the_file_says_now(world: W
 def test_a_file_with_a_mistake_changes_nothing(world: World) -> None:
     world.file = "nodes: [{nam: x}]"
     (sentence,) = said(world, "reload")
-    assert sentence.startswith("nothing is changed, because the file cannot be read: ")
+    assert sentence.startswith("nothing was changed, because the file cannot be read: ")
     assert [*world.fleet.nodes] == ["n-0", "n-1"]
 
 

@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
 
 Law: each function has the same name, arguments and result as in Kubernetes. Values of types that CEL does not know are
-messages with one string, which is the same for equal values. The results of functions are bounded.
+messages with one string, which is the same for equal values. The size of every function's result is bounded.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Semantic versions, as Kubernetes' CEL functions know them.
+"""Semantic versions, as Kubernetes' CEL functions understand them.
 
 Law: two versions are compared as semver.org specifies; the part after a plus is ignored.
 """

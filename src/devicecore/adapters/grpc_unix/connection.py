@@ -44,7 +44,7 @@ class PeerConnection:
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
         """From now on, make direct calls to the socket file with `identity`, or none if that is None.
 
-        Calls in progress continue. Their connection closes with the last of them.
+        Calls in progress continue. Their connection closes when the last one ends.
         """
         self._direct = None
         if identity is not None:

@@ -1,7 +1,7 @@
 """The directory where a kubelet and its plugins find each other's sockets.
 
 Law: the directory has one owner at a time. Plugins are reached only at sockets that follow the kubelet's rules. Only
-sockets in it are ever deleted.
+sockets in the directory are ever deleted.
 """
 
 import fcntl

@@ -225,7 +225,7 @@ class LoopThread:
                 await close()
             except Exception:
                 # close the remaining ones
-                logger.exception("closing a transport or plugin at the program's end failed")
+                logger.exception("closing a transport or plugin failed when the program ended")
         self.waiting_threads.end()
         self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns
 

@@ -77,8 +77,8 @@ def serve_plugin(
 ) -> "ServedPlugin":
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
 
-    It registers again when the kubelet has restarted or dropped it, or when its own socket was deleted. While there is
-    no directory or no kubelet, or the kubelet refuses, it keeps trying, and logs why once.
+    The plugin registers again when the kubelet has restarted or dropped the plugin, or when the plugin's socket was
+    deleted. While there is no directory or no kubelet, or the kubelet refuses, it keeps trying, and logs why once.
 
     Args:
         plugin: the plugin to serve.
@@ -86,7 +86,7 @@ def serve_plugin(
             directory.
         registry: a directory in which a kubelet's plugin watcher finds plugins, usually
             `/var/lib/kubelet/plugins_registry`. If given, the socket is created there, and the plugin does not
-            register: the kubelet asks it for its name. `directory` and `kubelet_socket` have no effect then.
+            register: the kubelet asks the plugin for its name. `directory` and `kubelet_socket` have no effect then.
         endpoint: the name of the plugin's socket; by default `default_endpoint`.
         kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `kubelet.sock`; if `directory`
             is not given either, `$KUBELET_SOCKET`.

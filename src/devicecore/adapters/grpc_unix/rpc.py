@@ -1,7 +1,7 @@
 """The methods of the two APIs, how to serve and call them, and their errors as a kubelet would print them.
 
-Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. It ends at most `NOTICED`
-seconds after its deadline, no matter what the server does.
+Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. The call ends at most
+`NOTICED` seconds after its deadline, no matter what the server does.
 """
 
 import asyncio

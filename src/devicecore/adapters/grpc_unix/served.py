@@ -193,9 +193,9 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         """Wait until the plugin or driver is `registered`.
 
         Raises:
-            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is the error from the last
-                attempt.
-            NotStartedError: it is not started.
+            KubeletUnreachableError: the plugin or driver is not registered after `timeout` seconds; `cause` is the
+                error from the last attempt.
+            NotStartedError: the plugin or driver is not started.
             TypeError: `timeout` is not a number.
         """
         self._lifecycle.check_running()

@@ -84,7 +84,7 @@ class RequestError(DeviceCoreError):
     """A request to an API server failed, or an object does not reach the desired state.
 
     Attributes:
-        cause: one sentence.
+        cause: what failed, in one sentence.
         status: the HTTP status of a refusal, or None if the server has not answered.
         reason: the API server's word for a refusal, such as `NotFound`, or an empty string if there is none.
         pause: seconds for which the server asked clients to wait.
@@ -149,7 +149,7 @@ def connection_of(access: Access) -> ApiConnection:
 
     Raises:
         TypeError: `access` is not an Access but, for example, the path of a kubeconfig.
-        ApiAccessError: they are missing or cannot be used.
+        ApiAccessError: the files are missing or cannot be used.
     """
     if not isinstance(access, Access):
         raise TypeError(expected("access", "an Access, such as Access('/root/.kube/config')", access))
@@ -327,7 +327,8 @@ class ApiServer:
     def _leave_parent(self) -> None:
         """In a fork, abandon the parent's connection, because each process would read answers to the other's requests.
 
-        It is not shut down, which would end it for the parent, and nothing is called that may wait for a lock.
+        The connection is not shut down, because that would end it for the parent, and nothing is called that may wait
+        for a lock.
         """
         if self._process != process_id():
             if self._connection is not None:
@@ -459,7 +460,7 @@ def node_sentences(node: str) -> Mapping[int, str]:
     return {
         404: f"there is no node {node!r}",
         409: "other clients keep changing the node",
-        422: "the patch is refused as invalid or by a policy",
+        422: "the patch is invalid, or a policy refuses it",
     }
 
 

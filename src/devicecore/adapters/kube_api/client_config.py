@@ -57,7 +57,7 @@ class Program:
     Attributes:
         command: the program and its arguments.
         environment: the variables added to the environment of this process.
-        version: the API version of its answer.
+        version: the API version of the program's answer.
         cluster: the cluster information for the program, or None.
     """
 
@@ -72,7 +72,7 @@ class ApiConnection:
     """Everything that is needed to talk to an API server.
 
     Attributes:
-        server: its URL.
+        server: the API server's URL.
         tls: returns how to encrypt, and the client's certificate if there is one. Each call creates a new context.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy; None to connect directly.

@@ -81,7 +81,7 @@ def _output(
             if left <= 0:
                 raise subprocess.TimeoutExpired(process.args, deadline)
             if is_stopped():
-                raise CredentialError(name, "was killed because the sink was closed")
+                raise CredentialError(name, "was killed because it was no longer needed")
             has_ended = process.poll() is not None  # checked before reading, so that its last output is read
             ready = selector.select(min(left, _INTERVAL))
             if has_ended and not ready:

@@ -34,7 +34,7 @@ class KubeApiClaims(ApiServers):
         """Return the current claim.
 
         Raises:
-            ClaimSourceError: there is no such claim, or it cannot be read.
+            ClaimSourceError: there is no such claim, or the claim cannot be read.
         """
         for part in key:
             if not is_dns_subdomain(part):  # otherwise the path could name a different object
@@ -74,7 +74,7 @@ class KubeApiSlices(ApiServers):
         """Delete this node's slices for one driver, or for all, with one request (kubelet: `wipeResourceSlices`).
 
         Raises:
-            SliceError: they could not be deleted.
+            SliceError: the slices could not be deleted.
         """
         selector = f"spec.nodeName={self._node}"
         if driver is not None:

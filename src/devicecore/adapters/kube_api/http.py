@@ -284,7 +284,7 @@ class Transport:
     """Sends requests to one server. One thread uses it at a time; only `cut` may be called from another.
 
     Args:
-        server: the URL of the server. The paths of requests are added to its path.
+        server: the URL of the server. The paths of requests are added to the path in this URL.
         context: how to encrypt.
         timeout: seconds for a request and its whole answer.
         headers: added to every request.

@@ -82,8 +82,8 @@ class NodeObject:
 
     Attributes:
         name: the Node's name.
-        version: its `resourceVersion`.
-        status: the maps that its status has, or None if it has no status.
+        version: the Node's `resourceVersion`.
+        status: the maps in the Node's status, or None if the Node has no status.
         applied: the paths in the status that each field manager has applied.
         written: the paths in the status that each field manager has applied or written otherwise.
     """

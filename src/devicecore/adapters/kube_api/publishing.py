@@ -154,7 +154,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         """Wait until the API server shows everything that was published.
 
         Raises:
-            DeviceCoreError: it still does not after `timeout` seconds. The error is the `problem`, if one is known.
+            DeviceCoreError: the API server still does not show everything after `timeout` seconds. The error is the
+                `problem`, if one is known.
             TypeError: `timeout` is not a number.
         """
         check_seconds("wait_until_published: timeout", timeout)

@@ -34,7 +34,7 @@ MAX_PAGES = 1_000
 SENTENCES = {
     404: "there is no such object",
     409: "another client has changed the object",
-    422: "the request is refused as invalid or by a policy",
+    422: "the request is invalid, or a policy refuses it",
 }
 """What refusals of requests about objects of any kind mean, by HTTP status."""
 

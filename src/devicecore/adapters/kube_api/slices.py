@@ -1,7 +1,7 @@
 """Publishes a DRA driver's devices as ResourceSlices of its node, and repairs them.
 
-Law: the publisher writes nothing while the slices are right, and deletes nothing when it is stopped: the driver's next
-instance takes them over, and a kubelet deletes them if the driver does not return.
+Law: the publisher writes nothing while the slices are correct, and deletes nothing when it is stopped: the driver's
+next instance takes them over, and a kubelet deletes them if the driver does not return.
 """
 
 import logging
@@ -40,7 +40,7 @@ _CHUNK = 100  # slices per page of a list
 _SENTENCES = {
     404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted in the meantime",
     409: "other clients keep changing the ResourceSlices",
-    422: "a ResourceSlice is refused as invalid or by a policy",
+    422: "a ResourceSlice is invalid, or a policy refuses it",
 }
 
 
@@ -50,8 +50,8 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     Use it as a context manager, or call `start` and `stop`. Devices published before a stop are published again after a
     start.
 
-    A thread publishes the last devices passed to `publish`, and tries again after a failure. Another thread watches: if
-    a kubelet deletes the slices, or another client changes them, they are written again within seconds.
+    A thread publishes the last devices passed to `publish`, and tries again after a failure. Another thread watches the
+    slices: if a kubelet deletes the slices, or another client changes them, they are written again within seconds.
 
     Args:
         driver: the driver's name.

@@ -1,7 +1,8 @@
-"""Pods and ResourceClaims from a directory of manifests, like the kubelet's static pods. Needs the extra `manifests`.
+"""Pods and ResourceClaims from a directory of manifests, like the kubelet's static pods.
 
-Law: A file that cannot be used changes nothing. The error names the file, the line and the field. The file's previous
-content stays in force until the file is corrected or deleted, and no other file is affected.
+This package needs the extra `manifests`. Law: A file that cannot be used changes nothing. The error names the file, the
+line and the field. The file's previous content stays in force until the file is corrected or deleted, and no other file
+is affected.
 
 `directory` implements the port, `file` decides what is in force, `pods` reads a manifest, `claims` reads its part about
 dynamic resource allocation, and `pods_file` keeps what must survive a restart.

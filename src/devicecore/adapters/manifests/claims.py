@@ -1,8 +1,8 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
-It is loaded with the first manifest that uses it. Law: only the pods in a claim's `status.reservedFor` may use it, as
-with a kubelet. Without that field, every pod in the manifests that names the claim may use it, because there is no
-scheduler to reserve it.
+This module is loaded with the first manifest that needs it. Law: only the pods in a claim's `status.reservedFor` may
+use it, as with a kubelet. Without that field, every pod in the manifests that names the claim may use it, because there
+is no scheduler to reserve it.
 """
 
 import hashlib

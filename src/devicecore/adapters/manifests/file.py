@@ -32,10 +32,10 @@ class File:
     """A file among the manifests.
 
     Attributes:
-        name: its name in the directory.
-        in_force: its last usable content.
-        says: its current content, or None if that cannot be used.
-        problem: why it cannot be used, or None if it can.
+        name: the file's name in the directory.
+        in_force: the last usable content of the file.
+        says: the current content of the file, or None if that cannot be used.
+        problem: why the current content cannot be used, or None if it can.
     """
 
     name: str

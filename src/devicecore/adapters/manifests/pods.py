@@ -97,7 +97,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
         file: the manifest's name. It appears in errors, and in the UIDs of pods that have none.
 
     Raises:
-        ManifestError: something in the manifest is unusable, or it has no pod.
+        ManifestError: something in the manifest is unusable, or the manifest has no pod.
     """
     manifest = read_manifest(text, file)
     if not manifest.pods:

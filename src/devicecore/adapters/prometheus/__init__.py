@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: the kubelet's own, and the number of devices by state. Needs the extra `prometheus`.
+"""Metrics for Prometheus: the kubelet's own, and the number of devices by state.
 
-Laws: Names, labels and buckets are the kubelet's. Devices are counted in the manager's state at each scrape. The number
-of label values is limited.
+This package needs the extra `prometheus`. Laws: Names, labels and buckets are the kubelet's. Devices are counted in the
+manager's state at each scrape. The number of label values is limited.
 """
 
 import threading
@@ -211,7 +211,7 @@ class PrometheusMetrics:
         that is not empty.
 
         Raises:
-            CannotListenError: the port is in use, or we may not use it.
+            CannotListenError: the port is in use, or this process may not use it.
             TypeError: the port is not a number.
         """
         checked(port, int, "PrometheusMetrics.serve: port")

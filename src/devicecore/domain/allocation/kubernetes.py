@@ -1,7 +1,7 @@
-"""The search of a Kubernetes release, including its faults, so that it finds the same devices.
+"""The search of a Kubernetes release, reproduced with its faults, so that it finds the same devices.
 
-Law: with the faults of a release, `KubernetesSearch` finds the devices that its scheduler finds, correct or not. The
-faults that such an answer depends on are its cause. docs/claims.md shows the smallest case of each fault.
+Law: with the faults of a release, `KubernetesSearch` finds the devices that the release's scheduler finds, correct or
+not. The faults that such an answer depends on are its cause. docs/claims.md shows the smallest case of each fault.
 """
 
 from collections import defaultdict
@@ -229,9 +229,9 @@ class KubernetesAnswer:
     Attributes:
         taken: the devices that the scheduler finds, in order, or None if it finds none.
         is_right: whether the rules allow these devices.
-        is_known: whether its search ends within a bounded number of steps.
-        error: its error if a request asks for all devices and a constraint forbids one of them.
-        is_undecided: whether it ends with a different error.
+        is_known: whether the scheduler's search ends within a bounded number of steps.
+        error: the scheduler's error if a request asks for all devices and a constraint forbids one of them.
+        is_undecided: whether the search ends with a different error.
     """
 
     taken: tuple[Taken, ...] | None = None

@@ -1,7 +1,7 @@
 """The pools of devices that a node can use.
 
-Laws: only the slices of the highest generation that a node sees count, or if some of those are missing, of the highest
-generation that exists. Counters belong to the whole pool, no matter which node their slice names. A pool that is
+Laws: only the slices of one generation count: the highest that a node sees, or if some of its slices are missing, the
+highest that exists. Counters belong to the whole pool, no matter which node their slice names. A pool that is
 incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which a scheduler
 tries them.
 """

@@ -154,7 +154,7 @@ class NoAllocation:
     """Why the claims get no devices on a node. Like the refusal of a pod, it counts as false.
 
     Attributes:
-        problem: one sentence.
+        problem: why there are no devices, in one sentence.
         verdicts: for each request, and for each device of the node, the first reason for rejecting the device.
         is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.

@@ -2,7 +2,7 @@
 
 Law: for any bytes within the limits of `go_json`, `decode` returns what a kubelet would read, or raises a
 CheckpointError. For any other bytes, it raises a CheckpointError. Format 2 is decoded as `encoding/json` decodes it
-into the kubelet's structs. If that refuses a file, formats 1 and 0 are tried.
+into the kubelet's structs. If that fails, formats 1 and 0 are tried.
 """
 
 import re

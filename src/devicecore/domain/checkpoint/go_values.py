@@ -2,7 +2,7 @@
 
 Law: `encoding/json` decodes *into* the old value. So each function here takes the old value and returns the new one:
 null changes no string, number or struct; a repeated struct is merged; a repeated list is decoded into its old elements;
-and a value of a map is always decoded into a new one.
+and each value of a map is always decoded into a new value.
 """
 
 import re

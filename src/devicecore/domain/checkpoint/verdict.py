@@ -1,6 +1,6 @@
 """A report on a checkpoint file, for readers that only want to know its condition.
 
-Law: each file has exactly one verdict, and `judge` never raises.
+Law: each file has exactly one verdict, and `judge` never raises an error.
 """
 
 from enum import Enum

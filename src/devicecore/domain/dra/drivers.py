@@ -2,7 +2,7 @@
 
 Laws: a call goes to the newest connected instance of a driver, or to the newest instance if none is connected
 (kubelet-dra.md 3). An event of an instance that is not registered changes nothing. A driver's ResourceSlices are
-deleted only after it has had no connection for 30 seconds in a row (kubelet-dra.md 11).
+deleted only after the driver has had no connection for 30 seconds in a row (kubelet-dra.md 11).
 """
 
 from collections.abc import Mapping, Sequence

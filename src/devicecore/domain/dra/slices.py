@@ -1,4 +1,4 @@
-"""The devices that a driver publishes, and what must change on an API server so that its ResourceSlices show them.
+"""The devices that a driver publishes, and what must change so that the driver's ResourceSlices show them.
 
 Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and other nodes are never
 changed. All slices with a pool's highest generation show the desired devices, and a scheduler sees none of them until

@@ -39,7 +39,7 @@ class TransportHarness(Protocol):
         """Register `plugin` at a separate endpoint. This returns after the transport has accepted it.
 
         Raises:
-            DeviceCoreError: the transport refused it; the error's text contains the reason sent to the plugin.
+            DeviceCoreError: the transport refused the plugin; the error's text contains the reason sent to the plugin.
         """
 
 

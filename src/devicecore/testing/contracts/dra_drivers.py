@@ -57,7 +57,7 @@ class DriverTransportHarness(Protocol):
         """Register `driver` at a separate endpoint. This returns after the transport has accepted it.
 
         Raises:
-            DeviceCoreError: the transport refused it; the error's text contains the reason sent to the driver.
+            DeviceCoreError: the transport refused the driver; the error's text contains the reason sent to the driver.
         """
 
 

@@ -1,6 +1,6 @@
 """The contract of `PodSource`.
 
-Law: a listed pod may hold devices. Once every source has reported, a pod that is not listed may not.
+Law: a listed pod may hold devices. Once every source has reported, a pod that is not listed may not hold any.
 """
 
 from collections.abc import Callable, Collection, Sequence

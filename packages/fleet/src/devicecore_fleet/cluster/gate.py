@@ -24,7 +24,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         writer: sends the requests of all nodes.
         claims: reads claims for all nodes, or None if they are read elsewhere.
         receiver: returns the receiver of the node's pods.
-        is_closed: whether it is initially closed.
+        is_closed: whether the gate is initially closed.
     """
 
     def __init__(

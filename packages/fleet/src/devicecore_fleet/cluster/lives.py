@@ -43,12 +43,12 @@ class Behavior:
 
     Attributes:
         code: the container's exit code, or None if it keeps running.
-        lasts: seconds from its start to its exit.
-        is_oom: whether it is killed for using too much memory.
+        lasts: seconds from the container's start to its exit.
+        is_oom: whether the container is killed for using too much memory.
         probe: `liveness` or `startup` if it is stopped because that probe fails, otherwise empty.
         starts_after: seconds from the start of the pod to the start of the container.
-        is_unready: whether its readiness probe fails.
-        has_no_image: whether its image cannot be pulled.
+        is_unready: whether the container's readiness probe fails.
+        has_no_image: whether the container's image cannot be pulled.
     """
 
     code: int | None = None
@@ -85,13 +85,13 @@ class Life:
     """The state of a container at a given time.
 
     Attributes:
-        waiting: the reason and the message if it is waiting, otherwise None.
-        started: when it last started, if it is running.
-        ended: its last termination, if it is not running.
+        waiting: the reason and the message if the container is waiting, otherwise None.
+        started: when the container last started, if it is running.
+        ended: the container's last termination, if it is not running.
         last: the termination before that.
-        restarts: how often it was restarted.
-        is_ready: whether it is running and no probe fails.
-        is_starting: whether it is running and its startup probe has not succeeded.
+        restarts: how often the container was restarted.
+        is_ready: whether the container is running and no probe fails.
+        is_starting: whether the container is running and its startup probe has not succeeded.
         until: when this state changes, or None if it does not.
     """
 
@@ -181,7 +181,7 @@ class Place:
         pod: the pod in a kubelet's notation: `NAME_NAMESPACE(UID)`.
         container: the name of the container.
         image: the container's image.
-        restarts: whether it is restarted after it has terminated.
+        restarts: whether the container is restarted after it has terminated.
     """
 
     pod: str

@@ -1,4 +1,4 @@
-"""Watches the pods that a scheduler has bound to nodes, and Nodes: a list, then a watch from its version.
+"""Watches the pods that a scheduler has bound to nodes, and Nodes: first a list, then a watch from the list's version.
 
 Laws: A list counts only if it is complete. While the server is down or refuses, nothing is reported about any object,
     so the known state remains. After `410 Gone`, an unreadable event, or the third refusal in a row, the objects are

@@ -1,7 +1,7 @@
-"""The identity of this process, which lets others find out whether it is still alive.
+"""The identity of this process, which lets others find out whether this process is still alive.
 
-Law: a process counts as ended only if this machine is certain: it ran here and its process id is free or reused, or it
-held the files that this process has locked.
+Law: a process counts as ended only if this machine is certain: the process ran here and its process id is free or
+reused, or it held the files that this process has locked.
 """
 
 import os
@@ -20,7 +20,7 @@ class Process:
     """A process that maintains Nodes.
 
     Attributes:
-        identity: unique to the process; by default that of this process.
+        identity: a string that is unique to the process; by default that of this process.
         ended: the identities of processes on other machines that are known to have ended.
     """
 

@@ -1,9 +1,9 @@
 """The Node object of a node, and its Lease: creates, corrects and renews them.
 
 Laws: A Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it; so is a
-    Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, this waits for the
-    Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until it exists again, it
-    is read once a minute and has no Lease. A replaced Node is judged as at the start. What others, such as the node
+    Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, the node waits for
+    the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until it exists again,
+    it is read once a minute and has no Lease. A replaced Node is judged as at the start. What others, such as the node
     lifecycle controller after an outage, write into the Node's status is corrected when the watch shows it, at most
     once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
 """

@@ -55,7 +55,7 @@ class KubeApiRequests(ApiServers):
     ) -> list[Json]:
         """Return all objects that both selectors match, or only their metadata.
 
-        They are in the namespace, or anywhere if it is empty.
+        The objects are in the given namespace, or in any namespace if that is empty.
         """
         accept = METADATA_ONLY if metadata_only else ANY
         found = pages(self._send, resource, fields, labels, namespace=namespace, accept=accept)
@@ -97,6 +97,6 @@ class KubeApiRequests(ApiServers):
     def answered(self) -> float:
         """The start of the latest request that the server answered other than by asking for a pause.
 
-        It is in `time.monotonic` seconds, or minus infinity if there is no such request.
+        The time is in `time.monotonic` seconds, or minus infinity if there is no such request.
         """
         return self._answered

@@ -4,7 +4,7 @@ Laws: For each key, one job runs at a time, and only the newest waits. A failed 
 replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so no job
 waits for all jobs of another kind; only a Lease that has waited for a long time takes precedence. If jobs wait although
 the server answers, threads are added up to a limit. If the server does not answer or asks for a pause, nothing is sent
-for a while. Only an answer to a job that was started later and sent a request ends this.
+for a while. Only an answer to a job that was started later and sent a request ends this pause.
 """
 
 import heapq
@@ -28,7 +28,7 @@ from devicecore_fleet.cluster.object_watch import GRANT_SECONDS
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 Job = Callable[[KubeApiRequests], float | None]
-"""Sends requests. Returns the seconds after which it wants to run again, or None if it is done."""
+"""Sends requests. Returns the seconds after which the job wants to run again, or None if the job is done."""
 
 THREADS = 4
 """The number of threads, each with its own connection. 50 pods per second need one or two."""

@@ -354,7 +354,7 @@ class Fleet(HasLifecycle):
         try:
             description = self._read()
         except (DeviceCoreError, OSError) as error:
-            return FleetAnswer((f"nothing is changed, because the file cannot be read: {error}",))
+            return FleetAnswer((f"nothing was changed, because the file cannot be read: {error}",))
         wanted = dict(description.nodes())
         self._groups = description.groups
         if description.commands != self._commands:
@@ -399,7 +399,7 @@ class Fleet(HasLifecycle):
                 node.stop()
                 if command[0] == "reboot":
                     self._rebooting[name] = self._clock() + REBOOT
-                return "it is down" if command[0] == "down" else f"it is down, and comes up in {REBOOT:g} s"
+                return "it is down" if command[0] == "down" else f"it is down, and will come up in {REBOOT:g} s"
             case ["up"]:
                 return self._come_up(name)
             case _:

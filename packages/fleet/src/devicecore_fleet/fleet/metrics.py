@@ -23,7 +23,7 @@ class FleetCollector:
         """Yield the metrics, or none if the fleet does not answer, for example while it starts."""
         totals = self._totals()
         if totals is None:
-            _log.warning("the fleet's metrics are left out, because it has not answered in time")
+            _log.warning("the fleet's metrics are left out, because the fleet has not answered in time")
             return
         nodes = GaugeMetricFamily("devicecore_fleet_nodes", "Nodes in the fleet, by state.", labels=["state"])
         for state, count in sorted(totals.nodes.items()):

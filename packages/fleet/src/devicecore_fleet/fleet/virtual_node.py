@@ -74,7 +74,7 @@ class SharedParts:
         readers: threads that wait for the API server.
         workers: threads that wait for a disk or a socket.
         clock: monotonic seconds.
-        root: where nodes store their files, each in a directory with its name, or None for memory.
+        root: where nodes store their files, each node in a directory with its name, or None for memory.
         metrics: measures the managers of all nodes together, or is None.
     """
 

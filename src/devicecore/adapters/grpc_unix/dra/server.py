@@ -183,7 +183,7 @@ class ServedDriver(ServedSockets[DriverService]):
         self._acting = threading.Lock()  # held while the action is called
 
     def report(self, devices: Sequence[ReportedHealth]) -> None:
-        """Report the health of all devices. It is repeated until the next report.
+        """Report the health of all devices. The report is repeated until the next one.
 
         Raises:
             NotStartedError: the driver is not started.
@@ -199,7 +199,8 @@ class ServedDriver(ServedSockets[DriverService]):
 
         Use this to publish ResourceSlices. A scheduler may allocate devices as soon as it sees them, and a kubelet that
         does not know the driver refuses the pod and tries again a minute later. An action that is still waiting is
-        replaced by the next one. It is called in the caller's thread or in a worker thread, and never in two at once.
+        replaced by the next one. An action is called in the caller's thread or in a worker thread, and never in two at
+        once.
         """
         with self._attempted:
             self._once_registered = action

@@ -106,8 +106,8 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         allow_shared_directory: whether other users may write to that directory. Each of them can impersonate any
             driver.
         limits: how long a driver may take, and how long its messages may be.
-        observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. It must
-            not block or raise.
+        observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. The
+            function must not block or raise.
     """
 
     expected: ClassVar[tuple[type[Exception], ...]] = (DraStoppedError,)

@@ -85,7 +85,7 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
         about: the object.
         node: the node, which is the kubelet's host.
         said: the content of the event.
-        now: when it happened.
+        now: when the event happened.
         nanoseconds: that time in nanoseconds since 1970, for the event's name, if it is known more exactly.
     """
     metadata = about["metadata"]

@@ -54,7 +54,7 @@ def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool |
 def holder_of(found: Json, node: str) -> str:
     """Return a sentence about the holder of a Lease that is not ours."""
     name = str((found.get("spec") or {}).get("holderIdentity") or "")
-    kind = "another devicecore process" if name.startswith(f"{_PREFIX}/{node}/") else "as by a kubelet"
+    kind = "another devicecore process" if name.startswith(f"{_PREFIX}/{node}/") else "as if by a kubelet"
     return f"its Lease is held by {name or 'nobody'}, {kind}"
 
 
@@ -72,8 +72,8 @@ def lease(node: str, process: str, uid: str | None, now: datetime, before: Json 
 
     Args:
         node: the name of the node.
-        process: the identity of the process that holds it.
-        uid: the UID of the Node, which owns the Lease, or None if it does not exist yet.
+        process: the identity of the process that holds the Lease.
+        uid: the UID of the Node, which owns the Lease, or None if the Node does not exist yet.
         now: when the Lease is renewed.
         before: the existing Lease.
     """

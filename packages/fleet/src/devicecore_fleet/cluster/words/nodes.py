@@ -143,8 +143,9 @@ def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Jso
 def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | None = HEARTBEAT) -> Json | None:
     """Return the patch of `nodes/status` that turns the Node's status into `wanted`, or None if none is due.
 
-    If anything else changes, the heartbeats of all conditions are renewed, as in a kubelet. Otherwise they are renewed
-    when the oldest is older than `heartbeat`, or never if that is None. Addresses of types that are not ours stay.
+    If anything else changes, the heartbeats of all conditions are renewed, as in a kubelet. Otherwise, the heartbeats
+    are renewed when the oldest is older than `heartbeat`, or never if that is None. Addresses of types that are not
+    ours stay.
     """
     before = node.get("status") or {}
     sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}

@@ -48,7 +48,7 @@ class PodFacts:
         has_sandbox: whether containers can be started, which means that the claims are prepared and the pod has not
             ended.
         started: when the containers started, or None.
-        ended: when they exited, or None.
+        ended: when the containers exited, or None.
         exit_code: the exit code of every container.
         health: the devices and claims of each container, from the managers' `allocated_resources_status`.
         waiting: why a container is waiting, with a message, unless containers are being created.
