@@ -40,11 +40,11 @@ Json = Any  # recorded data, whose structure the replay itself checks
 class RecordedPlugin(DevicePlugin):
     """The plugin of the recordings: it prefers the required ids, and then the lexicographically smallest.
 
-    The step that connects it determines its behavior. `prefers` is `largest` for the largest ids, and `largest and
-    more` if it also names devices that nobody requested. It is `short` for half of the requested devices, `all` for all
-    available ones, `nothing`, `foreign` for as many devices as are missing, which may not be available, and `none` if
-    the plugin offers no preference. `fails` contains the methods that fail, `answer` the answer to Allocate, and
-    `prestart` says that the plugin requires PreStartContainer. `calls` gets all calls.
+    The step that connects the plugin determines its behavior. `prefers` is `largest` for the largest ids, and `largest
+    and more` if the plugin also names devices that nobody requested. `prefers` is `short` for half of the requested
+    devices, `all` for all available ones, `nothing`, `foreign` for as many devices as are missing, which may not be
+    available, and `none` if the plugin offers no preference. `fails` contains the methods that fail, `answer` the
+    answer to Allocate, and `prestart` says that the plugin requires PreStartContainer. `calls` gets all calls.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:

@@ -37,7 +37,10 @@ def joined(row: str, cause: str | None) -> str | None:
 
 
 class Oracle:
-    """A running oracle. It answers one question at a time, using this many CPUs; None means all."""
+    """A running oracle, which answers one question at a time.
+
+    `processors` is how many CPUs it uses, or None for all.
+    """
 
     def __init__(self, program: Path, *, processors: int | None = 1) -> None:
         self.version: str = program.parents[1].name  # the version of Kubernetes

@@ -380,8 +380,8 @@ class _Author:
     def hints(self) -> Json:
         pod = self.random.choice([self._new_pod(), *map(self._maybe_resized, self.pods.values())])
         container = self.random.choice([*pod["initContainers"], *pod["containers"]])
-        # The kubelet forgets the devices a pod may reuse when it admits another pod. Only hints for 0 devices show
-        # that.
+        # When the kubelet admits another pod, it forgets which devices an earlier pod may reuse. Only hints for 0
+        # devices show that.
         if pod["uid"] in self.pods and 0 in container["limits"].values():
             return None
         return {"op": "hints", "pod": pod, "container": container["name"]}

@@ -43,10 +43,10 @@ class Step:
     """A pod that arrives at a node.
 
     Attributes:
-        pod: its name.
+        pod: the pod's name.
         spec: the pod's spec.
-        after: the pods that are deleted before it arrives.
-        restarts: whether the kubelet restarts before it arrives.
+        after: the pods that are deleted before this pod arrives.
+        restarts: whether the kubelet restarts before this pod arrives.
         refused: part of the kubelet's rejection message; empty if the pod runs.
     """
 

@@ -51,7 +51,7 @@ class Outage:
         of: returns the part.
         begin: takes it down.
         end: brings it back up.
-        seconds: how long it is down if the variable OUTAGES is set; otherwise `shortly` applies.
+        seconds: how long the part is down if the variable OUTAGES is set; otherwise `shortly` applies.
     """
 
     name: str

@@ -54,7 +54,7 @@ class Programs:
     def check(self, names: Iterable[str]) -> None:
         """Raise RealClusterError if one of the programs is missing, or older than its sources."""
         if problems := [problem for name in names if (problem := problem_of(name, self.version))]:
-            go = "" if shutil.which("go") else " It needs Go, which is not on PATH: https://go.dev/dl/"
+            go = "" if shutil.which("go") else " `make peers` needs Go, which is not on PATH: https://go.dev/dl/"
             raise RealClusterError(f"{'; '.join(problems)}. Run `make peers` first.{go}")
 
     def path(self, name: str) -> str:
@@ -141,7 +141,7 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the program. Do nothing if it is running."""
+        """Start the program. Do nothing if the program is already running."""
         if self.is_running:
             return
         work = self.directory / f"{self.name}.work"  # a kubelet removes files of its working directory

@@ -1,4 +1,7 @@
-"""A plugin in a process of its own, which obeys lines on its input. Its module imports little, because many start."""
+"""A plugin in a process of its own, which obeys lines on its input.
+
+This module imports little, because tests start many.
+"""
 
 import os
 import sys

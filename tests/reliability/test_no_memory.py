@@ -1,7 +1,7 @@
 """A memory allocation that fails, each in turn, while a manager saves and while it restores.
 
 Law: whichever allocation fails, nothing waits forever, and the file is the old one or the new one. CPython itself does
-not survive every failure: some end it with a signal, which is one more way to die during a save.
+not survive every failed allocation: some end CPython with a signal, which is one more way to die during a save.
 """
 
 import os

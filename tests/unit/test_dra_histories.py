@@ -74,10 +74,10 @@ class Comparison:
         self.different: str | None = None
 
     def play(self, step: Json) -> None:
-        """Play a step and compare it.
+        """Play a step and compare its outcome with the recorded one.
 
         Raises:
-            AssertionError: it differs for an unknown reason.
+            AssertionError: the outcome differs for an unknown reason.
         """
         expect = step["expect"]
         self.outcome = self.replay.play(step)

@@ -769,7 +769,7 @@ def test_slices_of_a_driver_that_is_back_within_30_seconds_stay(node: Node) -> N
 
 
 def test_a_deletion_of_slices_that_fails_after_a_restart_delays_nothing(node: Node) -> None:
-    """The deletion belongs to the run before; the slices of this run are still due."""
+    """The failed deletion belongs to the previous run; the slices of this run must still be deleted."""
 
     class Restarting(MemorySlices):
         def delete(self, driver: DriverName | None) -> None:

@@ -377,7 +377,7 @@ class Gpus(DevicePlugin):
 
 
 class WithoutResource(Gpus):
-    resource = None  # type: ignore[assignment]  # that is the mistake
+    resource = None  # type: ignore[assignment]  # this is the mistake being tested
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_a_plugin_without_devices_cannot_be_made() -> None:
             return ContainerAllocateResponse()
 
     with pytest.raises(TypeError, match=r"abstract .*devices"):
-        Half()  # type: ignore[abstract]  # that is the mistake
+        Half()  # type: ignore[abstract]  # this is the mistake being tested
 
 
 # --- reprs ------------------------------------------------------------------------------------------------------------

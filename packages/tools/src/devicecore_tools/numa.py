@@ -489,7 +489,7 @@ class NodeManagers:
         return Topology(self._policies.topology.numa_nodes)
 
     def start(self, devices: DeviceManager, pods: Pods) -> None:
-        """Restore both states.
+        """Restore the states of the CPU manager and the memory manager.
 
         Raises ManagersNotStartedError if a kubelet does not start with these states, and StoreError.
         """

@@ -1117,7 +1117,8 @@ def registers_once(plugin: PluginUnderTest) -> str:
     skip_if(not answered, "the plugin has just been started again")
     first = answered[0]
     plugin.process.pause(first.at + plugin.settings.alone - time.monotonic())
-    ended = first.connection is not None and first.connection.ended  # it is None after very many registrations
+    # After very many registrations, `first.connection` is None.
+    ended = first.connection is not None and first.connection.ended
     skip_if(bool(ended), "the stream of lists has ended")
     later = sum(one.at > first.at + TWICE for one in plugin.kubelet.registrations)
     text = f"{later} more in {time.monotonic() - first.at:.1f} seconds"

@@ -133,7 +133,7 @@ class Claims:
 
     @property
     def allocatable(self) -> tuple[SliceDevice, ...]:
-        """Published devices that can all be allocated at the same time. Raises Skip if there are none."""
+        """Published devices that can all be allocated at the same time. Raises Skip if there are no such devices."""
         if not any(device.consumes_counters for device in self.usable):
             return self.usable
         slices, request, allocator = self._published, self.request(1), self._prepare_allocation()

@@ -177,8 +177,7 @@ def applied(
     if last := _named(owners.get(me, ())):
         # `Updater.prune` of structured-merge-diff, in its three steps: `RemoveItems` removes everything that `me`
         # applied last, along with everything below it. `addBackOwnedItems` restores what another manager or this
-        # request owns, and `addBackDanglingItems` restores what was below a removed item although `me` had not applied
-        # it.
+        # request owns, and `addBackDanglingItems` restores what was below a removed item if `me` had not applied it.
         whole = after
         every, owned = _named(fields_of(whole)), _named(path for paths in new.values() for path in paths)
         after = _without(whole, last)

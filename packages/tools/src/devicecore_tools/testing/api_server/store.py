@@ -405,7 +405,7 @@ class ObjectStore:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """At the end of the block, undo all writes made in it, as for a dry run. No watch sees them."""
+        """At the end of the block, undo all writes made in it, as for a dry run. No watch sees these writes."""
         with self._changed:
             before = {name: copy.copy(getattr(self, name)) for name in _STATE}
             self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})
