@@ -29,7 +29,7 @@ _KINDS = {"Eventf": "event", "fwk.NewStatus": "status", "statusUnschedulable": "
 
 
 def sentences(release: str, modules: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield each message of a release with its place in the source and its kind."""
+    """Yield each message of a release with its location in the source and its kind."""
     versions = {"kubernetes": f"v{release}", "dynamic-resource-allocation": RELEASES[release]}
     for place, module, folder in PLACES:
         root = modules / "k8s.io" / f"{module}@{versions[module]}" / folder

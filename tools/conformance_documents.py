@@ -1,4 +1,4 @@
-"""What Kubernetes' documents require of device plugins and drivers, and the checks for it, or why there are none.
+"""What Kubernetes' documents require of device plugins and drivers, with the checks, or why there are none.
 
 Law: each row names checks that exist, or gives a reason. `make docs` generates docs/conformance/documents.md from these
 rows.
@@ -20,12 +20,12 @@ TAINTS = "KEP-5055: device taints"
 SHARES = "KEP-5075: consumable capacity"
 METADATA = "KEP-5304: attributes in containers"
 
-NOT_OF_A_PROGRAM = "it concerns the deployment, but a check sees only a program"
+NOT_OF_A_PROGRAM = "this concerns the deployment, but a check sees only a program"
 
 
 @frozen
 class Row:
-    """A requirement from a document, abbreviated, with its `checks` or the reason for having none."""
+    """A requirement from a document, abbreviated, with the `checks` for it or the reason why there are none."""
 
     document: str
     sentence: str
@@ -203,7 +203,7 @@ ROWS: Sequence[Row] = (
             "Metadata files contain the request's devices, with pool, name and attributes.": ""
             "describes-its-devices-in-metadata",
             "Metadata files are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",
-            "Containers should handle missing files.": "-it concerns the container",
+            "Containers should handle missing files.": "-this concerns the container",
         },
     ),
 )

@@ -1,7 +1,7 @@
 """Report the branch coverage of each part of devicecore: `python tools/coverage_of_parts.py 95 domain ports`.
 
 The program exits with 1 if a part is below the given percentage, and prints the part's lines that no test runs. One
-process reports all parts, because starting one for each would take a second.
+process reports on all parts, because starting a process for each part would take a second.
 """
 
 import io
@@ -11,7 +11,7 @@ import coverage
 
 
 def main() -> int:
-    """Print a line for each part. Return the exit status."""
+    """Print the coverage of each part, and return the exit status."""
     least, parts = float(sys.argv[1]), sys.argv[2:]
     measured = coverage.Coverage()
     measured.load()

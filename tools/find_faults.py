@@ -1,8 +1,8 @@
 """Write docs/maintain/found-faults.md: which injected faults the conformance checks find, and which checks find them.
 
 `make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would:
-first with the default checks, and then again with any of its checks that need `--full`. No test compares the page,
-because that takes many minutes.
+first with the default checks, and then with those of the program's checks that need `--full`. No test compares the
+page, because that takes many minutes.
 """
 
 import sys
@@ -71,7 +71,7 @@ class Finding(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page. The argument is the number of programs to run at once."""
+    """Write the page. The command's argument is the number of programs to run at once."""
     at_once = int(arguments[0]) if arguments else AT_ONCE
     findings: list[Finding] = []
     for run in (DEFAULT, FULL):
@@ -104,7 +104,7 @@ def wanted_in(fault: Planted, run: str) -> list[str]:
 
 
 def said(found: Finding) -> str:
-    """Return, in a few words, what a run missed or wrongly reported."""
+    """Return, in a few words, how the verdicts of a run differ from those that the fault calls for."""
     parts = [f"not found by {', '.join(found.missed)}"] if found.missed else []
     parts += [f"also {', '.join(found.others)}"] if found.others else []
     parts += [f"not decided: {', '.join(found.undecided)}"] if found.undecided else []

@@ -25,7 +25,7 @@ PROGRAMS = ("driver", "plugin")
 
 @frozen
 class Found:
-    """The result of a run on a program.
+    """The result of running the checks on a program.
 
     Attributes:
         planted: the fault's entry in `planted.json`.
@@ -46,7 +46,7 @@ class Found:
 
     @property
     def is_named(self) -> bool:
-        """Whether one of the checks for the fault has failed."""
+        """Whether one of the checks that the fault's entry names has failed."""
         return not self.failed.keys().isdisjoint(self.planted["checks"])
 
 

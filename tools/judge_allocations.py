@@ -1,4 +1,4 @@
-"""Compares the judge, our allocator and Kubernetes' recordings: `make judge`."""
+"""Compare the judge's verdicts with our allocator and with Kubernetes' recorded answers: `make judge`."""
 
 import sys
 from collections import Counter

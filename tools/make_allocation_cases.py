@@ -17,7 +17,7 @@ def lines(*, possible: bool) -> Iterator[str]:
     for number in count():
         case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
         if "features" in case:
-            continue  # other allocators may not support the features
+            continue  # other allocators may not support these features
         del case["later"]
         judge = Judge(case, evaluate)
         first, is_impossible = judge.first(), not judge.problem_with(None)

@@ -1,4 +1,4 @@
-"""Write the pages of `docs/conformance/` from the conformance checks; `make docs` calls it."""
+"""Write the pages of `docs/conformance/` from the conformance checks; `make docs` runs this program."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from tools.conformance_documents import ROWS
 FOLDER = Path(__file__).parents[1] / "docs" / "conformance"
 
 _GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
-_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")  # the groups with a separate page
+_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")  # the groups of checks that have a page of their own
 
 
 def pages() -> dict[Path, str]:
@@ -32,7 +32,7 @@ def pages() -> dict[Path, str]:
 
 
 def _documents() -> Iterator[str]:
-    """Yield the page of documented requirements and the checks for them."""
+    """Yield the lines of the page with the documented requirements and the checks for them."""
     yield "# What the documents ask for, and the checks for it\n"
     yield "The checks are on the pages [device-plugins.md](device-plugins.md), [drivers.md](drivers.md) and"
     yield "[claims.md](claims.md)."

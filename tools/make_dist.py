@@ -1,8 +1,8 @@
-"""Build all distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
+"""Build all distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` runs it.
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone,
 with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user
-would. All dependencies are installed from wheels, so no compiler is needed: once in the newest versions, and once in
+would. To show that no compiler is needed, the newest versions of all dependencies are installed from wheels, and then
 the lowest versions, with all extras.
 """
 
@@ -39,14 +39,14 @@ def main() -> int:
     for wheel in sorted(DIST.glob("*.whl")):
         relative = relative_links(wheel)
         if relative:
-            print(f"== {wheel.name}: expected links with a full address, got {', '.join(relative)}")
+            print(f"== {wheel.name}: expected links with full addresses, got {', '.join(relative)}")
             return 1
     if "--no-try" in sys.argv[1:]:
         return 0
     at_hand = pythons()
     failed = [version for version, python in at_hand.items() if not is_good(python, version)]
     for minor in sorted(set(supported()) - {version.rpartition(".")[0] for version in at_hand}):
-        print(f"== Python {minor} is not on this machine: checking whether everything has wheels for it", flush=True)
+        print(f"== Python {minor} is not on this machine: checking that dependencies have wheels", flush=True)
         failed += [] if has_wheels(minor) else [minor]
     print(f"== failed with {', '.join(failed)}" if failed else "== all distributions work")
     return 1 if failed else 0
@@ -113,7 +113,7 @@ def supported() -> list[str]:
 
 
 def has_wheels(minor: str) -> bool:
-    """Return whether all dependencies, lowest and newest, have wheels for a version of Python."""
+    """Return whether all dependencies, in their lowest and newest versions, have wheels for a version of Python."""
     library, numa, tools, fleet = wheels()
     with tempfile.TemporaryDirectory(prefix="dc-dist-") as place:
         bounds = Path(place) / "lowest.txt"
@@ -135,13 +135,13 @@ def environment(python: str, home: Path, *packages: str) -> Path:
 
 
 def readme_program() -> str:
-    """Return the first program in the README."""
+    """Return the README's first Python example."""
     (program, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     return str(program)
 
 
 def run(*command: str) -> None:
-    """Run a command outside the clone, because inside it a program could import the sources in `src/`."""
+    """Run a command outside the clone, because a program inside it could import the sources in `src/`."""
     subprocess.run(command, cwd=tempfile.gettempdir(), check=True)
 
 

@@ -25,7 +25,7 @@ EVENTS = (
 
 
 def main() -> None:
-    """Draw the first terminal of docs/run-it.md."""
+    """Draw the terminal that docs/run-it.md shows first."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 8, numa_nodes=[0, 1])))
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _format() -> str:
-    """Return rich's picture format without its fonts, which a browser would load from a server."""
+    """Return rich's SVG template without its fonts, which a browser would load from a server."""
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     return without_fonts.replace("Fira Code, monospace", "monospace")
 

@@ -1,10 +1,10 @@
 """Build the programs of `peers/` for one version of Kubernetes, into a cache outside the tree: `make peers`.
 
 The cache is `${XDG_CACHE_HOME:-~/.cache}/devicecore-peers/<version>/`: the module file of that version, and `bin/`.
-`peers/go.mod` is for the version that devicecore follows; the module file of another version is derived from that
-version's own. Files below `peers/_inside/` become part of Kubernetes' packages (`go build -overlay`), so that our
-programs can call what these do not export, and the files that `peers/in_order.toml` names iterate over maps in key
-order.
+`peers/go.mod` is for the version that devicecore follows; the module file for any other version is derived from
+Kubernetes' own `go.mod` of that version. Files below `peers/_inside/` become part of Kubernetes' packages (`go build
+-overlay`), so that our programs can call functions that those packages do not export, and the files that
+`peers/in_order.toml` names iterate over maps in key order.
 """
 
 import argparse
@@ -26,11 +26,14 @@ IN_ORDER = PEERS / "in_order.toml"
 KUBERNETES = "k8s.io/kubernetes"
 OURS = ("oracle", "cri")  # the programs whose source is in `peers/`
 SUBJECTS = ("subject-driver", "subject-plugin")
-"""Programs in `peers/subjects/`, a separate module. They are built only if they, or `subjects`, are named."""
+"""Programs in `peers/subjects/`, a separate module.
+
+They are built only if the command line names them or `subjects`.
+"""
 DESCRIBED = "described-kubelet"
-"""Kubernetes' kubelet with `peers/_described/`: the file named by $DESCRIBED_MACHINE describes its machine."""
+"""Kubernetes' kubelet with `peers/_described/`: it reads its machine's description from the file $DESCRIBED_MACHINE."""
 FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}
-"""The folders in `peers/` that only these programs use."""
+"""The folder in `peers/` that a program, and no other, is built from."""
 _APART = {*FOLDERS.values(), "_tables"}
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -44,7 +47,7 @@ ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer 
 
 
 class PeersError(Exception):
-    """A program cannot be built. The message is a single sentence."""
+    """A program cannot be built."""
 
     status = 1
 
@@ -56,7 +59,7 @@ class NoGoError(PeersError):
 
 
 class RefusedError(PeersError):
-    """A module, or the Go that a release of Kubernetes needs, cannot be downloaded."""
+    """A module, or the Go version that a release of Kubernetes needs, cannot be downloaded."""
 
     status = 4
 
@@ -83,7 +86,7 @@ def cache_of(version: str) -> Path:
 
 
 TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
-"""Distinguishes this clone's programs from those of other clones that share the cache."""
+"""Part of the file names of this clone's programs, because other clones share the cache."""
 
 
 def program(name: str, version: str | None = None) -> Path:
@@ -92,13 +95,19 @@ def program(name: str, version: str | None = None) -> Path:
 
 
 def stamp_of(name: str, version: str) -> Path:
-    """Return the file that records a program's sources. It is written last, so it is missing after an interrupt."""
+    """Return the file that records which sources a program was built from.
+
+    It is written last, so it is missing after an interrupted build.
+    """
     path = program(name, version)
     return path.with_name(f".{path.name}.made")
 
 
 def sources_hash(name: str = "oracle") -> str:
-    """Return a hash of all sources of one of our programs, except the modules that `peers/go.mod` names."""
+    """Return a hash of the sources of one of our programs in `peers/`.
+
+    The modules that `go.mod` names are not part of it.
+    """
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
     folder = FOLDERS.get(name)
     if folder:
@@ -112,7 +121,7 @@ def sources_hash(name: str = "oracle") -> str:
 def problem_of(name: str, version: str) -> str:
     """Return why a program cannot be used (not built, or built from different sources), or an empty string.
 
-    The cache keeps built programs, so a program may be older than its sources.
+    The cache keeps built programs, so a program in it may be older than the sources in `peers/`.
     """
     path, stamp = program(name, version), stamp_of(name, version)
     if not path.is_file():
@@ -158,15 +167,15 @@ def refused_in(text: str) -> list[str]:
 
 
 def use_go_of(sources: Path) -> None:
-    """Use the Go toolchain (a module) that these Kubernetes sources need, if the installed one is older.
+    """Use the Go toolchain (a module) that these Kubernetes sources need, if the installed Go is older.
 
-    Go itself reads the module file in `peers/`, not the one given by `-modfile`.
+    Go would choose its toolchain by the module file in `peers/`, not by the one given with `-modfile`.
     """
     wanted = re.search(r"^go (\S+)", (sources / "go.mod").read_text("utf-8"), re.MULTILINE)
     installed = re.search(r"go(\d\S*)", go("version"))
     if wanted and installed and _numbers(installed[1]) < _numbers(wanted[1]):
         ENVIRONMENT["GOTOOLCHAIN"] = f"go{wanted[1]}"
-        go("version")  # if it fails, the error is readable
+        go("version")  # if the download fails here, the error is readable
 
 
 def _numbers(version: str) -> list[int]:
@@ -175,7 +184,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file unless it already has this text, so that its build results stay up to date."""
+    """Write a file unless it already has this text, so that programs built from it stay up to date."""
     if not path.is_file() or path.read_text("utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
@@ -183,7 +192,7 @@ def write(path: Path, text: str) -> None:
 def sources_of(version: str) -> Path:
     """Return the directory with Kubernetes' sources, which are downloaded if Go's module cache lacks them."""
     module = f"{KUBERNETES}@v{version}"
-    go("mod", "download", module)  # if it fails, the error is readable
+    go("mod", "download", module)  # if the download fails here, the error is readable
     return Path(json.loads(go("mod", "download", "-json", module))["Dir"])
 
 
@@ -219,7 +228,7 @@ def module_file(version: str, sources: Path) -> Path:
             write(path.with_name(name), (PEERS / name).read_text("utf-8"))
         return path
     text = derived(version, sources)
-    origin = path.with_name("derived.mod")  # compared instead of go.mod, which `go mod tidy` changes
+    origin = path.with_name("derived.mod")  # a copy to compare with, because `go mod tidy` changes go.mod
     imported = sorted(
         {
             line
@@ -232,7 +241,7 @@ def module_file(version: str, sources: Path) -> Path:
     if not path.is_file() or not origin.is_file() or origin.read_text("utf-8") != text:
         path.write_text(text, encoding="utf-8")
         shutil.copyfile(PEERS / "go.sum", path.with_name("go.sum"))
-        tidied = run_go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may exist only in other versions
+        tidied = run_go("mod", "tidy", "-e", f"-modfile={path}")  # -e: a package may not exist in this version
         path.with_name("refused").write_text("\n".join(refused_in(tidied.stderr)), encoding="utf-8")
         origin.write_text(text, encoding="utf-8")
     return path
@@ -269,13 +278,13 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
-            names = [one] if isinstance(one, str) else one  # names of the same map in different releases
+            names = [one] if isinstance(one, str) else one  # a list has the names of one map in different releases
             expression = next((each for each in names if f" range {each} {{" in text), "")
             if not expression:
                 raise PeersError(f"{name} does not iterate over {' or '.join(names)}, which {IN_ORDER.name} names")
             text = text.replace(f" range {expression} {{", f" range inorder.Of({expression}) {{")
         path = tree / name.replace("/", "_")
-        imported = f'\tinorder "{KUBERNETES}/pkg/kubelet/cm/containermap"\n'  # `go vet` wants a directory that exists
+        imported = f'\tinorder "{KUBERNETES}/pkg/kubelet/cm/containermap"\n'  # `go vet` needs an existing directory
         write(path, text.replace("\nimport (\n", f"\nimport (\n{imported}", 1))
         yield name, path
 
@@ -303,12 +312,12 @@ def link_flags(version: str) -> str:
 
 
 def folder_of(subject: str) -> str:
-    """Return the path of a subject's package in its module."""
+    """Return the path of a subject's Go package within `peers/subjects/`."""
     return f"./{subject.removeprefix('subject-')}"
 
 
 def build(version: str, names: Iterable[str]) -> None:
-    """Build programs; rebuild one of Kubernetes' own only if its module file or Go has changed. Raises PeersError."""
+    """Build programs, but one of Kubernetes' own only if its module file or Go has changed. Raises PeersError."""
     sources = sources_of(version)
     use_go_of(sources)
     modules = module_file(version, sources)
@@ -328,7 +337,7 @@ def build(version: str, names: Iterable[str]) -> None:
             options, built_from = overlay(version, sources, modules), sources_hash()
             stamp.unlink(missing_ok=True)
             try:
-                go("build", *options, "-o", str(path), f"./{name}")  # Go detects changes
+                go("build", *options, "-o", str(path), f"./{name}")  # Go itself detects which sources have changed
             except PeersError as error:
                 refused = modules.with_name("refused")
                 if "missing go.sum entry" not in str(error) or not refused.is_file():
@@ -349,7 +358,7 @@ def build(version: str, names: Iterable[str]) -> None:
 
 
 def check(version: str) -> None:
-    """Check the format of our programs, and vet and test them. Raises PeersError."""
+    """Run gofmt, go vet and go test on our own programs. Raises PeersError."""
     unformatted = subprocess.run(
         ["gofmt", "-l", str(PEERS)], capture_output=True, text=True, check=False, env=ENVIRONMENT
     ).stdout.split()
@@ -366,10 +375,10 @@ def check(version: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build or check what the command line names, and return the exit status."""
+    """Build or check the programs that the command line names, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
     every = ", ".join([*OURS, *TOOLS, DESCRIBED])
-    parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or subjects")
+    parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or `subjects`")
     parser.add_argument(
         "--kubernetes",
         default=default_version(),
@@ -377,7 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="version of Kubernetes (default: %(default)s)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="run gofmt, go vet and go test on our own programs instead"
+        "--check", action="store_true", help="run gofmt, go vet and go test on our own programs instead of building"
     )
     options = parser.parse_args(arguments)
     names = [one for name in options.names for one in (SUBJECTS if name == "subjects" else [name])]

@@ -1,6 +1,6 @@
-"""Rewrite `descriptors.binpb` and the stubs next to the message modules from `proto/*.proto`, in two packages.
+"""From `proto/*.proto`, rewrite `descriptors.binpb` and the stubs next to the message modules of two packages.
 
-Run it with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
+Run this program with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
 """
 
 import sys

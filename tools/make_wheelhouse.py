@@ -1,8 +1,8 @@
 """Write an archive with all distributions and their dependencies: `make wheelhouse`.
 
 The archive in `dist/` installs devicecore on a machine without a network that has the same Python and processor. Before
-this program ends, it unpacks the archive and installs it into an empty environment, without an index and, if the kernel
-allows a network namespace, without a network.
+this program exits, it unpacks the archive and installs it into an empty environment, without an index and, if the
+kernel allows a network namespace, without a network.
 """
 
 import shutil
@@ -28,7 +28,7 @@ _WITHOUT_NETWORK = ("unshare", "--net", "--map-root-user")
 
 
 def main() -> int:
-    """Write the archive, and return 1 if it cannot be installed."""
+    """Write the archive. Return 1 if devicecore cannot be installed from it."""
     version = metadata.version("devicecore")
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     name = f"devicecore-{version}-wheelhouse-{python}-{sysconfig.get_platform().replace('-', '_')}"

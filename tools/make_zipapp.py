@@ -1,4 +1,5 @@
-"""Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`; `make zipapp` calls it.
+"""Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`; `make zipapp` runs this
+program.
 
 The file contains the `PACKAGES` as they are installed here, without compiled parts, which all have a fallback. Equal
 sources, dependencies and interpreters lead to equal bytes. Each module comes with its bytecode, because compiling takes
@@ -35,7 +36,7 @@ sys.exit(main())
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the archive."""
     target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "devicecore.pyz")
     files = dict(contents())
     new = target.with_name(f".{target.name}.new")
@@ -58,14 +59,15 @@ def contents() -> Iterator[tuple[str, bytes]]:
             if path.is_file() and "__pycache__" not in path.parts and path.suffix not in _NOT_CODE:
                 yield from _module(path.relative_to(source).as_posix(), path.read_bytes())
     about = f"Metadata-Version: 2.1\nName: devicecore\nVersion: {__version__}\n"
-    yield f"devicecore-{__version__}.dist-info/METADATA", about.encode()  # what --version reads
+    # --version reads the version from this metadata
+    yield f"devicecore-{__version__}.dist-info/METADATA", about.encode()
     yield "licenses/devicecore/LICENSE", (ROOT / "LICENSE").read_bytes()
     for package in PACKAGES:
         yield from _installed(package)
 
 
 def _installed(package: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the Python files and the licenses of an installed package."""
+    """Yield the Python files and the license files of an installed package."""
     for file in metadata.files(package) or ():
         if file.suffix == ".py" and ".." not in file.parts:
             yield from _module(file.as_posix(), file.read_binary())

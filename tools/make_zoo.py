@@ -27,8 +27,8 @@ from tools.make_peers import KUBERNETES, PeersError, cache_of, go, module_file, 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cards.md"
 HOMES = ROOT / ".cards"
-BUDGET = "280"  # seconds for each subject
-AT_ONCE = 3  # subjects; most of a run is spent waiting
+BUDGET = "280"  # seconds that building and checking a subject may take
+AT_ONCE = 3  # subjects checked at the same time; most of a run is spent waiting
 VERSIONS = ("1.37.2", "1.36.3")  # versions of Kubernetes
 PYDRA = "kubernetes-pydra==0.1.0"
 
@@ -67,7 +67,7 @@ TEST_DRIVER = (
     "{program} kubelet-plugin --kubeconfig {kubeconfig} --node-name {node} --cdi-dir {cdi} --datadir {plugins} "
     "--plugin-registration-path {registry}"
 )
-ENVIRONMENT = (  # where pydra's drivers create their sockets and files
+ENVIRONMENT = (  # the directory where pydra's drivers create their sockets and files
     "env SOCKET_PATH={plugins}/driver/plugin.sock REGISTRATION_SOCKET_PATH={registry}/driver-reg.sock CDI_DIR={cdi} "
     "{program} -m "
 )
@@ -239,7 +239,7 @@ def program_of(subject: Subject) -> str | None:
         except PeersError as error:
             print(f"make zoo: {subject.name} {subject.version}: {error}", file=sys.stderr)
             return None
-    home = HOMES / subject.package.replace("==", "-")  # env treats a word with = as a variable
+    home = HOMES / subject.package.replace("==", "-")  # env treats an argument that contains = as a variable
     python = str(home / "bin" / "python")
     if not (home / "bin" / "pip").exists():
         venv.create(home, with_pip=True)
@@ -250,7 +250,7 @@ def program_of(subject: Subject) -> str | None:
 def built(subject: Subject) -> Path:
     """Build one of Kubernetes' test programs. Raises PeersError."""
     modules = module_file(subject.version, sources_of(subject.version))
-    own = cache_of(subject.version) / "zoo.mod"  # the go command adds modules that only these programs need
+    own = cache_of(subject.version) / "zoo.mod"  # the go command adds the modules that only these programs need
     shutil.copyfile(modules, own)
     shutil.copyfile(modules.with_suffix(".sum"), own.with_suffix(".sum"))
     target = cache_of(subject.version) / "bin" / subject.package.rpartition("/")[2]

@@ -1,7 +1,8 @@
 """Run tests with each Python on this machine, and with the lowest and the newest version of each dependency.
 
-`make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. Pythons are
-found on PATH as `python3.N` and below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
+`make matrix` runs this program. Environments are kept in `.matrix/`, so a second run only installs what has changed.
+Pythons are found on PATH as `python3.N` and below pyenv's `versions` directory; the environment variable `PYTHONS` adds
+others, separated by spaces.
 """
 
 import argparse
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PROJECTS = (ROOT, *(ROOT / "packages" / name for name in ("numa", "tools", "fleet")))
 MINORS = range(11, 20)
 EXTRAS = "kubernetes,manifests,prometheus,testing"
-TOOLS = ("pytest", "sybil")  # the tools that these tests import; they need no type checker
+TOOLS = ("pytest", "sybil")  # the development tools that these tests import; a type checker is not among them
 TESTS = ("tests/unit", "tests/property", "tests/contract", "tests/adapters", "packages/numa/tests")
 DEPENDENCIES = ("lowest", "newest")
 
@@ -50,7 +51,7 @@ def version_of(python: str) -> str | None:
 
 
 def lowest() -> Iterator[str]:
-    """Yield each dependency of all projects and their extras, pinned to its lower bound."""
+    """Yield each dependency of the projects and their extras, pinned to its lower bound."""
     projects = [
         tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"] for folder in PROJECTS
     ]
@@ -68,7 +69,7 @@ def lowest() -> Iterator[str]:
 
 
 def check(python: str, version: str, dependencies: str) -> bool:
-    """Return whether the tests pass in a separate environment. Their output is shown."""
+    """Return whether the tests pass in a separate environment. Show their output."""
     home = ROOT / ".matrix" / f"{version}-{dependencies}"
     executable = str(home / "bin" / "python")
     constraints = home.with_suffix(".txt")
@@ -98,7 +99,7 @@ def check(python: str, version: str, dependencies: str) -> bool:
 
 
 def main() -> int:
-    """Check every combination. Return 1 if one of them fails."""
+    """Run the tests in every combination. Return 1 if they fail in one of them."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     results = {}
     for version, python in pythons().items():

@@ -1,19 +1,19 @@
 """Change a package at random places, and report the changes that no test detects.
 
-`make mutants` calls it. A mutant is one change inside a function: a comparison, a condition, an operation or a number
-is replaced, or a statement is left out. Forks of the process that collected the tests, one for each CPU, run the tests
-that reach the changed line, most specific first, until one fails.
+`make mutants` runs this program. A mutant is one change inside a function: a comparison, a condition, an operation or a
+number is replaced, or a statement is left out. Forks of the process that collected the tests, one for each CPU, run the
+tests that reach the changed line, the most specific tests first, until a test fails.
 
 A room is a package and the tests for it. A mutant that is noticed only by tests of other rooms survives, because people
-who change a room run its own tests first.
+who change code in a room run that room's tests first.
 
-A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run it again with more
-patience.
+A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run the program again with
+more patience.
 
-`build/mutants-ROOM.json` keeps the results and `build/mutants-ROOM-reached.json` the lines that the tests reach, so the
-next run continues where one stopped. A result is valid until the mutant's function changes, and that of a survivor
-until the room's code or one of its test files changes. After a change, the same seed still chooses the same mutants of
-all other functions.
+`build/mutants-ROOM.json` keeps the results, and `build/mutants-ROOM-reached.json` keeps the lines that the tests reach,
+so the next run continues where the last one stopped. A result is valid until the mutant's function changes; if the
+mutant survived, the result is valid only until the room's code or one of its test files changes. After a change, the
+same seed still chooses the same mutants of all other functions.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Room:
     """A part of the code, and the tests for it.
 
     Attributes:
-        parts: folders below the top of the repository.
+        parts: folders with the code, relative to the top of the repository.
         tests: files and folders of tests.
         left_out: the name of a folder that is not part of the room.
     """
@@ -105,7 +105,7 @@ ROOMS = {
                 for name in ("", "_attacks", "_health", "_page", "_restarts")
             ),
         ),
-        left_out="faults",  # plugins and drivers that are already faulty, each in its own process
+        left_out="faults",  # faulty plugins and drivers, which the tests run in separate processes
     ),
     "testing": Room(
         (f"{_TOOLS}/testing",),
@@ -114,7 +114,7 @@ ROOMS = {
             *(
                 str(path.relative_to(ROOT))
                 for path in sorted((ROOT / _OF_TOOLS / "kit").glob("test_*.py"))
-                if not path.name.startswith("test_conformance")  # these reach `testing` in other processes
+                if not path.name.startswith("test_conformance")  # tests that reach `testing` only in other processes
             ),
         ),
     ),
@@ -128,11 +128,13 @@ ROOMS = {
     ),
 }
 NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py")
-# A test counts as hanging after this many seconds plus this many times its usual duration, without waits for a CPU.
+# A test counts as hanging if it takes longer than HANGS seconds plus HANGS times its usual duration, without waits for
+# a CPU.
 HANGS = 15.0
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
-_SPECIFIC = 30  # number of tests that come first because they are specific
-_PER_FILE = 180.0  # seconds; tests of a file that have not run by then are run for no mutant
+_SPECIFIC = 30  # number of tests that run first because they reach the fewest lines
+# seconds in which to run a file's tests once to see which lines they reach; later tests are run for no mutant
+_PER_FILE = 180.0
 
 _FORKS = get_context("fork")
 
@@ -162,7 +164,7 @@ _OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
 
 @frozen
 class Mutant:
-    """One change: the `number`-th that the module allows.
+    """One change to a module: the `number`-th of all that `changes` can make there.
 
     Attributes:
         key: identifies the mutant until its function changes.
@@ -177,7 +179,7 @@ class Mutant:
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
-    """Yield the possible replacements of `node`: each is a mistake that a programmer could make."""
+    """Yield the possible replacements of `node`, each of which is a mistake that a programmer could make."""
     match node:
         case ast.Compare(ops=[first, *others]) if type(first) in _COMPARISONS:
             yield ast.Compare(node.left, [_COMPARISONS[type(first)](), *others], node.comparators)
@@ -208,7 +210,8 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
 class _Mutating(ast.NodeTransformer):
     """Makes the `number`-th change inside a function.
 
-    `note` is called with each place, each possible replacement, and the source of the outermost function.
+    `note` is called for each possible replacement, with the node, its replacement, and the source of the outermost
+    function around it.
     """
 
     def __init__(self, number: int, note: Callable[[ast.AST, ast.AST, str], None] = lambda *_: None) -> None:
@@ -218,7 +221,7 @@ class _Mutating(ast.NodeTransformer):
         self._function = ""  # the source of the outermost function
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Replace a node or one inside it."""
+        """Replace this node or one inside it, if the change to make is there."""
         if self._function:
             for other in changes(node):
                 self._note(node, other, self._function)
@@ -237,7 +240,7 @@ class _Mutating(ast.NodeTransformer):
 
 
 def mutants_of(path: Path) -> list[Mutant]:
-    """Return all mutants of a module. New words in a docstring change no mutant's key."""
+    """Return all mutants of a module. Rewording a docstring does not change any mutant's key."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node):
@@ -312,11 +315,14 @@ def mutate(mutant: Mutant, live: Mapping[str, Sequence[FunctionType]]) -> None:
 
 @define
 class Reached:
-    """The tests that reach each line, by number in the collected order, and the duration of each test."""
+    """The tests that reach each line, and the duration of each test.
+
+    Tests are numbered in the order in which they were collected.
+    """
 
     seconds: dict[int, float]
     tests: dict[str, dict[int, list[int]]]  # by file and line
-    key: str  # changes with the tests
+    key: str  # a different one whenever the tests change
 
     @cached_property
     def breadth(self) -> Counter[int]:
@@ -326,7 +332,8 @@ class Reached:
     def in_order(self, mutant: Mutant) -> list[int]:
         """Return the tests that reach a mutant, in the order in which to run them."""
         by_line = self.tests.get(mutant.file, {})
-        # Lines reached in a fork or a non-Python thread are not seen, so all tests that reach the file are run.
+        # Lines reached in a fork or a non-Python thread are not seen. If no test is known to reach the line, run all
+        # tests that reach the file.
         near = by_line.get(mutant.line) or {test for tests in by_line.values() for test in tests}
         tests = sorted(near, key=lambda test: (self.breadth[test], self.seconds[test]))
         # First the tests that reach little else, then those that reach the most lines per second.
@@ -345,7 +352,7 @@ class _Trial:
     allowed: float = HANGS
     running: int = -1
     began: float = field(factory=time.monotonic)
-    delays: dict[str, float] = field(factory=dict)  # of each thread when the test began
+    delays: dict[str, float] = field(factory=dict)  # how long each thread had waited for a CPU when the test began
 
 
 class Runner:
@@ -402,7 +409,7 @@ class Runner:
         reached = Reached({}, {}, _digest(*keys.values()))
         for path, numbers in by_file.items():
             seconds, lines = kept[keys[path]]
-            reached.seconds.update(zip(numbers, seconds, strict=False))  # the tests that have been run
+            reached.seconds.update(zip(numbers, seconds, strict=False))  # tests that this process has already run
             for file, by_line in lines.items():
                 of_file = reached.tests.setdefault(file, {})
                 for line, tests in by_line.items():
@@ -470,9 +477,9 @@ class Runner:
                 trial.allowed = HANGS + HANGS * reached.seconds[message]
                 trial.delays = _delays(trial.fork.pid)
         except EOFError:
-            if trial.running < 0:  # the process ended before its first test, so no test has noticed the mutant
+            if trial.running < 0:  # the process exited before its first test, so no test has noticed the mutant
                 return "unfinished"
-            return f"killed by the end of the process in {name}"
+            return f"killed: the process exited in {name}"
         if trial.running >= 0 and time.monotonic() > trial.began + trial.allowed:
             now = _delays(trial.fork.pid)
             delay = max((seconds - trial.delays.get(thread, 0.0) for thread, seconds in now.items()), default=0.0)
@@ -511,11 +518,11 @@ class _Failures:
 def _prepare(session: pytest.Session) -> _Failures:
     """Make this fork ready to run tests."""
     plugins = session.config.pluginmanager
-    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they belong to the first process
+    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they report for the first process
         plugins.unregister(name=name)
     capture = plugins.getplugin("capturemanager")
     assert capture is not None  # noqa: S101 - for mypy
-    capture.stop_global_capturing()  # it writes to the first process's capture file
+    capture.stop_global_capturing()  # the plugin writes to the first process's capture file
     capture.start_global_capturing()
     failures = _Failures()
     plugins.register(failures)
@@ -564,7 +571,8 @@ def _measure(session: pytest.Session, room: Room, numbers: Sequence[int], key: s
     """Run the tests of a file, and send their durations and, for each line of the room, the tests that reach it."""
     _prepare(session)
     measuring = coverage.Coverage(data_file=None, source=[str(ROOT / part) for part in room.parts], config_file=False)
-    measuring.set_option("run:disable_warnings", ["no-data-collected"])  # some files test no code of the room
+    # the tests of some files reach no code of the room
+    measuring.set_option("run:disable_warnings", ["no-data-collected"])
     measuring.start()
     seconds: list[float] = []
     items = [session.items[number] for number in numbers]

@@ -1,8 +1,8 @@
 """Run Kubernetes' own tests of the CPU and memory managers, and record their questions and answers.
 
-`peers/_tables/` becomes part of Kubernetes' two packages and records the calls to the deciding functions.
-`packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same questions. This needs Go, as `make
-oracle` does:
+`peers/_tables/` becomes part of Kubernetes' packages of the two managers, and records the calls to the functions that
+decide. `packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same questions. Like `make oracle`,
+this program needs Go:
 
     python3 -m tools.record_numa_tables
 """
@@ -69,7 +69,7 @@ def recorded(version: str, where: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def table_of(records: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return all tests with their table cases, and each question once, with the tests that ask it."""
+    """Return all tests with their table cases, and each recorded call once, with the tests that make it."""
     tests: dict[str, list[str]] = {}
     calls: dict[str, dict[str, Any]] = {}
     for package, record in records:
@@ -89,7 +89,7 @@ def table_of(records: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file, and return the exit status."""
+    """Write the file of recorded calls, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=make_peers.default_version(), metavar="VERSION", help="(%(default)s)")
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Print what changed in a release: `python -m tools.release_notes v1.2.3`.
 
-The release workflow calls it before publishing anything.
+The release workflow runs this program before publishing anything.
 """
 
 import re
@@ -14,7 +14,7 @@ def notes(tag: str) -> str:
     """Return the entries of CHANGELOG.md for a release tag.
 
     Raises:
-        SystemExit: the tag does not match the version, or the changelog has no entries for it.
+        SystemExit: the tag does not match the sources' version, or the changelog has no entries for that version.
     """
     version = re.findall(
         r'^__version__ = "(.*)"$', (ROOT / "src/devicecore/__init__.py").read_text("utf-8"), re.MULTILINE

@@ -1,6 +1,7 @@
-"""Tries an allocator on the published cases: `python tools/try_allocator.py COMMAND...`.
+"""Try an allocator on the published cases: `python tools/try_allocator.py COMMAND...`.
 
-The command reads a case as JSON from standard input, and prints a list of the claims' `status.allocation`, or null.
+COMMAND is run once per case: it reads the case as JSON from standard input, and prints a list of the claims'
+`status.allocation`, or null if the claims cannot be allocated.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What always holds for the states of both managers."""
+"""Laws that the states of both managers always keep."""
 
 from functools import reduce
 from operator import or_

@@ -1,4 +1,4 @@
-"""Admissions by all three managers."""
+"""Pod admission by all three managers."""
 
 from devicecore_numa.domain.requests import read_pod
 from devicecore_numa.domain.state_files import decode_cpus
@@ -28,7 +28,7 @@ def started() -> numa.NumaReplay:
 
 
 def pod(replay: numa.NumaReplay, cpu: str) -> Json:
-    """Return a pod that the node knows."""
+    """Return a new pod, and add it to the pods that the node knows."""
     limits = {"cpu": cpu, "memory": "1Mi", "example.com/gpu": "1"}
     spec = {"containers": [{"name": "app", "resources": {"limits": limits}}]}
     replay.pods.objects["pod"] = {"metadata": {"uid": "pod"}, "spec": spec}

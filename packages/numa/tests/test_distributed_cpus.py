@@ -1,4 +1,4 @@
-"""CPUs that are distributed across NUMA nodes, down to the last free one."""
+"""Distributing CPUs across NUMA nodes until none is free."""
 
 from devicecore_numa.adapters.described import DescribedMachine
 from devicecore_numa.domain.cpu_assignment import take_distributed, take_packed

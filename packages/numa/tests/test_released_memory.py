@@ -44,7 +44,7 @@ def test_an_init_container_keeps_its_memory_until_a_later_container_starts() -> 
 
 
 def test_a_refused_pod_leaves_the_nodes_of_a_group_as_a_kubelet_does() -> None:
-    """Memory is returned starting with the group's first node, whichever node it was taken from."""
+    """Memory is returned to the group's first node first, whichever node it was taken from."""
     memory = manager()
     both = TopologyHint(NumaMask.of([NumaNode(0), NumaNode(1)]), preferred=True)
     memory.allocate(read_pod(pod("a", container("main", "3Gi"))), "main", both)

@@ -1,4 +1,4 @@
-"""State files that are judged although the kubelet's configuration or machine is only partly known."""
+"""Verdicts on state files of a kubelet whose configuration or machine is only partly known."""
 
 import pytest
 from attrs import evolve

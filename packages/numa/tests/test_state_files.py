@@ -142,7 +142,7 @@ def test_a_machine_whose_files_are_missing_has_one_core_for_each_cpu_and_no_memo
 
 
 def test_a_file_that_a_kubelet_may_start_with_is_not_refused() -> None:
-    """A kubelet iterates over a map, so if a NUMA node is in two groups, its verdict depends on chance."""
+    """A kubelet iterates over a map, so if a NUMA node is in two groups, the kubelet's verdict depends on chance."""
     machine = DescribedMachine(sockets=2, cores_per_numa_node=2).machine()
     configuration = {
         "memoryManagerPolicy": "Static",

@@ -1,7 +1,7 @@
-"""Each question from Kubernetes' own tests of both managers gets the same answer as in Kubernetes.
+"""Our functions answer each question from Kubernetes' own tests of both managers as Kubernetes does.
 
 `tools/record_numa_tables.py` ran the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call to the
-deciding functions. `data/tables_of_kubernetes.json.gz` contains each call once, and the names of all tests.
+deciding functions. `data/tables_of_kubernetes.json.gz` contains each recorded call once, and the names of all tests.
 """
 
 import gzip
@@ -40,8 +40,8 @@ _NAME = "a name or a message that only the Go code has"
 _PARTS = "a part of a function that is compared as a whole"
 _RESIZE = "not an admission: neither policy does anything for other operations"
 _WINDOWS = "the BestEffort policy, which exists only on Windows"
-_CHANCE = "two options are wrong, and Kubernetes names the one that it finds first in a map"
-_MOCK = "the test's own policy answers, or no policy is asked: the test is about the manager around the policy"
+_CHANCE = "two options are wrong, and the message names the one that Kubernetes finds first in a map"
+_MOCK = "a fake policy answers, or no policy is asked: the test is about the manager around the policy"
 _NONE = "the none policy, which decides nothing"
 _START = "a configuration that is refused, or the none policy: see test_configuration.py"
 NOT_COMPARED = {
@@ -65,7 +65,7 @@ NOT_COMPARED = {
     "cpumanager.TestPolicyOptionsAlwaysAvailableOnceGA": _PARTS,
     "cpumanager.TestPolicyOptionsAvailable": _PARTS,
     "cpumanager.TestReconcileState": _MOCK,
-    "cpumanager.TestSMTAlignmentErrorText": "the messages, which are compared in the refusals of cpu-allocate",
+    "cpumanager.TestSMTAlignmentErrorText": "the messages, which are compared where cpu-allocate refuses",
     "memorymanager.TestAddContainer": _MOCK,
     "memorymanager.TestConvertPreReserved": _PARTS,
     "memorymanager.TestNewManager": _START,
@@ -79,7 +79,7 @@ NOT_COMPARED = {
     "memorymanager.Test_getPodRequestedResources": _PARTS,
     "memorymanager.Test_isAffinityViolatingNUMAAllocations": _PARTS,
 }
-"""The tests that have cases for which no call is compared, each with the reason."""
+"""The tests with cases for which no call is compared, each with the reason."""
 
 
 @cache
@@ -93,7 +93,7 @@ def recorded() -> Json:
 
 
 def layout_of(topology: Json) -> CpuLayout:
-    """Return the layout that one of Kubernetes' tests created by hand."""
+    """Return the CPU layout that one of Kubernetes' tests created by hand."""
     layout = CpuLayout(count=topology["cpus"])
     for number, info in sorted((int(cpu), info) for cpu, info in topology["details"].items()):
         for groups, key in (
@@ -228,7 +228,7 @@ def memory_policy_of(question: Json) -> StaticMemoryPolicy:
     cells = [
         NumaCell(one["id"], (), one["memory"], {int(kib): count for kib, count in one["pages"].items()})
         for one in question["machine"]
-    ] or [NumaCell(int(number)) for number in question["state"]["machineState"] or (0,)]  # only the state counts
+    ] or [NumaCell(int(number)) for number in question["state"]["machineState"] or (0,)]  # only the state is compared
     reserved = {int(node): limits for node, limits in (question["reserved"] or {}).items()}
     return StaticMemoryPolicy(Machine(cells), reserved)
 
@@ -306,7 +306,8 @@ def memory_reserved(question: Json) -> Json:
     try:
         StaticMemoryPolicy.of(Machine(cells), reservation, listed)
     except NumaConfigError as error:
-        if "you should specify the system reserved memory" not in str(error):  # what NewPolicyStatic checks later
+        # Kubernetes checks this later, in NewPolicyStatic
+        if "you should specify the system reserved memory" not in str(error):
             raise
     return {}
 
@@ -373,7 +374,7 @@ def ours(call: Json) -> Json:
 
 
 def theirs(call: Json) -> Json:
-    """Return what Kubernetes answered. If this is an error, nothing else is compared."""
+    """Return what Kubernetes answered. If the answer is an error, nothing else is compared."""
     answer = dict(call["answer"])
     if answer.get("error"):
         return {"error": answer["error"]}

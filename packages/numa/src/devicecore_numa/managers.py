@@ -1,6 +1,7 @@
 """The CPU manager and the memory manager, and pod admission by these two and the device manager.
 
-Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has as much of both as before.
+Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has as many free CPUs and as much free memory
+    as before.
 """
 
 import threading
@@ -23,7 +24,7 @@ from devicecore_numa.domain.requests import ContainerRequest, PodRequest
 from devicecore_numa.domain.state_files import Stored, cpu_encoder, decode_cpus, decode_memory, memory_encoder
 
 Requests = Callable[[Pod], PodRequest]
-"""Returns a pod's requests for CPUs and memory, which devicecore's `Pod` does not have."""
+"""Returns a pod's requests for CPUs and memory, which devicecore's `Pod` does not contain."""
 
 _NO_PREFERENCE = TopologyHint(None, preferred=False)
 
@@ -50,7 +51,7 @@ class _Decisions(Protocol[_State]):
 
 @frozen
 class _Kind(Generic[_State]):
-    """A kind of manager: the names of its policies, and how its state is stored and released."""
+    """A kind of manager: the names of its policies, and the functions that store and release its state."""
 
     none: str
     static: str
@@ -61,7 +62,10 @@ class _Kind(Generic[_State]):
 
 
 class _Manager(Generic[_State]):
-    """The state of one manager, in memory and in its file. Without a policy, nothing is pinned (policy `none`)."""
+    """The state of one manager, in memory and in its file.
+
+    Without a policy, the manager pins nothing (policy `none`).
+    """
 
     _kind: _Kind[_State]
 
@@ -76,7 +80,7 @@ class _Manager(Generic[_State]):
         """Restore the state, and write it if there was none.
 
         Raises:
-            InvalidStateError: a kubelet would not start with this state file: the node must be drained and the file
+            InvalidStateError: a kubelet would not start with this state file until the node is drained and the file
                 removed.
             StoreError: the file cannot be read or written.
         """
@@ -99,7 +103,7 @@ class _Manager(Generic[_State]):
             self._saved = self.state
 
     def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Return the hints for a container, or for the pod if `container` is None (port `HintProvider`)."""
+        """Return the hints for a container, or for the pod if `container` is None (see the port `HintProvider`)."""
         return self.hints(self._requests(pod), None if container is None else container.name)
 
     def hints(self, pod: PodRequest, container: str | None) -> Hints:
@@ -109,9 +113,9 @@ class _Manager(Generic[_State]):
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container the resources it requests.
+        """Give a container the CPUs or the memory that it requests.
 
-        Call `save` when the pod has everything. Raises AdmissionError.
+        Call `save` after this has been called for all of the pod's containers. Raises AdmissionError.
         """
         if self._policy is not None:
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
@@ -157,9 +161,9 @@ class MemoryManager(_Manager[MemoryState]):
         """Free the memory of a pod that was refused after some of its containers had received memory.
 
         `before` is the state before the pod's admission. Kubernetes releases this memory like that of any removed pod,
-        starting with the first NUMA node of a group. So each group has as much memory as before, but an individual node
-        in the group may have more or less. As with CPUs, the memory that other pods could still reuse from their own
-        init containers is forgotten.
+        starting with the first NUMA node of a group. So each group has as much free memory as before, but an individual
+        node in the group may have more or less. As with CPUs, what other pods could still reuse from their own init
+        containers is forgotten.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)
@@ -171,11 +175,11 @@ class MemoryManager(_Manager[MemoryState]):
 
 
 class NumaAdmission:
-    """Admits pods like a kubelet with three managers: it merges the hints of all three, then each manager allocates.
+    """Admits pods like a kubelet with three managers: merges the hints of all three, and lets each manager allocate.
 
     This class applies the topology policy, so the device manager must have none. `active` returns the uids of the pods
-    that keep what they have; a pod that is being admitted does not have to be among them. If the device manager has a
-    source of pods, that source must list a pod before its admission.
+    that keep what they have; the uid of a pod that is being admitted may be missing. If the device manager has a source
+    of pods, that source must list a pod before its admission.
     """
 
     def __init__(
@@ -195,8 +199,7 @@ class NumaAdmission:
         """Give devices, CPUs and memory to all containers of a pod, or to none of them.
 
         Returns:
-            the verdict of the device manager if it admits the pod or is undecided; `Refused` if the pod cannot run
-            here.
+            the device manager's verdict, if that admits the pod or is undecided; `Refused` if the pod cannot run here.
         """
         with self._turn:
             self._keep({*self._active(), str(pod.uid)})

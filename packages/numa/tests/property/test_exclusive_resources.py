@@ -76,7 +76,7 @@ def test_a_restart_changes_nothing(case: Json) -> None:
         )
         assert (again.shared, again.assignments) == (cpus.shared, cpus.assignments)
         assert (blocks.nodes, blocks.assignments) == (memory.nodes, memory.assignments)
-        before = decode_cpus(encode_cpus("static", cpus, has_data=False)).state  # as a kubelet of 1.36 writes it
+        before = decode_cpus(encode_cpus("static", cpus, has_data=False)).state  # as a 1.36 kubelet writes the file
         assert (before.shared, before.assignments) == (cpus.shared, cpus.assignments)
         older = decode_memory(encode_memory("Static", memory, has_data=False)).state
         assert (older.nodes, older.assignments) == (memory.nodes, memory.assignments)

@@ -32,7 +32,7 @@ class FullDisk(MemoryStore):
 
 
 class Life:
-    """A node that continues when its files cannot be written or its process is killed."""
+    """A node that continues after its files could not be written or its process was killed."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -64,7 +64,7 @@ class Life:
         check_memory(memory)
 
     def restart(self) -> None:
-        """Kill the node and restart it. Once it knows which pods exist, it has the same state as before."""
+        """Kill the node and restart it. Once the node knows which pods exist, it has the same state as before."""
         self.replay.admission.forget()
         before = self.states
         assert self.replay.begin()["ok"]
@@ -73,7 +73,7 @@ class Life:
         assert (after[1].nodes, after[1].assignments) == (before[1].nodes, before[1].assignments)
 
     def crash(self) -> None:
-        """Kill the node, perhaps between two writes. After the restart, pods that are gone hold nothing."""
+        """Kill the node, perhaps between two writes. After the restart, pods that no longer exist hold nothing."""
         known = {uid: read_pod(one) for uid, one in self.replay.pods.objects.items()}
         assert self.replay.begin()["ok"]
         self.replay.admission.forget()

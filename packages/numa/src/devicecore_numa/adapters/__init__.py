@@ -1,1 +1,1 @@
-"""Machines from different sources. `devicecore.adapters.file.FileStore` stores state files."""
+"""Machines from different sources. State files are stored by `devicecore.adapters.file.FileStore`."""

@@ -27,11 +27,11 @@ class SysfsMachine:
         self._root = root
 
     def machine(self) -> Machine:
-        """Return the machine. Raises NumaConfigError, which names the file, if a file cannot be read."""
+        """Return the machine. Raises NumaConfigError, which names the file, if a file is invalid."""
         nodes = self._root / "devices/system/node"
         found = sorted((int(matched[1]), path) for path in _listed(nodes) if (matched := _NODE.fullmatch(path.name)))
         if not found:
-            raise NumaConfigError(f"expected folders node0, node1, ... in {nodes}, found none")
+            raise NumaConfigError(f"expected folders node0, node1, ... in {nodes}, but there are none")
         online = _read(self._root / "devices/system/cpu/online", parse_cpus, -1)
         return Machine([self._cell(number, path, online) for number, path in found])
 
@@ -60,7 +60,7 @@ class SysfsMachine:
 
 
 def _read(path: Path, parse: Callable[[str], _Value], absent: _Value) -> _Value:
-    """Return the content of a file, or `absent` if it does not exist."""
+    """Return the content of a file, or `absent` if the file does not exist."""
     try:
         return parse(read_file(path, _MAX_BYTES, follow_links=True).decode().strip())
     except FileNotFoundError:

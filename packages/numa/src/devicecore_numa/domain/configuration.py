@@ -1,6 +1,6 @@
 """The policies of the topology, CPU and memory managers that a kubelet's configuration implies on a machine.
 
-Laws: a configuration that a kubelet cannot start with is refused, with the kubelet's message where it has one.
+Laws: a configuration that a kubelet cannot start with is refused, with the kubelet's message if there is one.
 Fields that no manager uses are not read.
 """
 
@@ -38,7 +38,7 @@ def _frozen_amounts(value: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
 class Policies:
     """The policies of the three managers. A manager without a policy pins nothing (`none`).
 
-    `reserved` is what pods cannot use, by resource (Kubernetes: `GetNodeAllocatableReservation`).
+    `reserved` has the amount of each resource that pods cannot use (Kubernetes: `GetNodeAllocatableReservation`).
     """
 
     machine: Machine
@@ -60,7 +60,7 @@ class Policies:
         pins = (configuration["cpuManagerPolicy"].text("none"), configuration["memoryManagerPolicy"].text("None"))
         if len(machine.cells) > MAX_NUMA_NODES and pins != ("none", "None"):
             raise NumaConfigError(
-                f"expected at most {MAX_NUMA_NODES} NUMA nodes, because every set of them is examined"
+                f"expected at most {MAX_NUMA_NODES} NUMA nodes, because every set of nodes is examined"
             )
         reserved_cpus = _reserved_cpus(configuration["reservedSystemCPUs"].text(""), layout)
         reserved = _reservation(configuration, machine, reserved_cpus)
@@ -133,7 +133,7 @@ def _reservation(configuration: Value, machine: Machine, reserved_cpus: Cpus) ->
     lists = []
     for name, flag in (("kubeReserved", "--kube-reserved"), ("systemReserved", "--system-reserved")):
         given = {key: one.text() for key, one in configuration[name].mapping().items()}
-        if reserved_cpus:  # the list of CPUs replaces both counts (the kubelet's `run`)
+        if reserved_cpus:  # reservedSystemCPUs replaces the CPU counts of both reservations (the kubelet's `run`)
             given.pop(CPU, None)
         lists.append(_amounts(given, flag))
     if reserved_cpus:
@@ -202,7 +202,7 @@ def _eviction(configuration: Value, machine: Machine) -> dict[str, Quantity]:
 
 
 def _float32(value: float) -> float:
-    """Return a number with Go's 32-bit precision."""
+    """Return a number rounded to the precision of Go's float32."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
@@ -281,7 +281,7 @@ def _cpu_policy(
 
 
 def _is_on(gates: Value, name: str, *, default: bool) -> bool:
-    """Return whether a feature gate is on. AllAlpha and AllBeta apply to gates that are not set themselves."""
+    """Return whether a feature gate is on. AllAlpha and AllBeta apply to gates that are not set individually."""
     for key in (name, "AllAlpha" if "Alpha" in name else "AllBeta"):
         if gates[key].data is not None:
             return gates[key].boolean()

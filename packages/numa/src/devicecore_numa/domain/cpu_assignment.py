@@ -15,7 +15,7 @@ from devicecore_numa.domain.machine import CpuLayout
 
 @define(eq=False)
 class _Search:
-    """The free CPUs, the taken CPUs, and how many are still missing (Kubernetes: `cpuAccumulator`)."""
+    """The free CPUs, the taken CPUs, and how many CPUs are still missing (Kubernetes: `cpuAccumulator`)."""
 
     layout: CpuLayout
     free: Cpus
@@ -31,7 +31,8 @@ class _Search:
     def take_full(self, order: Iterable[int], groups: Mapping[int, Cpus], size: int | None = None) -> None:
         """Take each completely free group that is not larger than the number of missing CPUs.
 
-        All groups are evaluated before one is taken. `size` is what Kubernetes considers the size of each group.
+        All groups are evaluated before one is taken. `size` is the number of CPUs that Kubernetes assumes for every
+        group.
         """
         whole = [key for key in order if (self.free & groups[key]).bit_count() == (size or groups[key].bit_count())]
         for key in whole:
@@ -200,8 +201,8 @@ def _best_nodes(
         is_better = is_in_socket if is_in_socket != best_is_in_socket else balance < best
         if is_better:
             best, best_nodes, best_rest, best_is_in_socket = balance, combo, rest, is_in_socket
-    # Both combinations are read only now, because Kubernetes keeps slices that its search later overwrites
-    # (`_combinations`).
+    # Both combinations are read only now, because Kubernetes keeps slices that its search later overwrites, as
+    # `_combinations` explains.
     return None if best_nodes is None else (list(best_nodes()), list(best_rest()) if best_rest else [])
 
 
@@ -212,7 +213,8 @@ def _socket_count(layout: CpuLayout, nodes: Iterable[int]) -> int:
 def _balance(
     nodes: Sequence[int], combo: Sequence[int], free: Mapping[int, int], count: int, group: int, *, by_socket: bool
 ) -> tuple[float, _Nodes | None] | None:
-    """Return how uneven the free CPUs would be if `combo` provided its share, and the nodes for the remainder."""
+    """Return how unevenly CPUs would be free if `combo` provided its share, and the nodes that provide the
+    remainder."""
     # A NUMA node with CPUs of two sockets is listed twice, and Kubernetes then counts some of its CPUs twice.
     if sum(free[node] for node in set(combo)) < count or sum(free[node] // group for node in combo) * group < count:
         return None
@@ -285,7 +287,7 @@ def _from_nodes(search: _Search, nodes: Sequence[int], rest: Sequence[int], coun
 def _packed_or_none(search: _Search, available: Cpus, count: int) -> Cpus:
     try:
         return take_packed(search.layout, available, count, spreads=search.spreads)
-    except CpuAdmissionError:  # Kubernetes ignores this error here
+    except CpuAdmissionError:  # Kubernetes ignores the error, too
         return 0
 
 
@@ -294,7 +296,8 @@ def _combinations(items: Sequence[int], width: int) -> Iterator[_Nodes]:
 
     Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so
     later combinations may overwrite an earlier one. Kubernetes keeps the best combination, but with four or more NUMA
-    nodes it often ends up using a different one. `_append` reproduces the capacity of Go's slices.
+    nodes the slice that it kept often contains a different one by then. `_append` reproduces the capacity of Go's
+    slices.
     """
 
     def longer(start: int, memory: list[int], length: int) -> Iterator[_Nodes]:

@@ -1,6 +1,7 @@
 """The static policy of the CPU manager (Kubernetes: `policy_static.go`).
 
-Law: exclusive CPUs are in no other container and not in the shared pool, which contains all remaining CPUs. Each
+Law: a container's exclusive CPUs belong to no other container and not to the shared pool, which contains all remaining
+    CPUs. Each
 function returns a new state, or raises without changing anything.
 """
 
@@ -46,8 +47,8 @@ class CpuOptions:
         `alpha` and `beta` are the feature gates CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions.
 
         Raises:
-            NumaConfigError: an option does not exist, needs a feature gate, is not a Boolean, or cannot be used with
-                another.
+            NumaConfigError: an option does not exist, needs a feature gate, is not a Boolean, or cannot be used
+                together with a different one.
         """
         values: dict[str, bool] = {}
         for name, text in sorted(given.items()):
@@ -83,9 +84,9 @@ class CpuOptions:
 
 @frozen
 class CpuState:
-    """The shared pool, the exclusive CPUs of each container, and those of one pod's finished init containers.
+    """The shared pool, each container's exclusive CPUs, and the reusable CPUs of one pod's finished init containers.
 
-    `reusable` is not in the state file, because a kubelet forgets it at a restart.
+    `reusable` is not in the state file, because a kubelet forgets it when it restarts.
     """
 
     shared: Cpus = 0
@@ -125,7 +126,8 @@ class StaticCpuPolicy:
     def of(
         cls, layout: CpuLayout, options: CpuOptions, *, count: int, reserved: Cpus, topology: Policy
     ) -> "StaticCpuPolicy":
-        """Return the policy that reserves `count` CPUs: those in `reserved`, or its own first choice if there are none.
+        """Return the policy that reserves `count` CPUs: those in `reserved`, or if that is empty, the best ones by its
+        rules.
 
         Raises:
             NumaConfigError: the options do not fit the machine or the topology policy, or the number of reserved CPUs
@@ -169,15 +171,15 @@ class StaticCpuPolicy:
 
     @property
     def allocatable(self) -> Cpus:
-        """The CPUs that can become exclusive."""
+        """All CPUs that containers can have exclusively."""
         return self.layout.all & ~self.reserved
 
     def available(self, state: CpuState) -> Cpus:
-        """Return the CPUs that can currently become exclusive."""
+        """Return the CPUs that containers can currently get exclusively."""
         return state.shared & ~self.reserved
 
     def start(self, state: CpuState) -> CpuState:
-        """Return the state that a kubelet starts with: `state`, unless that is empty (`validateState`).
+        """Return the state that a kubelet starts with: `state`, or if that is empty, the initial one (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved CPUs.
@@ -207,7 +209,7 @@ class StaticCpuPolicy:
         return state
 
     def allocate(self, state: CpuState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint) -> CpuState:
-        """Return the state in which `container` has its CPUs, first from the NUMA nodes of `hint`, if it names any.
+        """Return the state in which `container` has its CPUs, from the NUMA nodes in `hint` first, if `hint` names any.
 
         Raises:
             SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few cores are free.
@@ -302,7 +304,7 @@ def check_disjoint(state: CpuState) -> None:
 
 
 def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, cpus: Cpus) -> CpuState:
-    """Return the state after CPUs went to a container. An init container's CPUs can be reused once it ends."""
+    """Return the state after giving CPUs to a container. An init container's CPUs can be reused once it ends."""
     before = state.reusable_of(pod.uid)
     return evolve(state, reusable=(pod.uid, before | cpus if container.ends else before & ~cpus))
 
@@ -310,7 +312,7 @@ def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, c
 def release_cpus(state: CpuState, uid: str, container: str) -> CpuState:
     """Return the state without a container.
 
-    Its CPUs return to the shared pool, unless the pod's other containers have them.
+    The container's CPUs return to the shared pool, unless the pod's other containers have them.
     """
     held = state.of_container(uid, container)
     if held is None:

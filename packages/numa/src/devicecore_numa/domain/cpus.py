@@ -9,10 +9,13 @@ from functools import lru_cache
 from devicecore_numa.domain.errors import InvalidCpuListError
 
 Cpus = int
-"""A set of CPUs: bit n is set if CPU n is in it. Unions and differences of 512 CPUs take one operation."""
+"""A set of CPUs: bit n is set if CPU n is in it.
+
+The union or the difference of two sets of 512 CPUs takes one operation.
+"""
 
 MAX_CPU = 65_535
-"""The largest CPU number in a list. Go reads any number, but a higher one is a mistake or an attack."""
+"""The largest CPU number in a list. Go reads any number, but a higher CPU number is a mistake or an attack."""
 
 
 def cpu_set(ids: Iterable[int]) -> Cpus:

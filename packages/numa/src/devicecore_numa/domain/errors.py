@@ -31,7 +31,7 @@ class NumaConfigError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class InvalidStateError(DeviceCoreError):
-    """A state file that keeps a kubelet from starting until the node is drained and the file is removed."""
+    """A state that keeps a kubelet from starting until the node is drained and the state file is removed."""
 
     problem: str
     _text = "{problem}"
@@ -75,7 +75,7 @@ class SmtAlignmentError(AdmissionError):
 
 @frozen(repr=False)
 class EndlessSearchError(AdmissionError):
-    """Kubernetes' search for CPUs never ends with this request: the kubelet hangs and admits no more pods.
+    """Kubernetes' search for CPUs never ends with this request: a kubelet would hang and admit no more pods.
 
     This happens with `distribute-cpus-across-numa` if the remaining CPUs cannot be distributed in whole groups.
     """

@@ -16,7 +16,7 @@ from devicecore_numa.domain.cpus import Cpus, cpu_set
 from devicecore_numa.domain.errors import NumaConfigError
 
 MAX_NUMA_NODES = 16
-"""The maximum number of NUMA nodes, because all sets of them are examined. A kubelet allows 8 by default."""
+"""The maximum number of NUMA nodes, because all sets of nodes are examined. A kubelet allows 8 by default."""
 
 
 def _numbers(value: Iterable[int]) -> tuple[int, ...]:
@@ -27,7 +27,7 @@ def _numbers(value: Iterable[int]) -> tuple[int, ...]:
 class Core:
     """A physical core.
 
-    Without `uncore_cache` (if cAdvisor reports none), the cores of a socket count as sharing one.
+    Without `uncore_cache` (if cAdvisor reports none), all cores of a socket count as sharing one uncore cache.
     """
 
     threads: tuple[int, ...] = field(converter=_numbers)
@@ -36,12 +36,12 @@ class Core:
 
     @property
     def id(self) -> int:
-        """The number of its first CPU, which is unique on the machine (Kubernetes: `getUniqueCoreID`)."""
+        """The number of the core's first CPU, which is unique on the machine (Kubernetes: `getUniqueCoreID`)."""
         return min(self.threads)
 
     @property
     def cache(self) -> int:
-        """The uncore cache that CPUs are grouped by (Kubernetes: `getUncoreCacheID`)."""
+        """The number of the uncore cache by which the core's CPUs are grouped (Kubernetes: `getUncoreCacheID`)."""
         return self.socket if self.uncore_cache is None else self.uncore_cache
 
 
@@ -97,7 +97,7 @@ class Machine:
 
 @frozen
 class NumaSet:
-    """A set of NUMA nodes with CPUs: its CPUs, the number of its sockets, and its two possible hints."""
+    """A set of NUMA nodes that have CPUs: the CPUs, the number of sockets, and the set's two possible hints."""
 
     cpus: Cpus
     size: int

@@ -1,7 +1,8 @@
 """The static policy of the memory manager (Kubernetes: `memorymanager/policy_static.go`).
 
-Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and its reserved plus its free
-memory equals its allocatable memory. Each function returns a new state, or raises without changing anything.
+Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and the reserved plus the free
+    memory of a node equals its allocatable memory. Each function returns a new state, or raises without changing
+    anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ class MemoryTable:
     free: int = 0
 
     def taken(self, size: int) -> "MemoryTable":
-        """Return the table after `size` free bytes were reserved, or after `-size` bytes were released."""
+        """Return the table with `size` more bytes reserved. A negative `size` releases bytes."""
         return evolve(self, reserved=self.reserved + size, free=self.free - size)
 
 
@@ -81,8 +82,8 @@ Blocks = Mapping[str, Mapping[str, tuple[Block, ...]]]
 class MemoryState:
     """The memory of each NUMA node, and the blocks of each container.
 
-    `reusable` contains the memory of one pod's finished init containers, by group of NUMA nodes and resource. It is not
-    in the state file, because a kubelet forgets it at a restart.
+    `reusable` contains the memory of one pod's finished init containers, by group of NUMA nodes and resource.
+    `reusable` is not in the state file, because a kubelet forgets it when it restarts.
     """
 
     nodes: NodeMemories = MappingProxyType({})
@@ -133,8 +134,8 @@ class StaticMemoryPolicy:
     ) -> "StaticMemoryPolicy":
         """Return the policy for a kubelet's configuration.
 
-        `allocatable` is what is reserved on the node as a whole (the sum of kube-reserved, system-reserved and the hard
-        eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
+        `allocatable` has the amounts that Node Allocatable reserves on the whole node (the sum of kube-reserved,
+        system-reserved and the hard eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
 
         Raises:
             NumaConfigError: `allocatable` and `reserved` do not agree, a NUMA node does not exist, or no memory is
@@ -179,7 +180,7 @@ class StaticMemoryPolicy:
 
     @property
     def allocatable(self) -> tuple[Block, ...]:
-        """The memory that containers can have, by NUMA node and resource (Kubernetes: `GetAllocatableMemory`)."""
+        """The bytes that containers can have, by NUMA node and resource (Kubernetes: `GetAllocatableMemory`)."""
         return tuple(
             Block((number,), name, table.allocatable)
             for number, node in sorted(self.empty().items())
@@ -193,7 +194,7 @@ class StaticMemoryPolicy:
         return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
     def start(self, state: MemoryState) -> MemoryState:
-        """Return the state that a kubelet starts with: `state`, unless that is empty (`validateState`).
+        """Return the state that a kubelet starts with: `state`, or if that is empty, the initial one (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved memory, or contradicts itself.
@@ -210,7 +211,8 @@ class StaticMemoryPolicy:
         """Return whether a kubelet may start with a state that `start` refuses.
 
         Once a NUMA node is in two groups, the kubelet's verdict depends on the order in which it iterates over a map:
-        the last block on a node determines its group. So the blocks of the groups in the state come last.
+        the last block on a node determines the node's group. This tries the order in which the blocks of the groups
+        that the state names come last.
         """
 
         def is_of_its_group(held: tuple[str, str, Block]) -> bool:
@@ -220,7 +222,7 @@ class StaticMemoryPolicy:
         return self.may_have(state) and _is_same(state.nodes, self._walked(sorted(_held(state), key=is_of_its_group)))
 
     def _walked(self, held: Iterable[tuple[str, str, Block]]) -> NodeMemories:
-        """Return the memory of the machine after these blocks were reserved. Raises InvalidStateError."""
+        """Return the machine's memory with these blocks reserved. Raises InvalidStateError."""
         expected = self.empty()
         for uid, name, block in held:
             _check_block(expected, block, uid, name)
@@ -228,7 +230,7 @@ class StaticMemoryPolicy:
         return expected
 
     def may_have(self, state: MemoryState) -> bool:
-        """Return whether a running kubelet can be in this state, even if it would not start with it.
+        """Return whether a running kubelet can have this state, even if no kubelet would start with it.
 
         Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet iterates
         over pods.
@@ -243,7 +245,7 @@ class StaticMemoryPolicy:
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
-        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, or on these and others.
+        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, and on more if necessary.
 
         Raises:
             MemoryAdmissionError: no group of NUMA nodes that the hint allows has enough memory.
@@ -359,7 +361,7 @@ def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _request(container: ContainerRequest) -> dict[str, int]:
-    """Return a container's request. Raises MemoryAdmissionError if its notation is not supported."""
+    """Return a container's request. Raises MemoryAdmissionError if Go does not represent the quantity as an integer."""
     if any(not amount.is_int64 for amount in container.memory.values()):
         raise MemoryAdmissionError("failed to represent quantity as int64")
     return {name: amount.bytes for name, amount in container.memory.items()}
@@ -373,12 +375,12 @@ _NO_MEMORY = MemoryTable()
 
 
 def _sum(sizes: Sequence[int]) -> int:
-    """Return the sum as Go computes it: it wraps around if more is reserved on a node than the node has."""
+    """Return the sum as Go computes it, which wraps around if more is reserved on a node than the node has."""
     return sum(sizes) % _UINT64
 
 
 def _may_join(node: NodeMemory, group: tuple[int, ...]) -> bool:
-    """Return whether a node may join a group of several nodes, because it is unused or already in this group."""
+    """Return whether a node may be part of a group of several nodes: it is unused, or already in this group."""
     return not node.assignments or tuple(sorted(node.cells)) == group
 
 
@@ -393,7 +395,7 @@ def _best(hints: Sequence[TopologyHint]) -> TopologyHint:
 
 
 def _reserve(nodes: dict[int, NodeMemory], group: tuple[int, ...], resource: str, size: int) -> None:
-    """Reserve `size` bytes on the nodes of a group, as much as is free on each (Kubernetes: `updateMachineState`)."""
+    """Reserve `size` bytes on a group's nodes, filling one after another (Kubernetes: `updateMachineState`)."""
     for number in group:
         node = nodes[number]
         tables = node.tables
@@ -414,7 +416,7 @@ def _check_block(nodes: NodeMemories, block: Block, uid: str, container: str) ->
 
 
 def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
-    """Return whether two states of a machine agree. For a group, only the sum over its nodes must agree."""
+    """Return whether two states of a machine's memory agree. For a group, only the sum over its nodes must agree."""
     if found.keys() != expected.keys():
         return False
     for node, one in found.items():
@@ -444,7 +446,7 @@ def _held(state: MemoryState) -> list[tuple[str, str, Block]]:
 
 
 def _sizes(nodes: NodeMemories) -> dict[int, dict[str, tuple[int, int, int]]]:
-    """Return the sizes that allocations do not change, by NUMA node and resource."""
+    """Return the sizes that no allocation changes, by NUMA node and resource."""
     return {
         node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in one.tables.items()}
         for node, one in nodes.items()
@@ -457,7 +459,7 @@ def _sums(nodes: NodeMemories, group: Iterable[int], name: str) -> tuple[int, in
 
 
 def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
-    """Return hints that keep the allocation (Kubernetes: `regenerateHints`), or none if the request differs."""
+    """Return hints for an existing allocation, or none if the request differs (Kubernetes: `regenerateHints`)."""
     if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
         return {}
     hints: dict[str, tuple[TopologyHint, ...]] = dict.fromkeys(request, ())
@@ -527,7 +529,7 @@ def release_memory(state: MemoryState, uid: str, container: str) -> MemoryState:
 def release_ended(state: MemoryState, pod: PodRequest, starting: str) -> MemoryState:
     """Return the state without the init containers that finished before the container `starting` starts.
 
-    Kubernetes: `AddContainer` of the memory manager.
+    In Kubernetes, the memory manager's `AddContainer` does this.
     """
     for one in pod.containers:
         if one.name == starting or not one.is_init:

@@ -1,6 +1,6 @@
 """The parts of a pod that the CPU manager and the memory manager use.
 
-Law: a missing request of a container equals its limit, as the API server and the kubelet fill it in.
+Law: a container's missing request equals its limit, because the API server and the kubelet fill it in that way.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _ALWAYS = "Always"
 
 
 class Amount(NamedTuple):
-    """A request for memory in bytes. `is_int64` says whether Go represents it as an integer."""
+    """A request for memory in bytes. `is_int64` says whether Go represents the quantity as an integer."""
 
     bytes: int
     is_int64: bool
@@ -39,7 +39,7 @@ class ContainerRequest:
 
     @property
     def ends(self) -> bool:
-        """Whether it is an init container that finishes before the next one starts, so others can reuse its share."""
+        """Whether this init container finishes before the next container starts, so later ones can reuse its share."""
         return self.is_init and not self.restartable
 
 
@@ -47,9 +47,9 @@ class ContainerRequest:
 class PodRequest:
     """A pod's containers in the order in which they are admitted, and whether they get exclusive CPUs and memory.
 
-    `is_exclusive` is false unless the pod's QoS class is Guaranteed. It is also false for a pod with pod-level
-    resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers is on,
-    which is off by default.
+    `is_exclusive` is false unless the pod's QoS class is Guaranteed. `is_exclusive` is also false for a pod with
+    pod-level resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers
+    is on, which is off by default.
     """
 
     uid: str
@@ -57,7 +57,7 @@ class PodRequest:
     is_exclusive: bool = False
 
     def container(self, name: str) -> ContainerRequest:
-        """Return the container with the name `name`. Raises KeyError if there is none."""
+        """Return the container with this name. Raises KeyError if the pod has no such container."""
         for one in self.containers:
             if one.name == name:
                 return one
@@ -147,13 +147,13 @@ class _Resources(NamedTuple):
 
     @property
     def is_guaranteed(self) -> bool:
-        """Whether CPU and memory have requests above 0 that equal their limits (Kubernetes: `requirementsQOS`)."""
+        """Whether the requests for CPU and memory are above 0 and equal the limits (Kubernetes: `requirementsQOS`)."""
         pairs = [(self.requests.get(name, _ABSENT), self.limits.get(name, _ABSENT)) for name in (CPU, MEMORY)]
         return all(request.nanos == limit.nanos != 0 for request, limit in pairs)
 
 
 def _whole_cpus(cpu: Quantity) -> int:
-    """Return the number of CPUs, or 0 if it is not an integer (Kubernetes: `isIntegralCPUAmount`)."""
+    """Return the number of CPUs in a quantity, or 0 if that is not an integer (Kubernetes: `isIntegralCPUAmount`)."""
     return cpu.whole if cpu.whole * 1000 == -(-cpu.nanos // _NANOS_PER_MILLI) else 0
 
 

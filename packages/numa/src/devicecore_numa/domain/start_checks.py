@@ -1,7 +1,7 @@
 """Determines whether a kubelet starts with a state file, as far as its configuration and machine are known.
 
 Law: a file is refused only if a kubelet refuses it, regardless of what is unknown. If the whole configuration and the
-machine are known, the file is refused if and only if a kubelet refuses it.
+    machine are known, a file is refused if and only if a kubelet refuses it.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,10 @@ class Known:
 
 
 def started_cpus(file: bytes, known: Known) -> CpuState:
-    """Return the state that a CPU manager starts with. Raises InvalidStateError if the kubelet does not start."""
+    """Return the state that a CPU manager starts with.
+
+    Raises InvalidStateError if a kubelet does not start with this state.
+    """
     stored = decode_cpus(file)
     _check_policy(stored.policy, known.policy)
     if stored.policy != "static":
@@ -56,7 +59,10 @@ def started_cpus(file: bytes, known: Known) -> CpuState:
 
 
 def started_memory(file: bytes, known: Known) -> MemoryState:
-    """Return the state that a memory manager starts with. Raises InvalidStateError if the kubelet does not start."""
+    """Return the state that a memory manager starts with.
+
+    Raises InvalidStateError if a kubelet does not start with this state.
+    """
     stored = decode_memory(file)
     _check_policy(stored.policy, known.policy)
     if stored.policy != "Static":
@@ -86,7 +92,7 @@ def _check_policy(stored: str, configured: str) -> None:
 
 
 def _check_reservation(stored: Stored[MemoryState], reserved: Mapping[int, Mapping[str, int]]) -> None:
-    """Compare the file's reservation with the configuration's (kubelet: `areMachineStatesEqual`)."""
+    """Compare the reserved memory in the file with the configuration's (kubelet: `areMachineStatesEqual`)."""
     if not reserved:
         return
     for number, node in stored.state.nodes.items():

@@ -1,7 +1,7 @@
 """The text of `cpu_manager_state` and `memory_manager_state`, as kubelets from 1.35 to 1.37 write it.
 
-Law: files are byte for byte what a kubelet would write, except for the order of a container's blocks, which is
-random in a kubelet. A file that a kubelet refuses is refused.
+Law: written files are byte for byte what a kubelet would write, except for the order of a container's blocks, which is
+    random in a kubelet. A file that a kubelet refuses is refused.
 """
 
 import json
@@ -24,7 +24,7 @@ CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """The size limit for a state file.
 
-The file for a machine with 16 NUMA nodes and 1,000 containers takes less than 1 MiB.
+The file for a machine with 16 NUMA nodes and 1,000 containers is smaller than 1 MiB.
 """
 
 MAX_MEMORY = 2**64 - 1
@@ -48,10 +48,10 @@ class Stored(Generic[_State]):
 
 
 class Entries(Generic[_Value]):
-    """The pods' entries, in the written form and in the hashed form.
+    """Renders the pods' entries, both as written to the file and as hashed for its checksum.
 
-    Few pods change between two files, so the texts of unchanged pods are kept. Whether a pod has changed is decided by
-    the identity of its values.
+    Few pods change between two files, so the texts of unchanged pods are kept. A pod counts as unchanged if its values
+    are the same objects.
     """
 
     def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
@@ -59,7 +59,7 @@ class Entries(Generic[_Value]):
         self._known: dict[str, tuple[Mapping[str, _Value], bytes, str]] = {}
 
     def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[bytes, str]:
-        """Return the entries as JSON, and their form in the hashed text."""
+        """Return the entries as JSON, and as they appear in the hashed text."""
         known = dict[str, tuple[Mapping[str, _Value], bytes, str]]()
         for uid in sorted(assignments):
             of_pod, entry = assignments[uid], self._known.get(uid)
@@ -87,7 +87,10 @@ def memory_entries() -> Entries[tuple[Block, ...]]:
 def encode_cpus(
     policy: str, state: CpuState, *, has_data: bool = True, entries_of: Entries[int] | None = None
 ) -> bytes:
-    """Return the text of `cpu_manager_state`. Unless `has_data`, it has the form that kubelets before 1.37 write."""
+    """Return the text of `cpu_manager_state`.
+
+    Unless `has_data` is true, the text has the form that kubelets before 1.37 write.
+    """
     fields: dict[str, Any] = {"policyName": policy, "defaultCpuSet": cpu_list(state.shared)}
     entries, dumped = (entries_of or cpu_entries())(state.assignments)
     return _file(fields, entries, fnv1a_32(_cpu_dump(fields, dumped).encode()), has_data=has_data)
@@ -96,7 +99,10 @@ def encode_cpus(
 def encode_memory(
     policy: str, state: MemoryState, *, has_data: bool = True, entries_of: Entries[tuple[Block, ...]] | None = None
 ) -> bytes:
-    """Return the text of `memory_manager_state`. Unless `has_data`, it has the form that kubelets before 1.37 write."""
+    """Return the text of `memory_manager_state`.
+
+    Unless `has_data` is true, the text has the form that kubelets before 1.37 write.
+    """
     nodes = {str(number): _node_json(node) for number, node in sorted(state.nodes.items(), key=lambda one: str(one[0]))}
     fields: dict[str, Any] = {"policyName": policy, "machineState": nodes}
     entries, dumped = (entries_of or memory_entries())(state.assignments)
@@ -288,7 +294,7 @@ def _object(text: bytes, what: str) -> _Json:
         raise CorruptStateError(f"expected at most {MAX_FILE_BYTES} bytes in {what}, got {len(text)}")
     try:
         value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate, which no kubelet writes
+        json.dumps(value, ensure_ascii=False).encode()  # encoding fails for a lone surrogate, which no kubelet writes
     except (ValueError, RecursionError):
         raise CorruptStateError(
             f"expected JSON in {what}, got {foreign_text(text[:60].decode(errors='replace'))}"

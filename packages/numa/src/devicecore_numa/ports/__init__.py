@@ -1,1 +1,1 @@
-"""What the managers need from the outside. They keep their state in devicecore's `CheckpointStore`."""
+"""What the managers need from the outside. They keep their state in a `CheckpointStore`, a port of devicecore."""

@@ -1,4 +1,4 @@
-"""The source of the machine's description.
+"""The port through which the machine's description is read.
 
 Law: the machine does not change while its source is in use.
 """
@@ -9,7 +9,7 @@ from devicecore_numa.domain.machine import Machine
 
 
 class MachineSource(Protocol):
-    """Describes the machine, which does not change while a kubelet runs."""
+    """Describes the machine, which does not change while a kubelet is running."""
 
     def machine(self) -> Machine:
         """Return the machine.
