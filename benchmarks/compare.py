@@ -1,4 +1,4 @@
-"""Compare the admission times of this tree and of another commit: `python benchmarks/compare.py OTHER_TREE`.
+"""Compare the admission times of this tree and of a different commit: `python benchmarks/compare.py OTHER_TREE`.
 
 The two trees are measured alternately. OTHER_TREE is a work tree with its own environment: `git worktree add --detach
 OTHER_TREE COMMIT`, then `make .venv/.dev` in it. Bytecodes are counted, because other programs do not affect them, and
@@ -22,7 +22,7 @@ PARTS = (
     ("domain/checkpoint/", "checkpoint text"),
     ("domain/", "values and the choice of devices"),
     ("runtime/", "turns, commits, runs"),
-    ("manager", "order of effects"),  # a package or a module
+    ("manager", "order of effects"),  # each part is a package or a module
     ("adapters/", "the file"),
     ("system/", "the file"),
 )
@@ -44,7 +44,10 @@ def part_of(filename: str, source: str) -> str:
 
 
 def serve(tree: Path, pods: int) -> None:
-    """For each number on stdin, time that many admissions, or for 0, count the bytecodes of one. Print the results."""
+    """For each number on stdin, time that many admissions, or for 0, count the bytecodes of one admission.
+
+    Print the results.
+    """
     sys.path.insert(0, str(tree / "benchmarks"))
     from workload import Size, running  # noqa: PLC0415 - the tree's own module
 
@@ -88,7 +91,7 @@ def serve(tree: Path, pods: int) -> None:
 
 
 class Tree:
-    """One tree, measured in its own process."""
+    """A tree that is measured in its own process."""
 
     def __init__(self, tree: Path, pods: int) -> None:
         command = [str(tree / ".venv" / "bin" / "python"), __file__, str(tree), "--serve", str(pods)]
@@ -107,7 +110,7 @@ class Tree:
         self._process.wait()
 
     def microseconds(self) -> tuple[float, float]:
-        """Return the minimum and the tenth percentile."""
+        """Return the minimum and the tenth percentile of the admission times."""
         return min(self.times), statistics.quantiles(self.times, n=10)[0]
 
 
@@ -130,7 +133,7 @@ def compare(other: Path, pods: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Compare the trees at three sizes."""
+    """Compare the two trees with three numbers of pods."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path)
     parser.add_argument("--rounds", type=int, default=20, help="number of rounds, each of 100 admissions in each tree")

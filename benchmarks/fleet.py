@@ -1,9 +1,10 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
 The fleet and the API server run in separate processes. Without --kubeconfig, the server is the small API server for
-tests. With --kubeconfig, any API server can be used, and requests are counted from its metrics. Pods name a scheduler
-that does not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With --kwok,
-kwok runs instead of a fleet. In that case, this program creates the Nodes, whose statuses contain a plugin's devices.
+tests. With --kubeconfig, the fleet runs on that API server, whose metrics are used to count the requests. Pods name a
+scheduler that does not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With
+--kwok, kwok runs instead of a fleet. With kwok, this program creates the Nodes, whose statuses contain a plugin's
+devices.
 """
 
 import argparse
@@ -85,7 +86,7 @@ class Sample:
 
 @define
 class Shown:
-    """Watches Nodes, and tracks which meet the expected condition and which used to meet it but no longer do."""
+    """Watches Nodes, and tracks which are as expected and which used to be but no longer are."""
 
     has_it: Callable[[Any], bool]
     node_of: Callable[[Any], str]
@@ -301,17 +302,17 @@ def make_node(requests: KubeApiRequests, name: str) -> None:
 
 
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
-    """Call `work` for each number in a few threads."""
+    """Call `work` with each of these numbers, in a few threads."""
     threads = ThreadPoolExecutor(4)
     try:
         for _ in threads.map(work, numbers):
             pass
     finally:
-        threads.shutdown(cancel_futures=True)  # so an interrupt ends this quickly
+        threads.shutdown(cancel_futures=True)  # so that an interrupt ends the wait quickly
 
 
 def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
-    """Call `work` for each number, at a given rate per second."""
+    """Call `work` with each of these numbers, at a given rate per second."""
     began = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         for done, number in enumerate(numbers):
@@ -342,7 +343,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
 
 
 def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> float:
-    """Measure idle nodes. Return the fleet's share of a core."""
+    """Measure the fleet while it has no pods. Return its share of a core."""
     bench.ready.lost.clear()
     before, (_, server) = Sample.of(bench.fleet), bench.counts()
     show("memory without pods, MB", round(before.memory))
@@ -354,7 +355,7 @@ def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> f
         [len(bench.ready.having), len(bench.ready.lost)],
     )
     show("requests per second at rest", {verb: round(count / seconds, 2) for verb, count in counts.items()})
-    show("requests per second at rest, all together", round(sum(counts.values()) / seconds, 1))
+    show("requests per second at rest, in total", round(sum(counts.values()) / seconds, 1))
     share = {"fleet": after.cpu - before.cpu, "server": server_after - server}
     show("processor time at rest, share of a core", {who: round(it / seconds, 3) for who, it in share.items()})
     return share["fleet"] / seconds
@@ -371,7 +372,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
     reached = bench.running.wait(len(filling), 600)
     end = Sample.of(bench.fleet)
     show(
-        "pods running after all were bound at once", f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s"
+        "pods running, of all that were bound at once", f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s"
     )
     show("processor time per pod, ms", round(1e3 * (end.cpu - start.cpu) / max(1, len(filling)), 2))
     time.sleep(2)
@@ -399,7 +400,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
 
 
 def make_class(requests: KubeApiRequests) -> None:
-    """Create the objects that pods refer to if they have their own claim for a network card."""
+    """Create the DeviceClass and the template that pods with a claim for a network card refer to."""
     selector = {"cel": {"expression": 'device.driver == "nic.example.com"'}}
     body = {"metadata": {"name": "nic"}, "spec": {"selectors": [selector]}}
     requests.create(CLASSES, _typed("DeviceClass", "resource.k8s.io/v1", body))
@@ -459,7 +460,7 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     show(f"{what}: seconds from bound to Running, the longest", round(waits[-1], 2))
     times = [(running.bound_at[one] - began, running.seen_at[one] - began) for one in pods]
     idle = [now for now in range(last) if any(at < now <= seen for at, seen in times) and not of_second[now]]
-    show(f"{what}: seconds in which pods waited but no status arrived", len(idle))
+    show(f"{what}: seconds in which pods waited but no status was written", len(idle))
     show(f"{what}: statuses in each second", [of_second[second] for second in range(last + 1)])
     show(
         f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
@@ -481,13 +482,13 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--pods", type=int, help="number of pods (default: ten per node)")
     parser.add_argument("--rate", type=float, default=50.0, help="pods to bind per second")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds for which to bind pods at --rate")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds for which to count requests at rest")
-    parser.add_argument("--settle", type=float, default=0.0, help="seconds to wait before counting requests at rest")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds for which to count requests while there are no pods")
+    parser.add_argument("--settle", type=float, default=0.0, help="seconds to wait before counting requests while there are no pods")
     parser.add_argument(
         "--claims",
         type=int,
         default=0,
-        help="create a Deployment of this many pods with a claim each, instead of --pods",
+        help="create a Deployment of this many pods, each with a claim, instead of --pods",
     )
     parser.add_argument("--kubeconfig", type=Path, help="a kubeconfig for a real API server, with administrator rights")
     parser.add_argument("--fleet-kubeconfig", type=Path, help="a different kubeconfig for the fleet")
@@ -495,10 +496,10 @@ def read_options() -> argparse.Namespace:
         "--deployments", default="", help="sizes of Deployments to create instead of --pods, such as 1000,5000"
     )
     parser.add_argument("--kwok", type=Path, metavar="PROGRAM", help="measure this kwok program instead of a fleet")
-    leases = "duration of kwok's Leases in seconds, 0 for none (default: 40, as in its own manifest)"
+    leases = "duration of kwok's Leases in seconds, 0 for no Leases (default: 40, as in kwok's own manifest)"
     parser.add_argument("--kwok-leases", type=int, default=40, metavar="SECONDS", help=leases)
-    parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files with kwok's Stages")
-    parser.add_argument("--root", type=Path, help="where the fleet keeps checkpoints (default: in memory)")
+    parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files that contain kwok's Stages")
+    parser.add_argument("--root", type=Path, help="directory in which the fleet keeps its checkpoints (default: in memory)")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     options.pods = 10 * options.nodes if options.pods is None else options.pods

@@ -1,9 +1,10 @@
-"""Compare admissions by our three managers with those by Kubernetes' own: `make bench` or `python -m benchmarks.numa`.
+"""Compare our three managers' admissions with Kubernetes': `make bench` or `python -m benchmarks.numa`.
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
-exclusive CPU. Pods come and go. For each admission, the CPU and memory managers give hints, the hints are merged, the
-resources are allocated, and both state files are saved. Both implementations are measured in processor time, but
-Kubernetes' code runs only 20 pods: it merges all combinations of hints, so admitting 500 pods would take minutes.
+exclusive CPU. Once the machine is full, a pod is removed before each admission. For each admission, the CPU and memory
+managers give hints, the hints are merged, the resources are allocated, and both state files are saved. Both
+implementations are measured in processor time, but Kubernetes' code runs only 20 pods: it merges all combinations of
+hints, so admitting 500 pods would take minutes.
 """
 
 import argparse
@@ -24,7 +25,8 @@ Json = dict[str, Any]
 def pod(number: int) -> Json:
     """Return a Guaranteed pod; every second one has an exclusive CPU."""
     limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
-    uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"  # unordered, as in a cluster
+    # uids whose order differs from that of the pods, as in a cluster
+    uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"
     metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
     return {"metadata": metadata, "spec": {"containers": [{"name": "app", "resources": {"limits": limits}}]}}
 
@@ -67,7 +69,7 @@ def history(pods: int, newcomers: int) -> Json:
 
 
 def ours(case: Json, newcomers: int) -> list[float]:
-    """Return the CPU seconds that our last admissions took."""
+    """Return the CPU seconds that each of the last `newcomers` admissions took in our managers."""
     replay, taken = NumaReplay(case), list[float]()
     assert replay.begin()["ok"]
     for step in case["steps"]:
@@ -84,7 +86,7 @@ def ours(case: Json, newcomers: int) -> list[float]:
 
 
 def theirs(case: Json, newcomers: int, version: str) -> list[float]:
-    """Return the CPU seconds that Kubernetes' last admissions took."""
+    """Return the CPU seconds that each of the last `newcomers` admissions took in Kubernetes' managers."""
     with Oracle(program("oracle", version)) as oracle:
         answers = oracle.ask("numa", case)
     found = [one["seconds"] for one in answers if "seconds" in one]

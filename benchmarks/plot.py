@@ -1,4 +1,4 @@
-"""Draw `results.json` as `docs/performance.svg`, and write its tables into the pages that show them.
+"""Draw `results.json` as `docs/performance.svg`, and write tables of the results into the pages that show them.
 
 The picture plots time against size for devicecore and Kubernetes, with one panel for each row.
 """
@@ -14,10 +14,10 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 TARGET = DOCS / "performance.svg"
 OF_USERS = ("admit", "admit_after_a_pod_has_gone", "hints", "admit_over_grpc", "first_list_over_grpc")
-"""The rows of `docs/performance.md`."""
+"""The rows that `docs/performance.md` shows."""
 TITLES = {
     "admit": "admit one more pod",
-    "admit_after_a_pod_has_gone": "the same when another pod is gone",
+    "admit_after_a_pod_has_gone": "the same when a different pod is gone",
     "admit_with_hints": "admit with hints, 2 NUMA nodes",
     "hints": "hints alone",
     "encode_from_scratch": "encode from scratch",
@@ -65,7 +65,7 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
 
 
 def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) -> str:
-    """Return the rows with sizes, in Markdown."""
+    """Return the Markdown table of the rows that are measured at several sizes."""
     titles = {
         **TITLES,
         "bare_call_over_grpc": "bare call over gRPC",
@@ -103,7 +103,7 @@ def _put(page: Path, name: str, text: str) -> None:
     """Write a table into a page, at the comment with this name."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- table of benchmarks/plot.py: {name} -->\n")
     _, end, after = rest.partition("<!-- end of the table -->")
-    assert end, f"{page} has no table called {name}"
+    assert end, f"{page} has no comment for a table called {name}"
     page.write_text(f"{before}{begin}{text}\n{end}{after}", encoding="utf-8")
 
 

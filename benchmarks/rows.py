@@ -25,7 +25,7 @@ from devicecore.wire import deviceplugin
 from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
-LARGE = 3000  # devices; the manager pauses after reading a list this long
+LARGE = 3000  # the number of devices from which on the manager pauses after reading a list
 Times = Generator[float, None, None]
 """Measures CPU seconds, or wall-clock seconds if another process does part of the work."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
@@ -54,7 +54,7 @@ def admit(size: Size) -> Times:
 
 
 def admit_after_a_pod_has_gone(size: Size) -> Times:
-    """Admit one more pod; during the admission, the manager notices that another pod is gone."""
+    """Admit one more pod; during the admission, the manager notices that a different pod is gone."""
     with running(size) as bench:
         while True:
             newcomer = bench.newcomer()
@@ -70,7 +70,7 @@ def admit_with_hints(size: Size) -> Times:
 
 
 def hints(size: Size) -> Times:
-    """Ask only for hints."""
+    """Only request hints, without an admission."""
     with running(size, TWO_NODES) as bench:
         newcomer = bench.newcomer()
         while True:
@@ -86,14 +86,14 @@ def encode_from_scratch(size: Size) -> Times:
 
 
 def decode_and_verify(size: Size) -> Times:
-    """Decode a file and verify its checksum."""
+    """Decode a checkpoint and verify its checksum."""
     blob = encode(checkpoint(size))
     while True:
         yield timed(lambda: decode(blob).verified())
 
 
 def bare_write(size: Size) -> Times:
-    """Write a file of the same size, fsync it and rename it: the minimum for any implementation."""
+    """Write a file as large as the checkpoint, fsync it and rename it: the minimum for any implementation."""
     with running(size) as bench:
         blob = bench.path.read_bytes()
         new, target = f"{bench.path}.bare", f"{bench.path}.target"
@@ -109,7 +109,7 @@ def bare_write(size: Size) -> Times:
             yield timed(write, time.perf_counter)
 
 
-PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go; Kubernetes is measured with it as well
+PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go, with which Kubernetes is measured, too
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _plugin() -> Iterator[Callable[[str], object]]:
         try:
             yield lambda order: print(order, file=orders, flush=True)
         finally:
-            process.kill()  # the caller has finished with the plugin, and may never have sent it a command
+            process.kill()  # the caller no longer needs the plugin, and may never have sent it a command
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def first_list_over_grpc(size: Size) -> Times:
 
 
 def list_over_grpc(size: Size) -> Times:
-    """Measure the time from sending a list with one device more or fewer over gRPC until capacity shows it."""
+    """Measure the time from sending a list with one device more or fewer over gRPC until capacity shows the change."""
     with _over_grpc(size) as (bench, order, _):
         for count in cycle((size.devices - 1, size.devices)):
             began = time.perf_counter()

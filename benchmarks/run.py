@@ -40,9 +40,9 @@ BOTH = (
     "list_over_grpc",
     "admit_over_grpc",
 )
-"""The rows that also measure Kubernetes: `peers/oracle/bench.go`."""
+"""The rows for which `peers/oracle/bench.go` measures Kubernetes."""
 GRPC = (*BOTH[-3:], "bare_call_over_grpc", "call_over_grpc")
-"""The rows that need the plugin in Go."""
+"""The rows that need the plugin that `oracle plugin` runs."""
 SIZED = (*BOTH, "bare_call_over_grpc", "call_over_grpc", "bare_write")
 UNSIZED = ("settle_36_nodes", "python_alone", "import_devicecore", "command_line_help")
 ROWS = (*SIZED, *UNSIZED, "memory")
@@ -100,7 +100,7 @@ class Figure:
 
 
 def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> Figure:
-    """Take samples for about `seconds`, but at least five.
+    """Take samples for about `seconds`, and at least five samples.
 
     Half of Kubernetes' samples come before ours, and half after.
     """
@@ -123,7 +123,7 @@ def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) 
 
 
 def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> list[float]:
-    """Return Kubernetes' milliseconds for a row, or an empty list if it is not measured."""
+    """Return Kubernetes' milliseconds for a row, or an empty list if Kubernetes is not measured for this row."""
     if size is None or oracle is None or row not in BOTH:
         return []
     held = encode(checkpoint(size)).decode()
@@ -134,13 +134,14 @@ def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle |
 def memory() -> float:
     """Return the memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
     command = [sys.executable, "-c", MEMORY, str(HERE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # not killed, so that it cleans up
+    # not killed, so that the process cleans up
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout
         return int(child.stdout.read()) / 1024
 
 
 def machine() -> dict[str, object]:
-    """Return the environment of the measurement."""
+    """Return a description of the machine and the versions measured."""
     models = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
     found: dict[str, str | None] = {}
     for package in PACKAGES:
@@ -180,7 +181,7 @@ def main() -> None:
     except PeersError as error:
         print(f"measuring only devicecore, and nothing over gRPC: {error}", file=sys.stderr)
         needs_go = set(GRPC)
-    logging.getLogger("devicecore").setLevel(logging.ERROR)  # do not report that a plugin ends when its row ends
+    logging.getLogger("devicecore").setLevel(logging.ERROR)  # do not log that a plugin disconnects when its row ends
     wanted = [row for row in options.rows or ROWS if row not in needs_go]
     seconds, sizes = (0.3, SIZES[:-1]) if options.quick else (3.0, SIZES)
     figures = []
@@ -205,7 +206,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no files on the tmpfs
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # after an interrupt, leave no files on the tmpfs
     try:
         main()
     except KeyboardInterrupt:

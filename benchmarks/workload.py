@@ -47,7 +47,7 @@ FAST_DISK = Path("/dev/shm")  # noqa: S108 - Kubernetes' figures were measured o
 
 @frozen
 class Size:
-    """The number of pods and of devices."""
+    """The size of a workload: how many pods and how many devices."""
 
     pods: int
     devices: int

@@ -213,8 +213,7 @@ def _socket_count(layout: CpuLayout, nodes: Iterable[int]) -> int:
 def _balance(
     nodes: Sequence[int], combo: Sequence[int], free: Mapping[int, int], count: int, group: int, *, by_socket: bool
 ) -> tuple[float, _Nodes | None] | None:
-    """Return how unevenly CPUs would be free if `combo` provided its share, and the nodes that provide the
-    remainder."""
+    """Return how uneven the nodes' free CPUs are if `combo` provides its share, and the nodes for the remainder."""
     # A NUMA node with CPUs of two sockets is listed twice, and Kubernetes then counts some of its CPUs twice.
     if sum(free[node] for node in set(combo)) < count or sum(free[node] // group for node in combo) * group < count:
         return None

@@ -126,8 +126,7 @@ class StaticCpuPolicy:
     def of(
         cls, layout: CpuLayout, options: CpuOptions, *, count: int, reserved: Cpus, topology: Policy
     ) -> "StaticCpuPolicy":
-        """Return the policy that reserves `count` CPUs: those in `reserved`, or if that is empty, the best ones by its
-        rules.
+        """Return the policy that reserves `count` CPUs: `reserved`, or if that is empty, those that its rules prefer.
 
         Raises:
             NumaConfigError: the options do not fit the machine or the topology policy, or the number of reserved CPUs
