@@ -372,7 +372,8 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
     reached = bench.running.wait(len(filling), 600)
     end = Sample.of(bench.fleet)
     show(
-        "pods running, of all that were bound at once", f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s"
+        "pods running, of all that were bound at once",
+        f"{reached} of {len(filling)} in {time.monotonic() - began:.1f} s",
     )
     show("processor time per pod, ms", round(1e3 * (end.cpu - start.cpu) / max(1, len(filling)), 2))
     time.sleep(2)
@@ -482,8 +483,12 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--pods", type=int, help="number of pods (default: ten per node)")
     parser.add_argument("--rate", type=float, default=50.0, help="pods to bind per second")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds for which to bind pods at --rate")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds for which to count requests while there are no pods")
-    parser.add_argument("--settle", type=float, default=0.0, help="seconds to wait before counting requests while there are no pods")
+    parser.add_argument(
+        "--idle", type=float, default=30.0, help="seconds for which to count requests while there are no pods"
+    )
+    parser.add_argument(
+        "--settle", type=float, default=0.0, help="seconds to wait before counting requests while there are no pods"
+    )
     parser.add_argument(
         "--claims",
         type=int,
@@ -499,7 +504,9 @@ def read_options() -> argparse.Namespace:
     leases = "duration of kwok's Leases in seconds, 0 for no Leases (default: 40, as in kwok's own manifest)"
     parser.add_argument("--kwok-leases", type=int, default=40, metavar="SECONDS", help=leases)
     parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files that contain kwok's Stages")
-    parser.add_argument("--root", type=Path, help="directory in which the fleet keeps its checkpoints (default: in memory)")
+    parser.add_argument(
+        "--root", type=Path, help="directory in which the fleet keeps its checkpoints (default: in memory)"
+    )
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     options.pods = 10 * options.nodes if options.pods is None else options.pods
