@@ -504,9 +504,7 @@ def read_options() -> argparse.Namespace:
     leases = "duration of kwok's Leases in seconds, 0 for no Leases (default: 40, as in kwok's own manifest)"
     parser.add_argument("--kwok-leases", type=int, default=40, metavar="SECONDS", help=leases)
     parser.add_argument("--stages", type=Path, nargs="*", default=[], help="files that contain kwok's Stages")
-    parser.add_argument(
-        "--root", type=Path, help="directory in which the fleet keeps its checkpoints (default: in memory)"
-    )
+    parser.add_argument("--root", type=Path, help="directory for the fleet's checkpoints (default: in memory)")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     options.pods = 10 * options.nodes if options.pods is None else options.pods

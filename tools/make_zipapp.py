@@ -1,5 +1,4 @@
-"""Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`; `make zipapp` runs this
-program.
+"""Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`, or `make zipapp`.
 
 The file contains the `PACKAGES` as they are installed here, without compiled parts, which all have a fallback. Equal
 sources, dependencies and interpreters lead to equal bytes. Each module comes with its bytecode, because compiling takes
