@@ -22,7 +22,7 @@ from tools.conformance_runs import report_of
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 UNKNOWING = "\n## Faults injected by someone who did not know the checks\n"
 """The heading of the first section that people write: `find_subjects` prints its tables."""
-AT_ONCE = 6  # programs; most of a run is spent waiting
+AT_ONCE = 6  # programs checked at the same time; most of a run is spent waiting
 DEFAULT, FULL = "default", "--full"
 GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = (
     'with a "must" fault',

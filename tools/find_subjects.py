@@ -1,8 +1,8 @@
 """Run the conformance checks on the programs in `peers/subjects/`, and print tables for docs/maintain/found-faults.md.
 
 `python3 tools/make_peers.py subjects` builds the programs, and `python -m tools.find_subjects` runs each fault and each
-unusual behavior under `devicecore conformance`, as a user would, which takes half an hour to an hour. With names of
-faults as arguments, it runs only these and prints no tables.
+unusual behavior under `devicecore conformance`, as a user would, which takes half an hour to an hour. With the names of
+faults as arguments, it runs only those faults, and prints no tables.
 """
 
 import json

@@ -276,9 +276,10 @@ def functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def live_functions(files: Sequence[Path]) -> dict[str, list[FunctionType]]:
-    """Import modules, and return all functions of this process by file.
+    """Import these modules, and return all functions of this process by file.
 
-    The forks have them without a search. Visiting all objects would make a fork copy the memory of this process.
+    The forks inherit the result, so that they need not search: a fork that visits all objects would copy this process's
+    memory.
     """
     for path in files:
         if path.name != "__main__.py":
@@ -294,7 +295,7 @@ def live_functions(files: Sequence[Path]) -> dict[str, list[FunctionType]]:
 
 
 def mutate(mutant: Mutant, live: Mapping[str, Sequence[FunctionType]]) -> None:
-    """Change the functions of this process. Raises ValueError if that is not possible."""
+    """Apply a mutant to the functions of this process. Raises ValueError if none of them has the mutant's code."""
     path = ROOT / mutant.file
     tree = _Mutating(mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
     compiled = compile(tree, str(path), "exec", dont_inherit=True)  # type: ignore[call-overload]  # a module again
