@@ -1,8 +1,8 @@
 """The kubelet's device manager as a library: which devices a node has, who holds them, and which to allocate next.
 
-`domain` contains pure values and functions, `ports` the protocols for what these need, and `adapters` implementations.
-The names in `__all__` are public and stable. Importing this package loads next to nothing: each name is loaded when it
-is first used, and none of them needs gRPC or protobuf.
+`domain` contains pure values and functions, `ports` contains the protocols for what these need, and `adapters` contains
+implementations. The names in `__all__` are public and stable. Importing this package loads next to nothing: each name
+is loaded when it is first used, and none of them needs gRPC or protobuf.
 """
 
 from importlib import import_module

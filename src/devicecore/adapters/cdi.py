@@ -177,13 +177,13 @@ def _is_directory(path: Path) -> bool:
 def read_spec(path: Path) -> CdiDocument:
     """Read a file without interpreting its content.
 
-    Raises NoCdiFileError if it is not a CDI file, and OSError if it cannot be read.
+    Raises NoCdiFileError if the file is not a CDI file, and OSError if it cannot be read.
     """
     return spec_in(read_file(path, MAX_BYTES, follow_links=True), path.name)
 
 
 def spec_in(data: bytes, name: str) -> CdiDocument:
-    """Return the content of a file called `name`. Raises NoCdiFileError if it is not a CDI file."""
+    """Return the content of a file called `name`. Raises NoCdiFileError if the content is not that of a CDI file."""
     content = _first_document(data, name)
     devices = content.get("devices") if isinstance(content, dict) else None
     if isinstance(devices, list) and len(devices) > MAX_DEVICES:

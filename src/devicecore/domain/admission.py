@@ -21,7 +21,7 @@ class Admitted:
 
     `allocations` is everything the pod holds, including what it held before. `unhandled` lists, per container, the
     requested resources that no device plugin here ever registered: the device manager ignores them, as a kubelet does.
-    A misspelled name ends up there, so `repr` shows them.
+    Misspelled names end up there, so `repr` shows `unhandled`.
     """
 
     pod: Pod

@@ -135,7 +135,7 @@ class Value:
     def quantity(self, *, whole: bool = False) -> int:
         """Return the quantity, rounded up to a whole number unless `whole` is set.
 
-        Raises DocumentError if it is not a quantity, is below 0, or is a fraction where `whole` is set.
+        Raises DocumentError if the value is not a quantity, is below 0, or is a fraction where `whole` is set.
         """
         amount = self.amount()
         if whole and not amount.is_whole:
@@ -145,7 +145,7 @@ class Value:
         return amount.whole
 
     def amount(self) -> Quantity:
-        """Return the exact quantity, which may be negative. Raises DocumentError if it is not a quantity."""
+        """Return the exact quantity, which may be negative. Raises DocumentError if the value is not one."""
         if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
             self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
         try:

@@ -46,7 +46,7 @@ def changed_health(
 ) -> tuple[HealthChanged, ...]:
     """Return the held devices that are new in a plugin's list or whose health has changed, in ledger order.
 
-    A device that is no longer listed is left out. A kubelet before 1.37 looks for the holder by the device's id alone,
+    A device that is no longer listed is left out. A kubelet before 1.37 looks up the holder by the device's id alone,
     so it may name the holder of another resource's device.
     """
     if after is None or after is before:

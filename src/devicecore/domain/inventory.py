@@ -131,10 +131,10 @@ class Resource:
     """One resource of the node.
 
     `plugins` are the connected instances, in order of registration. `report` is the current list, or None until a
-    plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time of the disconnection
-    (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was known before a
-    restart and no plugin has reported it since. `plugin` is the connected instance that registered last; if none is
-    connected, it is the one that disconnected last.
+    plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` is the time of the
+    disconnection (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was
+    known before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last;
+    if none is connected, it is the one that disconnected last.
     """
 
     name: ResourceName

@@ -311,5 +311,5 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:
-        """Return whether this is an init container that ends, so that others may reuse its devices (kubelet.md 5.2)."""
+        """Return whether this is an init container that ends, whose devices others may reuse (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

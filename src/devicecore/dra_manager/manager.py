@@ -274,7 +274,7 @@ class DraManager(Runs):
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
-        """Return whether the pod still uses a claim, so that `unprepare` has not succeeded yet."""
+        """Return whether the pod still uses a claim, which means that `unprepare` has not succeeded yet."""
         return bool(self.claims.of_pod(pod))
 
     # --- time ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class RestoredClaims:
     """What a DRA manager found in its store when it started.
 
-    If the file could not be used, `problem` says why and `set_aside` where it was put.
+    If the file could not be used, `problem` says why, and `set_aside` says where the file was put.
     """
 
     claims: int = 0

@@ -34,7 +34,7 @@ class Affinities:
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
-        """Return a function that chooses the affinity of each of `containers`, from the state at that time.
+        """Return a function that chooses the affinity of each of `containers` from the state when it is called.
 
         With the scope `pod`, all containers share one affinity, even if they are admitted one by one. Both the function
         and this method raise TopologyAffinityError if the policy admits no set of NUMA nodes.

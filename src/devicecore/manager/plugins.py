@@ -83,7 +83,7 @@ class Plugins:
             self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Return a plugin's Allocate response. Raises UnreadableReceiptError if it cannot be read."""
+        """Return a plugin's Allocate response. Raises UnreadableReceiptError if the response cannot be read."""
         return self._transport.read(receipt)
 
     def _instance(self, resource: ResourceName) -> Plugin:

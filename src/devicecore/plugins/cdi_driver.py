@@ -186,8 +186,8 @@ class CdiDriver(DraDriver, ABC):
         On entry, missing CDI files of prepared claims are written, for example after a reboot.
 
         Args:
-            instance: the instance's name. Two instances may run at the same time if their names differ, such as their
-                pods' UIDs.
+            instance: the instance's name. Two instances may run at the same time if their names differ, for example
+                because each is named after its pod's UID.
 
         Raises:
             AlreadyRunningError: the instance is already running.

@@ -94,7 +94,7 @@ class WaitingThreads:
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
             job()
-            del job  # it refers to the answer to a call
+            del job  # the job refers to the answer to a call
             self._waiting.append(None)
         self._jobs.put(None)  # put it back for the other threads
         self._ended.append(None)

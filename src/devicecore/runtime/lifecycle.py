@@ -94,8 +94,8 @@ class Lifecycle:
     ) -> bool:
         """Call `begin` and then `after`, unless the object is already running.
 
-        This first waits for a start in another thread. If one of them fails or is interrupted, `end` is called. Return
-        whether `begin` and `after` were called. A stop waits for `begin`, but not for `after`.
+        This first waits for a start in another thread. If `begin` or `after` fails or is interrupted, `end` is called.
+        Return whether `begin` and `after` were called. A stop waits for `begin`, but not for `after`.
 
         Raises:
             DeviceCoreError: a stop was called in the meantime. Nothing is running.

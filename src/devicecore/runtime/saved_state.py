@@ -73,9 +73,9 @@ class _Commit(Generic[Value]):
 class SavedState(Generic[Value]):
     """Owns the store and the last saved value. The lock is held while the store is called.
 
-    `encode` renders the content of the store. `alike` says whether two values have the same content, so that nothing
-    has to be saved. `uses_thread` is false if only commits are saved, not requests. `saver` is a thread that several
-    states share; without it, each run starts its own.
+    `encode` renders the content of the store. `alike` says whether two values have the same content, in which case
+    nothing has to be saved. `uses_thread` is false if only commits are saved, not requests. `saver` is a thread that
+    several states share; without it, each run starts its own.
     """
 
     in_background = True
@@ -130,7 +130,7 @@ class SavedState(Generic[Value]):
             thread.end()
 
     def load(self) -> bytes | None:
-        """Return the content of the store. Raises StoreError if it cannot be read."""
+        """Return the content of the store. Raises StoreError if the content cannot be read."""
         return self._store.load()
 
     def set_aside(self, run: Run) -> str | None:

@@ -99,7 +99,7 @@ class _Stopping(threading.Event):
 class SupervisedThread:
     """A daemon thread that keeps `run` running until `stop`.
 
-    `run` is called with an event that is set by `stop`, after which it has to return soon. The log calls it `name`.
+    `run` is called with an event. Once `stop` has set the event, `run` has to return soon. The log calls it `name`.
     """
 
     def __init__(self, name: str, run: Callable[[threading.Event], None]) -> None:

@@ -25,7 +25,7 @@ _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_director
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
     """Create the last component of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
 
-    Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
+    Raises DirectoryError if the directory cannot be created, is not a directory, or does not follow the rule.
     """
     directory = Path(path)
     try:
@@ -68,7 +68,7 @@ class KeptDirectory:
 
         Only the last component of its path may be missing.
 
-        Raises DirectoryError if it cannot be created, is not a directory, or does not follow the rule.
+        Raises DirectoryError if the directory cannot be created, is not a directory, or does not follow the rule.
         """
         with self._lock:
             make_directory(self._path, self._mode, allow_shared=self._allow_shared)

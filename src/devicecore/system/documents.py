@@ -119,7 +119,7 @@ def _refuse(problem: str, line: int | None = None) -> NoReturn:
 
 
 def _check_size(documents: list[tuple[int | None, Data]]) -> None:
-    """Count level by level, so that the values behind aliases are counted before they are visited."""
+    """Count values level by level, so that the values behind aliases are counted before they are visited."""
     level: list[Data] = [data for _, data in documents]
     depth, values = 0, len(level)
     while level:

@@ -334,7 +334,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     Args:
         resources: the resources of the plugins.
         lists: the lists of devices.
-        all_confirmed: whether every reservation was confirmed, so that none is in progress.
+        all_confirmed: whether every reservation was confirmed, which means that no admission is in progress.
     """
     reports = _SIMPLE_LISTS if lists is None else lists
     state = NodeState()

@@ -108,5 +108,5 @@ def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
     """Read a receipt. An empty one is an answer without settings. Raises UnreadableReceiptError for other bytes."""
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
-    except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second error
+    except (DecodeError, UnicodeDecodeError) as error:  # protobuf in pure Python raises a UnicodeDecodeError
         raise UnreadableReceiptError(str(error)) from error

@@ -21,7 +21,7 @@ Json = Any
 
 
 class Receiver(PodReceiver):
-    """Records what it receives, and calls a function at each list."""
+    """Records what it receives, and calls a function for each list."""
 
     def __init__(self, at_list: Callable[[], None] = lambda: None) -> None:
         self.at_list = at_list

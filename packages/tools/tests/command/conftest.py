@@ -30,10 +30,11 @@ def run_here(arguments: Sequence[str], stdin: str = "") -> "subprocess.Completed
 
 @pytest.fixture(scope="session")
 def devicecore() -> Run:
-    """Return a function that runs `devicecore` with this `stdin`, and with keyword arguments as its environment.
+    """Return a function that runs `devicecore`.
 
-    `devicecore checkpoint` runs in this process, because it only reads files and prints. A command with an environment
-    runs in a new process, because some variables matter only when Python starts.
+    Its argument `stdin` is the input, and keyword arguments are the environment. `devicecore checkpoint` runs in this
+    process, because it only reads files and prints. A command with an environment runs in a new process, because some
+    variables matter only when Python starts.
     """
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -28,7 +28,7 @@ PATIENCE = 60.0  # seconds; far more than needed
 class Node:
     """Both managers, their plugins and drivers, and the engine.
 
-    `claim_store` contains the claims file, and `api_claims` the claims on an API server.
+    `claim_store` contains the claims file, and `api_claims` contains the claims on an API server.
     """
 
     def __init__(

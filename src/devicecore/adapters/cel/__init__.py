@@ -141,8 +141,8 @@ class CelSelectors:
         features: the feature gates of the scheduler.
         is_limited: whether expensive expressions are evaluated in a process with limits.
         max_seconds: the limit for all evaluations together, such as the time after which a scheduler gives up on a
-            node. An instance with such a limit serves only one such attempt. After that time, asking for a value that
-            is not yet known raises `EvaluationsGivenUpError`.
+            node. Use an instance with such a limit for one question only: once the time is used up, asking for a value
+            that is not yet known raises `EvaluationsGivenUpError`.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
         raise UnreadableMessageError(_NO_ANSWER)
     try:
         return read(data)
-    except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second
+    except (DecodeError, UnicodeDecodeError) as error:  # protobuf in pure Python raises a UnicodeDecodeError
         text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
         raise UnreadableMessageError(text) from error
 

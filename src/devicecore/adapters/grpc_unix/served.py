@@ -44,7 +44,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 class Service(ABC):
     """The methods of one plugin or driver. Apart from `methods`, only the event loop's thread uses it.
 
-    `name` is its name in the log.
+    `name` is the name of the plugin or driver in the log.
     """
 
     def __init__(self, name: str, loop: LoopThread) -> None:
@@ -124,8 +124,8 @@ def registration_methods(
 ) -> Methods:
     """Return the two methods that a plugin watcher calls.
 
-    `info` describes this plugin or driver. `answered` is called with "" if a kubelet has registered it, otherwise with
-    the reason why not.
+    `info` describes this plugin or driver. `answered` is called with "" if a kubelet has registered the plugin or
+    driver, otherwise with the reason why not.
     """
 
     async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:

@@ -134,7 +134,7 @@ class PluginWatcher:
     async def start(self) -> None:
         """Create the directory if it is missing, and start watching it.
 
-        Raises DirectoryError if it cannot be created, or other users may write to it.
+        Raises DirectoryError if the directory cannot be created, or other users may write to it.
         """
         self._kept.make()
         self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))

@@ -93,7 +93,7 @@ class PodResourcesClient(HasLifecycle):
         # grpc must not parse answers, because it would log a traceback for an unreadable one.
         try:
             return response.FromString(answer)
-        except (DecodeError, UnicodeDecodeError) as error:  # protobuf's pure Python implementation raises the second
+        except (DecodeError, UnicodeDecodeError) as error:  # protobuf in pure Python raises a UnicodeDecodeError
             raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
 
     def _cause(self, details: str) -> str:

@@ -18,7 +18,7 @@ from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.domain.json_size import size_problem
 
 MAX_DEPTH = 10_000
-"""Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
+"""The maximum number of levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
 MAX_DEEP_MEMBERS = 100_000
 """The maximum number of commas and brackets in a text that is nested more deeply than calls may be in Python.

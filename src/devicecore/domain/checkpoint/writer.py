@@ -77,8 +77,8 @@ _DUMP: Callable[[_PodText], bytes] = attrgetter("dump")
 class _Block:
     """The entries of at least one pod: the text of each pod, and the JSON of all of them together.
 
-    `start` is the hash of the dump before the block, and `end` the hash after it. `dump` is computed when it is needed
-    for a different start.
+    `start` is the hash of the dump before the block, and `end` is the hash after it. `dump` is computed when it is
+    needed for a different start.
     """
 
     pods: tuple[_PodText, ...]

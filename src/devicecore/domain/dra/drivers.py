@@ -73,7 +73,7 @@ class DriverConnected:
 
 @frozen
 class DriverDisconnected:
-    """The connection to an instance has ended. It stays registered."""
+    """The connection to an instance has ended. The instance stays registered."""
 
     instance: InstanceId
 

@@ -218,7 +218,7 @@ class PodRecord:
         return str(self.object["spec"].get("restartPolicy") or "Always")
 
     def read_behaviors(self) -> list[Said]:
-        """Parse the behavior of the pod's containers if it has changed. Return an event if it is invalid."""
+        """Parse the behavior of the pod's containers if it has changed. Return an event if the behavior is invalid."""
         texts = self.says, self._annotations.get(CONTAINERS, "")
         if texts == self._read_from:
             return []

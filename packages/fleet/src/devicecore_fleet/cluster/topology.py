@@ -46,7 +46,7 @@ class TopologyPublisher:
         self._uid = uid
         self._seen: tuple[NodeState, str | None, Zones] | None = None
         self._wanted: Json = {}
-        self._is_made = False  # the object, as written by this publisher
+        self._is_made = False  # whether this publisher has written the object
 
     def publish(self, state: NodeState, zones: Zones = NO_ZONES) -> None:
         """Publish the state of devices, and what is pinned on each NUMA node, if it has changed.

@@ -127,7 +127,7 @@ class ServerConnection(NodeConnection):
             self._node.seen(node)
 
     def catch_up(self) -> None:
-        """List the pods that are bound to the node, which is added while the watch of pods is running."""
+        """List the pods that are bound to the node, because it is added while the watch of pods is running."""
 
         def catch_up(requests: KubeApiRequests) -> None:
             self.gate.catch_up(lambda: requests.list(PODS, f"spec.nodeName={self._name}"))

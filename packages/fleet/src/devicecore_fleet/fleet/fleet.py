@@ -56,7 +56,7 @@ class NodeConnection(Protocol):
         """Disconnect the node from the API server, or reconnect it."""
 
     def catch_up(self) -> None:
-        """Read which pods are bound to the node, which is added while the fleet is running."""
+        """Read which pods are bound to the node, because it is added while the fleet is running."""
 
     def change(self, group: GroupDescription) -> None:
         """Set what the node will have from its next start on."""

@@ -140,7 +140,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     def disconnect(self, instance: InstanceId) -> None:
         """Cut the connection to an instance, which stays registered. A new connection is started at once.
 
-        An instance that is not registered is not an error.
+        It is not an error if the instance is not registered.
         """
         run = self._run
         client = None if run is None else run.peers.find(instance)

@@ -21,7 +21,7 @@ LOCAL, REMOTE = 10, 20
 def topology_object(
     node: str, state: NodeState, topology: Topology, uid: str | None = None, pinned: Zones = NO_ZONES
 ) -> Json:
-    """Return the object of a node.
+    """Return the NodeResourceTopology of a node.
 
     Args:
         node: the name of the node.
