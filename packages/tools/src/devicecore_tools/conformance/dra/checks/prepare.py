@@ -77,6 +77,10 @@ IDEMPOTENT = (
     "NodePrepareResources is called again for a prepared claim after a restart of the kubelet or of the node, and "
     "after a lost answer. It must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
 )
+ADMIN_ACCESS = (
+    "adminAccess: the claim is for monitoring and management; other claims for the device stay as they are. "
+    "(ResourceClaim, API reference)"
+)
 SERVICES_WITH_SHARES = ("v1.DRAPlugin",)
 CLAIM_IS_READ = (
     "The request contains only the name, namespace and UID of a claim. The driver reads the claim from the API server "
@@ -910,15 +914,43 @@ def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> N
 
 @check(
     MUST,
-    expected=(
-        "success for both claims, whichever comes first; the other claim stays prepared when the admin claim is removed"
-    ),
-    clause="adminAccess: the claim is for monitoring and management; other claims for the device stay as they are. "
-    "(ResourceClaim, API reference)",
+    expected="success for both claims; the ordinary claim stays prepared when the one with adminAccess is removed",
+    clause=ADMIN_ACCESS,
 )
 def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
-    """A device is prepared for a claim with adminAccess and for an ordinary one, in both orders."""
+    """A device is prepared for an ordinary claim and then for one with adminAccess, which is unprepared."""
     driver.calls.require_repeating()
+    owner, admin = _with_an_admin(driver)
+    driver.calls.unprepared(admin)
+    before = rows(driver.calls.prepared(owner))
+    with in_context("a claim with adminAccess after an ordinary one"):
+        driver.calls.prepared(admin)
+    _unprepare_beside(driver, admin, {name for row in before for name in row.cdi})
+    after = rows(driver.calls.prepared(owner))
+    require(before == after, f"the other claim has changed: {difference(before, after)}")
+    return "the other claim stayed as it was"
+
+
+@check(
+    SHOULD,
+    expected="success for both claims; the ordinary claim stays prepared when the one with adminAccess is removed",
+    clause=f"{ADMIN_ACCESS} A monitor may hold claims for all devices for as long as the node runs.",
+)
+def takes_no_device_for_admin_access(driver: DriverUnderTest) -> str:
+    """A device is prepared for a claim with adminAccess and then for an ordinary one, and the first is unprepared."""
+    driver.calls.require_repeating()
+    owner, admin = _with_an_admin(driver)
+    with in_context("an ordinary claim after one with adminAccess"):
+        before = rows(driver.calls.prepared(owner))
+    _unprepare_beside(driver, admin, {name for row in before for name in row.cdi})
+    return "the device was prepared for both"
+
+
+def _with_an_admin(driver: DriverUnderTest) -> tuple[Claim, Claim]:
+    """Create an ordinary claim and one with adminAccess for the same device, and prepare the latter.
+
+    Raises DoesNotApply if the driver prepares no claims with adminAccess.
+    """
     device = driver.claims.free_device(shared=False)
     labels = {"resource.kubernetes.io/admin-access": "true"}
     driver.api.change("Namespace", NAMESPACE, lambda body: body["metadata"].setdefault("labels", {}).update(labels))
@@ -933,16 +965,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
         raise
     except Failure as failure:
         raise DoesNotApply(f"the driver prepares no claims with adminAccess: {failure}") from None
-    with in_context("an ordinary claim after one with adminAccess"):
-        before = rows(driver.calls.prepared(owner))
-    cdi = {name for row in before for name in row.cdi}
-    _unprepare_beside(driver, admin, cdi)
-    with in_context("a claim with adminAccess after an ordinary one"):
-        driver.calls.prepared(admin)
-    _unprepare_beside(driver, admin, cdi)
-    after = rows(driver.calls.prepared(owner))
-    require(before == after, f"the other claim has changed: {difference(before, after)}")
-    return "the other claim stayed as it was"
+    return owner, admin
 
 
 def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> None:

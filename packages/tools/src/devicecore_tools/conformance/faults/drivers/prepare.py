@@ -377,7 +377,7 @@ class KnowsNoAdmins(GoodDriver):
         super().check_free(uid, [result | {"adminAccess": False} for result in results])
 
 
-@fails("allows-admin-access-to-a-device-in-use")
+@fails("takes-no-device-for-admin-access")
 class TakesDevicesForAdmins(GoodDriver):
     """A claim with adminAccess gets its device exclusively."""
 
