@@ -449,8 +449,8 @@ def _rank_of_preferred(mask: NumaMask, distance_within: _Distance) -> tuple[int,
 def _rank_of_others(bits: int, best_width: int, distance_within: _Distance) -> tuple[bool, int, int, int]:
     """Return the sort key for masks that are not preferred: the smallest key is best.
 
-    Masks of exactly `best_width` NUMA nodes come first, then narrower ones, the widest first, then wider ones, the
-    narrowest first. Ties are broken by the closest mask, then by the smaller number.
+    Masks of exactly `best_width` NUMA nodes come first, then narrower ones (the widest first), then wider ones (the
+    narrowest first). Ties are broken by the closest mask, then by the smaller number.
     """
     width = bits.bit_count()
     above = width > best_width

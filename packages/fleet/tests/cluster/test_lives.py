@@ -54,7 +54,7 @@ def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
     crash = Behavior(1, 2.0)
     assert at(crash, 1).is_ready
     assert at(crash, 2.5).ended is not None
-    again = at(crash, 3)  # a second after its exit, because a kubelet notices it that late
+    again = at(crash, 3)  # a second after the exit, because a kubelet needs that long to notice it
     assert (again.restarts, again.started) == (1, BEGAN + timedelta(seconds=3))
     waiting = at(crash, 7)
     assert waiting.waiting == (

@@ -544,7 +544,7 @@ def _shared_spec(text: bytes) -> SharedSpec:
 
 
 def _pod_of(found: Json) -> Pod:
-    """Return the same as `pod_of`, whose result mostly differs from another pod's only in the pod's identity."""
+    """Return what `pod_of` returns, copied from a similar pod if possible: most pods differ only in identity."""
     metadata, status = found["metadata"], found.get("status") or {}
     identity = [metadata.get(name) for name in ("uid", "name", "namespace")]
     has_claims = status.get("resourceClaimStatuses") or status.get("extendedResourceClaimStatus")

@@ -249,7 +249,7 @@ class RegisteredNode(NodeStatusSink):
     # --- called by the writer ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
-        """Read the Node again. Return whether it is the registered Node. If not, nothing passes until it is."""
+        """Read the Node again. Return whether it is the registered Node. If not, nothing is passed on until it is."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
             if self._node is None or version_of(node) > version_of(self._node):  # otherwise there is no news
                 self._take(node)
@@ -396,7 +396,7 @@ class RegisteredNode(NodeStatusSink):
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
         """Leave the Node alone if someone else holds its Lease. Return whether that is the case.
 
-        The Node is refused, unless `waits` is set and the Lease may end: a live process renews it in the meantime.
+        The Node is refused, unless `waits` is set and the Lease may expire: a live holder renews it in the meantime.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)
