@@ -68,7 +68,7 @@ def many_constraints() -> tuple[dict[str, Any], Objects]:
             "name": f"d{number}",
             "attributes": {"a": {"int": number % 7}, "b": {"int": number % 11}, "c": {"string": str(number % 13)}},
         }
-        for number in range(128)
+        for number in range(scale(16, 128))
     ]
     slices = [slice_of(f"p{number}", large, nodeName="n") for number in range(scale(1, 8))]
     count = scale(4, 32)
@@ -98,7 +98,7 @@ def many_alternatives() -> tuple[dict[str, Any], Objects]:
         }
         for number in range(scale(4, 32))
     ]
-    slices = [slice_of(f"p{number}", devices(128), nodeName="n") for number in range(scale(2, 1000))]
+    slices = [slice_of(f"p{number}", devices(scale(16, 128)), nodeName="n") for number in range(scale(2, 1000))]
     return claim("c", requests), [*slices, node("n")]
 
 
