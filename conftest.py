@@ -64,21 +64,17 @@ if root := short_root():
 
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"
-LAWS = ("dra_files", "dra_slices", "foreign_text", "fuzz_documents", "quantity", "topology")
+LAWS = ("dra_files", "dra_slices", "topology")
 MEASURED = {
     *(TESTS / "unit").rglob("test_*.py"),
-    *(
-        TESTS / "allocation" / f"test_{name}.py"
-        for name in ("alignment", "findings", "slices_of_other_nodes", "text_of_the_api")
-    ),
+    *(TESTS / "allocation" / f"test_{name}.py" for name in ("alignment", "findings", "slices_of_other_nodes")),
     ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
-    TESTS / "adapters" / "test_manifests.py",
     ROOT / "packages" / "tools" / "tests" / "judge" / "test_allocation_judge.py",
     TESTS / "contract" / "test_policy.py",
     *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
 } - {
     TESTS / "unit" / f"test_{name}.py"
-    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
+    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories", "public_names")
 }
 """The test files for which `make test` measures coverage.
 
