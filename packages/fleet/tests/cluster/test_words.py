@@ -266,7 +266,7 @@ def test_pod_level_resources_and_overhead_count_as_in_a_scheduler(fields: Json, 
 
 @pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff"])
 def test_a_container_that_fails_to_start_is_a_warning(reason: str) -> None:
-    """Only the wait between two attempts to pull an image is none."""
+    """The wait between two attempts to pull an image is the only exception."""
     said = events.waits(reason, "no such image", "main", "img")
     assert [one.reason for one in said if not one.is_warning] == (["BackOff"] if reason == "ImagePullBackOff" else [])
 
