@@ -207,11 +207,11 @@ def held_in_state_file(
     """Return what containers hold according to a state file of the CPU manager or the memory manager.
 
     Args:
-        name: which of the two files it is.
-        blob: its content.
+        name: which of the two files `blob` is.
+        blob: the content of the file.
         configuration: the fields of the kubelet's configuration; empty if unknown.
         machine: the machine as described by cAdvisor, or None for this machine.
-        knows_machine: whether that is the kubelet's machine.
+        knows_machine: whether `machine` is the kubelet's machine.
 
     Raises NumaError: the distribution is missing, or a kubelet does not start with the file.
     """
@@ -291,8 +291,8 @@ class PinnedNode:
             machine: described as by cAdvisor, or None for this machine.
             files: the state files.
             pod: an API object.
-            runs: whether the kubelet is already running. If it is, a memory state that it can be in, but might not
-                be able to start with, is accepted.
+            runs: whether the kubelet is already running. If so, a memory state that the kubelet can be in, but might
+                not be able to start with, is accepted.
 
         Raises NumaError.
         """

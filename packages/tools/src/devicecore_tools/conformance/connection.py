@@ -60,7 +60,7 @@ def is_reachable(path: str) -> bool:
 
 
 class SocketConnection:
-    """A connection to the socket at `path`. It connects on first use, and reconnects after a lost connection.
+    """A connection to the socket at `path`, opened on first use, and opened again after it was lost.
 
     `authority` is the header of that name; gRPC clients in Go and in other languages send different values.
     """

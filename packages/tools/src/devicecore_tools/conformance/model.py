@@ -100,7 +100,7 @@ def time_is_over(budget: float) -> OutOfTime:
 
 
 def applies_always(_: object) -> None:
-    """Do nothing. Do nothing: the `needs` of a check that applies to every subject."""
+    """Do nothing: the `needs` of a check that applies to every subject."""
 
 
 @frozen
@@ -114,8 +114,8 @@ class Check(Generic[Subject]):
         expected: what should happen.
         clause: the rule from which the expectation follows, with its source.
         look: runs the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
-        group: its topic, in a word or two; empty in a suite without groups.
-        is_core: whether it runs by default; the others run only in a full run.
+        group: the check's topic, in a word or two; empty in a suite without groups.
+        is_core: whether the check runs by default; other checks run only in a full run.
         found: known faults in real software that the check finds, such as `owner/repository#12`.
         needs: raises `Skip` if the check does not apply to the subject, without waiting for anything.
     """
@@ -155,7 +155,7 @@ class Exit:
         pid: the id of the process.
         how: one line about what happened, with the exit status or the signal.
         output: what the process printed: everything since the crash began, otherwise the last lines.
-        is_crash: whether it crashed: a signal, or a Go panic.
+        is_crash: whether the process crashed: a signal, or a Go panic.
         during: the name of the check that was running, or an empty string if none was.
     """
 
@@ -215,7 +215,7 @@ class Report:
         results: of every check, in order.
         not_made: why the checks after a failed one could not be run, or an empty string if all were run.
         cannot_run: whether the subject could not be started at all, so the results say nothing about it.
-        wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names it.
+        wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names the command.
         seconds: the duration of the run.
         output: the end of what the subject printed.
         exits: every time the subject exited on its own.

@@ -54,7 +54,7 @@ def as_environment(variable: str) -> dict[str, str]:
 
 
 # This is a separate process, because Linux sends the parent-death signal when the thread that started the child ends,
-# and never sends it to grandchildren. It needs only the standard library.
+# and never sends it to grandchildren. This process needs only the standard library.
 _GUARDIAN = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -140,7 +140,7 @@ def own_age() -> float:
 
 
 def exit_of(process: PluginProcess) -> Exit | None:
-    """Return how a process ended on its own, or None if it did not."""
+    """Return how a process ended on its own, or None if it did not end on its own."""
     failure, crash = process.failure, process.crash
     if failure is None:
         return None
@@ -159,7 +159,7 @@ def has_panicked(process: PluginProcess) -> bool:
 def problem_of_command(command: str, directory: Path, timeout: float) -> str:
     """Run one of the user's shell commands, with `{dir}` replaced by the directory.
 
-    Return why it failed, or an empty string.
+    Return why the command failed, or an empty string.
     """
     process = PluginProcess(["/bin/sh", "-c", command], directory)
     try:

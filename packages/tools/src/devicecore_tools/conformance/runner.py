@@ -85,7 +85,7 @@ def run_checks(
 def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tuple[Verdict | None, str, str]:
     """Run a check.
 
-    Run a check, and return its verdict (None if it may run later), what happened, and why no other check is run.
+    Return the verdict (None if the check may run later), what happened, and why no other check is run.
     """
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""

@@ -85,8 +85,8 @@ class Before:
     """What is known about a pod from before the start of this process.
 
     Attributes:
-        has_run: whether its containers were running.
-        has_devices: whether it keeps its devices from the checkpoint, even if their plugins are not back yet.
+        has_run: whether the pod's containers were running.
+        has_devices: whether the pod keeps its devices from the checkpoint, even if their plugins are not back yet.
         waits_for_plugins: whether a pod that has not run is admitted only once each of its resources has a plugin.
     """
 
@@ -123,7 +123,7 @@ class Attempts:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def begin(self, entry: PodEntry, facts: Facts) -> None:
-        """Start an attempt. `facts` contains everything its outcome may depend on."""
+        """Start an attempt. `facts` contains everything that the outcome may depend on."""
         entry.is_queued = True
         self._beginning = threading.get_ident()
         self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))

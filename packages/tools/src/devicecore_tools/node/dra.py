@@ -37,7 +37,7 @@ class NodeClaimSource(ClaimSource):
     server: ClaimSource | None
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Return the claim. Raises ClaimSourceError if there is no such claim, or it cannot be read."""
+        """Return the claim. Raises ClaimSourceError if there is no such claim, or the claim cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
             return claim

@@ -1,7 +1,7 @@
 """What `devicecore kubelet` reads from a DRA manager: whether to retry a pod, and what to show.
 
-Law: nothing here calls drivers or the API server, because the main thread calls this module. This module imports only
-    the domain of the library.
+Law: no function here calls drivers or the API server, because the main thread calls these functions. This module
+    imports only the domain of the library.
 """
 
 from collections.abc import Callable, Iterable, Mapping

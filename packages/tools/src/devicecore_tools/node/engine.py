@@ -74,8 +74,8 @@ class NodeEngine:
     Args:
         manager: allocates the devices. The engine starts and stops it.
         pods: where pods come from, or None if there are none.
-        claims: prepares and releases the claims of pods. It is started by the first pod or driver that needs it; the
-            engine stops it.
+        claims: prepares and releases the claims of pods. The first pod or driver that needs the DRA manager starts it;
+            the engine stops it.
         wake: called from other threads when `advance` has something to do.
         reporter: receives the outcomes of pods.
         observe: called after each `advance` in the engine's thread, with the state of the device manager and what is
@@ -164,7 +164,7 @@ class NodeEngine:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """In another thread, tell the manager that time has passed, because it may have to write to the disk."""
+        """In another thread, tell the manager that time has passed; the manager may have to write to the disk."""
         if self._is_ticking.acquire(blocking=False):
             self._threads.submit("tick", self._tick)
         self._claims.tick()

@@ -35,13 +35,13 @@ class PodFeed(PodSource, Protocol):
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """The ResourceClaims found along with the pods, as of the last `poll`. Any thread may read them."""
+        """The ResourceClaims found along with the pods, as of the last `poll`. Any thread may read this property."""
 
     @property
     def keeps_refused(self) -> bool:
         """Whether a refused pod waits and is retried, because nothing else could run it elsewhere.
 
-        Otherwise it fails.
+        Otherwise a refused pod fails.
         """
 
     @property
@@ -60,11 +60,11 @@ class PodFeed(PodSource, Protocol):
         Any thread may call this method.
 
         If the pod has devices, `devices` is the number of each resource's devices that are healthy or in use; otherwise
-        it is empty.
+        `devices` is empty.
         """
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as an API object with its CPUs and memory, or an empty object if it is gone.
+        """Return a pod as an API object with its CPUs and memory, or an empty object if the pod is gone.
 
         Any thread may call this method.
         """
@@ -109,7 +109,7 @@ class NodeSink(NodeStatusSink, Protocol):
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the Node does not show what was last published, or None if it does or no problem is known."""
+        """Why the Node does not show what was last published, or None if the Node shows it or no problem is known."""
 
 
 class Outside(Protocol):

@@ -39,7 +39,7 @@ class _Queue:
 class Workers:
     """Threads that exist only while there is work; several `Lanes` may share them.
 
-    They are daemon threads, so they never delay the exit of the process.
+    The threads are daemon threads, so they never delay the exit of the process.
 
     There are at most `limit` threads. If `limit` is 0, the caller of `submit` does the work.
     """

@@ -31,7 +31,8 @@ def taint(key: str, value: str, effect: str) -> dict[str, str]:
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
     """Return the taints of a Node. As on an API server, two taints with the same key and effect are an error.
 
-    If `is_tainted`, `TAINT` is added to the Node's own taints. If two of its own conflict, the last one counts.
+    If `is_tainted`, `TAINT` is added to the Node's own taints. If two of the Node's own taints conflict, the last one
+    counts.
     """
     taints = (*([TAINT] if is_tainted else ()), *own)
     return tuple({(one["key"], one["effect"]): dict(one) for one in taints}.values())
@@ -67,11 +68,11 @@ class NewNode:
     """The Node object to create.
 
     Attributes:
-        capacity: its capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
+        capacity: the Node's capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
         allocatable: the part that pods can use, where that is less.
-        labels: its labels.
-        taints: its taints.
-        address: its address, or None for this machine's address.
+        labels: the Node's labels.
+        taints: the Node's taints.
+        address: the Node's address, or None for this machine's address.
         adopts: whether to take over a Node that someone else created.
     """
 

@@ -34,7 +34,7 @@ class LoggedSink(NodeStatusSink):
 
     @property
     def problem(self) -> str | None:
-        """Why the latest status is not published, or None if it is."""
+        """Why the latest status is not published, or None if it is published."""
         error = self._refused or self._still_failing()
         return foreign_text(str(error)) if error else None
 

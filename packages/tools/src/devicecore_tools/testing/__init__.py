@@ -2,6 +2,6 @@
 
 * `kubelet`, `dra_kubelet`: kubelets for tests, and pytest fixtures for them.
 * `api_server`: a small API server.
-* * `process`: plugins and drivers in separate processes.
+* `process`: plugins and drivers in separate processes.
 * `temporary`: directories with names that are short enough for sockets.
 """

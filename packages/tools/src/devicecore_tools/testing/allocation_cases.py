@@ -65,7 +65,7 @@ CLASSES: list[Json] = [
 
 
 def evaluate(expression: str, driver: str, device: Json) -> bool | None:
-    """Return the result of a case's expression for a device, or None if it is an error."""
+    """Return the result of a case's expression for a device, or None if evaluating the expression is an error."""
     return EXPRESSIONS[expression](driver, device)
 
 

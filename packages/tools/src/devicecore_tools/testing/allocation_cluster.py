@@ -120,7 +120,7 @@ class Device:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several claims may share it."""
+        """Whether several claims may share the device."""
         return bool(self.spec.get("allowMultipleAllocations"))
 
     @cached_property
@@ -159,7 +159,7 @@ class Device:
 
 
 def _consumed(capacity: Json, wanted: int | None) -> int | None:
-    """Return how much of a capacity a share consumes, adjusted by the policy, or None if it is too much."""
+    """Return how much of a capacity a share consumes, adjusted by the policy, or None if that is too much."""
     policy, value = capacity.get("requestPolicy") or {}, billionths(capacity["value"])
     if wanted is None:
         return value if policy.get("default") is None else billionths(policy["default"])
@@ -190,7 +190,7 @@ class Pool:
     """A pool's highest-generation slices.
 
     Attributes:
-        slices: their `spec`s.
+        slices: the `spec`s of the slices.
         node: the node for which claims are judged.
         numbers: the acceptable numbers of slices. All slices must state one of these numbers.
         is_lenient: whether it is enough that one slice states such a number.

@@ -281,7 +281,7 @@ class Judge:
         return self._text.first()
 
     def problem_with(self, results: Json) -> str:
-        """Return what is wrong with an answer, or nothing if it is right.
+        """Return what is wrong with an answer, or an empty string if the answer is right.
 
         Args:
             results: the `status.allocation` of each claim, or None for "not possible".

@@ -120,7 +120,7 @@ class Rule(Enum):
 
 @frozen
 class Breach:
-    """A rule that an answer breaks, and where it breaks it."""
+    """A rule that an answer breaks, and where the answer breaks the rule."""
 
     rule: Rule
     where: str

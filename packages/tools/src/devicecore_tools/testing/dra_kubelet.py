@@ -129,7 +129,7 @@ class ClaimPod:
         self._kubelet.manager.prepare(self.pod)
 
     def delete(self) -> None:
-        """End the pod: unprepare its claims if no other pod uses them. If this fails, call it again.
+        """End the pod: unprepare its claims if no other pod uses them. If this fails, call `delete` again.
 
         Raises:
             UnprepareError: a driver failed to release a claim.
@@ -387,10 +387,10 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return self.connected(driver)[-1]
 
     def wait_until_gone(self, driver: str, instances: int = 0, *, timeout: float | None = None) -> None:
-        """Wait until a driver has at most `count` registered instances.
+        """Wait until a driver has at most `instances` registered instances.
 
         Raises:
-            WaitTimeoutError: there were still more when the timeout expired.
+            WaitTimeoutError: there were still more instances when the timeout expired.
         """
         __tracebackhide__ = True
         checked(instances, int, "wait_until_gone: instances")
@@ -464,7 +464,8 @@ class DraKubelet(BaseDraKubelet):
     """A kubelet with a directory in which drivers in any language can register, and an API server for them.
 
     Args:
-        directory: the parent of the directories below; by default a new one with a short path, which `close` removes.
+        directory: the parent of `registry`, `plugins` and `cdi`; by default a new one with a short path, which `close`
+            removes.
         api_server: a running API server; by default a new one, which `close` stops.
         node: the node's name.
         timeout: seconds, for waits without their own timeout.
@@ -505,7 +506,7 @@ class DraKubelet(BaseDraKubelet):
 
     @cached_property
     def directory(self) -> Path:
-        """The parent of the directories below."""
+        """The parent of `registry`, `plugins` and `cdi`."""
         return self._directory(self._given_directory)
 
     @property
@@ -613,7 +614,7 @@ class DraKubelet(BaseDraKubelet):
             UnresolvedCdiNameError: no file there defines the device.
             DocumentError: a file there is neither JSON nor YAML.
         """
-        # imported here because it needs the YAML reader, an extra
+        # imported here because this module needs the YAML reader, an extra
         from devicecore.system.documents import read_documents
 
         files = sorted(path for path in self.cdi.iterdir() if path.suffix in {".json", ".yaml"})
@@ -661,7 +662,7 @@ class DraKubelet(BaseDraKubelet):
 class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, MemoryDriverInstance], BaseDraKubelet):
     """A kubelet for drivers that are objects in this process, without sockets, threads or files.
 
-    Its API server is just a store and does not listen.
+    The kubelet's API server is just a store and does not listen.
     """
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:

@@ -93,7 +93,7 @@ def choose(
     Without names, tainted devices are left out, as a scheduler does.
 
     Raises:
-        DevicesTakenError: there are too few, or a named device is not available.
+        DevicesTakenError: there are too few devices, or a named device is not available.
         TypeError: the count is not a number.
     """
     checked(count, int, "claim: count")
@@ -126,7 +126,7 @@ def create_claim(
     With `tolerates`, the claim tolerates all taints.
 
     Raises:
-        ApiError: the server refuses it.
+        ApiError: the server refuses the claim.
     """
     results = [{"request": REQUEST, "driver": driver, "pool": pool, "device": device} for pool, device in devices]
     exactly: Json = {"deviceClassName": driver.lower(), "allocationMode": "ExactCount", "count": max(1, len(devices))}

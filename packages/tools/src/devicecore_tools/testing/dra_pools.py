@@ -22,7 +22,7 @@ Slice = Mapping[str, Any]
 
 @frozen
 class SliceDevice:
-    """A published device. `body` is its entry in the slice."""
+    """A published device. `body` is the device's entry in the slice."""
 
     pool: str
     name: str

@@ -27,7 +27,7 @@ class DriverCall:
     """One call to a driver, with its response or error.
 
     `method` is `NodePrepareResources` or `NodeUnprepareResources`. `answer` is empty if the call failed; `error` is
-    None if it did not.
+    None if the call did not fail.
     """
 
     instance: InstanceId

@@ -223,7 +223,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return known.plugins[-1].id if known and known.plugins else None
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """Return the plugin's last list. The list is kept after the plugin has disconnected."""
+        """Return the devices in the plugin's last list. The list is kept after the plugin has disconnected."""
         report = self.state.inventory.current_report(ResourceName(resource))
         return tuple(report.devices.values()) if report else ()
 
@@ -367,14 +367,15 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 class Kubelet(BaseKubelet):
     """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
 
-    It also finds plugins that do not call Register but wait for the kubelet's plugin watcher, below `registry`.
+    The kubelet also finds plugins that do not call Register but wait for the kubelet's plugin watcher, below
+    `registry`.
 
     Args:
         directory: the socket directory; by default a new one with a short path, which `close` removes.
         topology: the machine's NUMA nodes and the topology policy.
         timeout: seconds, for waits without their own timeout.
         registry: the directory of the plugin watcher; by default `plugins_registry` in the socket directory.
-        handlers: returns the handlers for plugins of other types found there.
+        handlers: returns the handlers for plugins of other types found in `registry`.
 
     Raises:
         SetUpError: from `start`, if the directory cannot be used.
@@ -503,7 +504,7 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConn
                 served.register()
 
     def connect(self, plugin: DevicePlugin) -> Callable[[], None]:
-        """Register a plugin once. Register a plugin, and return a function that disconnects it."""
+        """Register a plugin once, and return a function that disconnects the plugin."""
         return self._memory.connect(plugin).disconnect
 
     def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete

@@ -195,7 +195,7 @@ class PluginProcess(HasLifecycle):
                 cwd=self._cwd,
                 env=self._environment,
                 pass_fds=self._keep_open,
-                start_new_session=True,  # so that its children can be killed with it
+                start_new_session=True,  # so that the process's children can be killed with it
             )
         except OSError as error:
             self._popen = None
@@ -220,7 +220,7 @@ class PluginProcess(HasLifecycle):
         for thread in threads:
             thread.join(_LAST_OUTPUT)
         pipe = getattr(process, "stdout", None)
-        if pipe is not None and not threads:  # otherwise, a thread has closed it
+        if pipe is not None and not threads:  # otherwise, a thread has closed the pipe
             pipe.close()
 
     def __repr__(self) -> str:
@@ -335,7 +335,7 @@ class PluginProcess(HasLifecycle):
         """Wait until the process has exited. Return its exit status. `timeout` is in seconds.
 
         Raises:
-            StillRunningError: it did not exit before the timeout.
+            StillRunningError: the process did not exit before the timeout.
         """
         __tracebackhide__ = True
         if not self._ended.wait(timeout):
@@ -343,7 +343,7 @@ class PluginProcess(HasLifecycle):
         return self._process.wait()
 
     def signal(self, number: Signals) -> None:
-        """Send the process a signal. Do nothing if it has exited."""
+        """Send the process a signal. Do nothing if the process has exited."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:
             self._expected_to_end = True
         self._process.send_signal(number)

@@ -27,7 +27,7 @@ class PluginCall:
 
     `method` is the API's name of the method. `devices` contains the requested devices or, for GetPreferredAllocation,
     the available devices; only that method has `must_include` and `size`. `answer` is None if the method returns
-    nothing or failed; `error` is None if it did not fail.
+    nothing or failed; `error` is None if the method did not fail.
     """
 
     plugin: PluginId

@@ -45,7 +45,7 @@ def remove_tree(path: Path) -> None:
     each level is moved up before its parent is removed, so paths stay short and there is no recursion.
 
     Raises:
-        OSError: something in it cannot be removed, or another process has kept creating files in it for a minute.
+        OSError: something in the tree cannot be removed, or another process has kept creating files there for a minute.
     """
     deadline = time.monotonic() + _REMOVING
     new_names = (path / f".{uuid.uuid4()}-{number}" for number in count())

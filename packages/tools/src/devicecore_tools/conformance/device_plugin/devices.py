@@ -130,7 +130,8 @@ class ListedDevices:
         """Return the answer for a container with only this device. Allocate is called only once for each device.
 
         Raises:
-            Skip: the plugin did not allocate it (another check reports that), or the responses are too large to keep.
+            Skip: the plugin did not allocate the device (another check reports that), or the responses are too large to
+                keep.
         """
         with skipping(CallFailedError):
             answer = self.first_answer(device)

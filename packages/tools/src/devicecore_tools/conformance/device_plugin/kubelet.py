@@ -1,6 +1,6 @@
-"""The kubelet's side of the device plugin API without a device manager: it sees data exactly as a plugin sends it.
+"""The kubelet's side of the device plugin API without a device manager, which sees data exactly as a plugin sends it.
 
-Law: it makes the same calls as a kubelet, in the same order, and records everything.
+Law: the kubelet's side makes the same calls as a kubelet, in the same order, and records everything.
 """
 
 import os
@@ -92,7 +92,7 @@ class PluginConnection(SocketConnection):
 
     @property
     def last_list(self) -> deviceplugin.ListAndWatchResponse:
-        """The last list. Raises IndexError if there is none."""
+        """The last list. Raises IndexError if there is no list."""
         return self._lists[-1]
 
     @property

@@ -23,9 +23,9 @@ class Absence:
     """What the plugin did while the kubelet was down and afterwards.
 
     Attributes:
-        cpu: the share of one CPU that it used, or None if unknown.
-        returned_after: seconds until it registered again, or until the check gave up.
-        problem: why it did not register again, or None if it did.
+        cpu: the share of one CPU that the plugin used, or None if unknown.
+        returned_after: seconds until the plugin registered again, or until the check gave up.
+        problem: why the plugin did not register again, or None if it did.
     """
 
     cpu: float | None
@@ -38,17 +38,18 @@ class PluginObservations:
     """What checks have observed, for use by later checks.
 
     Attributes:
-        absence: what the plugin did while the kubelet was down. It is None if this was not tried.
+        absence: what the plugin did while the kubelet was down, or None if this was not tried.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
-        provocation: why the command that changes a device's health failed every time; an empty string if it did not,
-            and None if it was not run.
+        provocation: why the command that changes a device's health failed every time; an empty string if the command
+            did not, and None if the command was not run.
         health_changes: the change of health that was observed, or None.
         has_recovered: whether devices that had become unhealthy were listed as healthy again.
-        refused: how many times the process ended because the kubelet had refused it.
-        reacts_to_refusal: whether the plugin ended or registered again after a refusal, or None if it was not refused.
+        refused: how many times the process ended because the kubelet had refused the plugin.
+        reacts_to_refusal: whether the plugin ended or registered again after a refusal, or None if the plugin was not
+            refused.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
-        while_sick: how many devices were allocated while a different one was unhealthy, or what went wrong. It is None
-            if none was unhealthy.
+        while_sick: how many devices were allocated while a different one was unhealthy, or what went wrong; None if no
+            device was unhealthy.
         situations: what was observed after each event, by event name.
     """
 

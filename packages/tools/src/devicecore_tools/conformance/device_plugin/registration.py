@@ -43,7 +43,7 @@ class PluginRegistration:
     def first(self) -> Registration:
         """The first registration, successful or not.
 
-        The first use waits for the registration. Raises Skip if there is none.
+        The first use waits for the registration. Raises Skip if there is no registration.
         """
         self.wait_for_first()
         skip_if(not self.kubelet.registrations, "the plugin did not register")
@@ -63,7 +63,7 @@ class PluginRegistration:
             self.process.deadline = time.monotonic() + self.settings.budget
 
     def _choose_resource(self) -> None:
-        """If the process has several resources and the first lists no device, test one that does."""
+        """If the process has several resources and the first lists no device, test one that lists devices."""
         kubelet = self.kubelet
         if self.settings.resource or not self.process.is_ours:
             return
@@ -286,6 +286,6 @@ def _has_list(registration: Registration) -> bool:
 
 
 def _ids_of(connection: PluginConnection | None) -> frozenset[str]:
-    """Return the ids in the last list of a connection, or none if it has no list."""
+    """Return the ids in the last list of a connection, or none if the connection has no list."""
     listed = connection.last_list.devices if connection and connection.list_count else ()
     return frozenset(device.ID for device in listed)

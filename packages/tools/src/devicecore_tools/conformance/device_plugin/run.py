@@ -116,7 +116,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
         raise problem
-    return sentence  # even if it crashed, because a plugin may exit in any way when its kubelet does
+    return sentence  # even if the plugin crashed, because a plugin may exit in any way when its kubelet does
 
 
 @contextmanager

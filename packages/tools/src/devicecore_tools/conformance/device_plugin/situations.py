@@ -53,7 +53,7 @@ class Event:
 
     Attributes:
         name: what happens, in a few words.
-        ending: how the names of its checks end.
+        ending: how the names of the event's checks end.
         happens: triggers the event, and returns when the plugin is registered again. Raises Failure or Skip if the
             plugin is not registered again.
     """
@@ -76,7 +76,7 @@ class Situation:
     prefers: bool = False
 
     def begin(self, plugin: PluginUnderTest, event: Event) -> None:
-        """Make the calls before the event, then trigger it."""
+        """Make the calls before the event, then trigger the event."""
         in_this_life = [one for one in plugin.kubelet.registrations if one.at >= plugin.process.started_at]
         if len(in_this_life) > 1 and plugin.lists.was_allocated:
             self.silence = _silence(plugin, len(in_this_life))

@@ -14,7 +14,7 @@ _FIRST_OF_HEALTH = next(number for number, one in enumerate(ALONE) if "health" i
 CHECKS: tuple[Check[PluginUnderTest], ...] = (*ALONE[:_FIRST_OF_HEALTH], *CELLS, *ALONE[_FIRST_OF_HEALTH:])
 """All checks.
 
-Later ones have more lasting effects: streams end, health may stay changed, and finally the plugin exits.
+Later checks have more lasting effects: streams end, health may stay changed, and finally the plugin exits.
 """
 
 LAST: tuple[str, ...] = (

@@ -1,4 +1,4 @@
-"""A kubelet's plugin watcher: it finds plugin sockets in a directory and asks each plugin for its name.
+"""A kubelet's plugin watcher, which finds plugin sockets in a directory and asks each plugin for its name.
 
 Law: each socket is contacted once, until it is recreated or the kubelet restarts. Sockets are never deleted.
 """

@@ -30,9 +30,9 @@ How to add a check
    modules in each.
 4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails only this check.
 
-A check leaves nothing behind. Claims that it created with `driver.claims.new` are unprepared and deleted after it.
-API server faults end with the `driver.faults` block, and its absence ends with the `driver.without_api_server` block. A
-driver that has exited or is no longer registered is restarted for the next check.
+A check leaves nothing behind. Claims that it created with `driver.claims.new` are unprepared and deleted after it. API
+server faults end with the `driver.faults` block, and the server's absence ends with the `driver.without_api_server`
+block. A driver that has exited or is no longer registered is restarted for the next check.
 """
 
 from devicecore_tools.conformance.dra.checks import CHECKS, CORE

@@ -1,7 +1,7 @@
 """A kubelet's calls to prepare and unprepare claims, and what they revealed about the driver.
 
 Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
-If a plain call has succeeded once, no check reports that the driver does not support it.
+If a plain call has succeeded once, no check reports that the driver does not support that call.
 """
 
 import math
@@ -40,10 +40,10 @@ class Habits:
     """What calls have revealed about the driver. None means not known yet.
 
     Attributes:
-        prepares: whether it has prepared a claim.
-        why_not: the error for a plain claim, if it has not prepared any.
-        unprepares: whether it has unprepared a claim.
-        repeats: whether it prepares an already prepared claim.
+        prepares: whether the driver has prepared a claim.
+        why_not: the error for a plain claim, if the driver has not prepared any.
+        unprepares: whether the driver has unprepared a claim.
+        repeats: whether the driver prepares an already prepared claim.
         removes_cdi: whether a claim's CDI devices are gone after it is unprepared.
         frees: whether a device was prepared for another claim after its claim was unprepared.
         silence: the number of seconds after which an unanswered call was abandoned, if there was one.
@@ -71,7 +71,8 @@ class Calls:
         used: the claims of the current check that were sent to the driver and deleted.
         are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as known.
         fastest: the duration of the fastest successful NodePrepareResources, in seconds.
-        renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether it did.
+        renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether the driver
+            was started.
     """
 
     environment: Environment
@@ -149,7 +150,7 @@ class Calls:
     def require_preparing(self) -> None:
         """Check that the driver prepares plain claims.
 
-        Raises Skip if it does not prepare any; another check reports that.
+        Raises Skip if the driver prepares none; another check reports that.
         """
         self._learn_once()
         if self.habits.prepares is False:
@@ -186,7 +187,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver now prepares and unprepares a plain claim, or a claim for another claim's devices.
 
-        Return True even if this cannot be determined, or if the driver has never done it.
+        Return True even if this cannot be determined, or if the driver has never done so.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True
@@ -218,14 +219,14 @@ class Calls:
     def require_repeating(self) -> None:
         """Check that the driver prepares a claim a second time.
 
-        Raises Skip if it does not; another check reports that.
+        Raises Skip if the driver does not; another check reports that.
         """
         skip_if(not self.repeats, "the driver prepares no claim twice")
 
     def require_unpreparing(self) -> None:
         """Check that the driver unprepares claims.
 
-        Raises Skip if it does not unprepare any; another check reports that.
+        Raises Skip if the driver unprepares none; another check reports that.
         """
         self._learn_once()
         skip_if(self.habits.unprepares is False, "the driver unprepares no claims")

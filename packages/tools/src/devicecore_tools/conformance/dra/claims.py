@@ -43,10 +43,10 @@ class Claim:
     """A ResourceClaim that a check has created, with a Pod that uses it.
 
     Attributes:
-        devices: the driver's devices that are allocated to it.
+        devices: the driver's devices that are allocated to the claim.
         shares: the allocated shares of devices that may be allocated several times.
-        was_sent: whether the driver was called to prepare it.
-        is_prepared: whether the driver has prepared it, and has not unprepared it since.
+        was_sent: whether the driver was called to prepare the claim.
+        is_prepared: whether the driver has prepared the claim, and has not unprepared it since.
         namespace: the namespace of the claim and its Pod.
     """
 
@@ -71,7 +71,7 @@ class Claims:
     Attributes:
         held: the keys of devices whose claims the driver did not unprepare; no other claim gets them.
         broken: the keys of devices that could not be prepared on their own while others could, for the one check that
-            reports it.
+            reports this.
     """
 
     environment: Environment
@@ -153,11 +153,11 @@ class Claims:
         """Return the least recently used device that is in no claim.
 
         Args:
-            shared: whether it may be allocated several times, or None if that does not matter.
+            shared: whether the device may be allocated several times, or None if that does not matter.
             other_than: a device to leave out.
 
         Raises:
-            Skip: there is none.
+            Skip: there is no such device.
         """
         taken = {device.key for device in (*self._taken, *([other_than] if other_than else []))}
         found = [
@@ -303,7 +303,7 @@ class Claims:
     def allocation_of(self, *devices: SliceDevice) -> Json:
         """Return the status.allocation of a claim whose requests, from r0 on, get one of these devices each.
 
-        They need not be free. Raises Skip if that needs CEL.
+        The devices need not be free. Raises Skip if allocating them needs CEL.
         """
         published = self.slices.devices if self._takes_all else ()
         return self._allocate(self._request_each(devices), published if devices[0] in published else devices, ())

@@ -32,9 +32,9 @@ class Ending:
     """What was observed when the driver was ended with SIGTERM.
 
     Attributes:
-        status: the exit status of the process, or None if it was killed.
+        status: the exit status of the process, or None if the process was killed.
         seconds: how long the process took to exit.
-        crash: the crash that it printed, or an empty string if it did not crash.
+        crash: the crash that the process printed, or an empty string if the process did not crash.
         left: sockets of the process that were left after its exit.
         had_slices: whether there were slices before its exit.
         kept_slices: whether there were slices after its exit.
@@ -56,7 +56,7 @@ class DeletionOfSlices:
         at: the time of the deletion, in seconds of `time.monotonic`.
         process: the id of the process that was running then.
         calm: seconds from the last write of that process to the deletion.
-        republished_after: seconds until all pools were complete again, or None if they were not.
+        republished_after: seconds until all pools were complete again, or None if they never were.
         queued: how many seconds each thread of the process had waited for a processor until then.
         disks: for how many seconds programs had waited for disks until then.
     """
@@ -123,7 +123,7 @@ class DriverUnderTest:
 
     Args:
         environment: the driver's environment, already entered.
-        command: starts it; placeholders are replaced.
+        command: starts the driver; placeholders are replaced.
         settings: how the driver is tested.
     """
 
@@ -160,7 +160,7 @@ class DriverUnderTest:
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
-        """In this block, make the API server answer this many of these requests with a fault.
+        """In this block, make the API server answer `times` of these requests with a fault.
 
         None means all of them.
         """

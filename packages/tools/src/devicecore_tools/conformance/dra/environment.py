@@ -53,7 +53,7 @@ class Environment:
         self.node: str = settings.node
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
-        self.api.store.similar_uids = True  # so that a driver that shortens them gives two claims the same CDI file
+        self.api.store.similar_uids = True  # so that a driver that shortens UIDs gives two claims the same CDI file
         self.marker: str = new_marker()
         """An environment variable of each process of the driver, used to find its processes."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
@@ -104,7 +104,7 @@ class Environment:
 
     @contextmanager
     def second_node(self) -> Iterator[Mapping[str, str]]:
-        """In this block, provide a second node with empty directories. Yield its placeholders."""
+        """In this block, provide a second node with empty directories. Yield the second node's placeholders."""
         with short_directory() as root, suppress(ApiError):
             self.api.create(_node(OTHER_NODE))
             own = {name: Path(root) / name for name in ("registry", "plugins", "cdi", "run")}
@@ -125,7 +125,7 @@ class Environment:
         return with_texts(text, {**self.placeholders, "{pod_uid}": POD_UID, **texts})
 
     def make_data_directory(self) -> None:
-        """Create the directory that the driver needs when it starts, if there is one and it does not exist."""
+        """Create the directory that the driver needs when it starts, if one is needed and does not exist."""
         (self.plugins / self._settings.data).mkdir(mode=0o755, parents=True, exist_ok=True)
 
     @property
@@ -204,7 +204,7 @@ class Environment:
         Empty files and files of more than 4 MiB are left out.
 
         Raises:
-            OSError: there are too many, or they are too large.
+            OSError: there are too many files, or the files are too large.
         """
         return _contents(self.plugins, self._state_paths())
 
@@ -212,7 +212,7 @@ class Environment:
         """Delete the files below the plugins directory.
 
         Raises:
-            OSError: there are too many.
+            OSError: there are too many files.
         """
         for path in self._state_paths():
             path.unlink(missing_ok=True)
@@ -241,7 +241,7 @@ class Environment:
         """Return the paths of all files in the run's directories.
 
         Raises:
-            OSError: there are too many.
+            OSError: there are too many files.
         """
         roots = (self._root, self.registry, self.plugins, self.cdi)
         return {Path(path) for root in roots for path in _below(root)}

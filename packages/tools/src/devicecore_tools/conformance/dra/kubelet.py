@@ -1,7 +1,7 @@
-"""The kubelet's side of one DRA driver without a manager: it sees exactly what the driver returns.
+"""The kubelet's side of one DRA driver without a manager, which sees exactly what the driver returns.
 
-Laws: it finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and records each step.
-This side calls the service that kubelet 1.34 or later would choose.
+Laws: the kubelet's side finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and
+records each step. It calls the service that kubelet 1.34 or later would choose.
 """
 
 import os
@@ -88,7 +88,7 @@ class DriverInstance:
         service: the service that a kubelet calls.
         registered_at: when the driver was notified of its registration, in seconds of `time.monotonic`; 0 before.
         is_gone: whether the socket has been removed or recreated since.
-        is_unreachable: whether a check found that nothing serves at its endpoint.
+        is_unreachable: whether a check found that nothing serves at the instance's endpoint.
     """
 
     path: str
@@ -172,7 +172,7 @@ class DriverKubelet:
         self.instances: list[DriverInstance] = []
         """Every socket that was found since the start, in the order in which they were found."""
         self.history: list[DriverInstance] = []
-        """The identifier shared by all runs of this kubelet."""
+        """The instances of all runs of this kubelet."""
         self.others: set[str] = set()
         """The paths of sockets that do not belong to the driver."""
         self._not_reached: deque[DriverInstance] = deque()

@@ -31,7 +31,7 @@ class DriverProcess(SubjectProcess):
     Args:
         environment: the driver's environment, already entered.
         kubelet: the kubelet, whose connections end with the process.
-        command: starts it; placeholders are replaced.
+        command: starts the driver; placeholders are replaced.
         settings: how the driver is tested.
     """
 
@@ -49,7 +49,7 @@ class DriverProcess(SubjectProcess):
         self.needs_clean_directories: bool = False
         """Whether the next start is in a new container, without the previous sockets."""
         self.start_seconds: float = 0.0
-        """How many seconds a start of the driver takes, or 0 if it is quick.
+        """How many seconds a start of the driver takes, or 0 if a start is quick.
 
         Each start extends the run by this time.
         """
@@ -98,8 +98,8 @@ class DriverProcess(SubjectProcess):
     def start(self) -> None:
         """Start the process, after ending the previous one.
 
-        If a check has reported that the driver did not come back while its old sockets existed, they
-        are deleted first. Raises Skip if the run is out of time.
+        If a check has reported that the driver did not come back while its old sockets existed, these sockets are
+        deleted first. Raises Skip if the run is out of time.
         """
         with self._starting:
             self.kill()

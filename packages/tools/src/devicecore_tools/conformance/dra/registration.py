@@ -20,7 +20,7 @@ from devicecore_tools.conformance.model import Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
-_SOON = 2.0  # seconds from the registration to the devices; if they appear sooner, no check needs to wait for them
+_SOON = 2.0  # seconds from the registration to the devices; if the devices appear sooner, no check waits for them
 _DIAL = 5.0  # seconds to reach a service
 
 
@@ -29,8 +29,8 @@ class Return:
     """How the driver came back after an event.
 
     Attributes:
-        seconds: how long it took to register again, or None if it did not.
-        problem: why it did not register, or an empty string.
+        seconds: how long the driver took to register again, or None if it did not register.
+        problem: why the driver did not register, or an empty string.
         exits: a sentence for each time the process exited on its own in the meantime.
     """
 
@@ -45,7 +45,7 @@ class DriverRegistration:
 
     Attributes:
         returns: how the driver came back after the events of this run, by the name of the event.
-        warm_up: seconds from its registration until it had published devices, at its first start.
+        warm_up: seconds from the driver's registration until it had published devices, at its first start.
         was_seen: whether the driver has created a registration socket or sent a request.
         known_name: the driver's name, or an empty string if unknown.
     """
@@ -168,7 +168,7 @@ class DriverRegistration:
     # --- restarts -----------------------------------------------------------------------------------------------------
 
     def after(self, start: Callable[[], object]) -> Return:
-        """Start the driver or the kubelet, and wait for an instance that is found after that."""
+        """Start the driver or the kubelet, and wait for an instance that is found after the start."""
         began = time.monotonic()
         start()
         return self.wait(began)
@@ -192,7 +192,7 @@ class DriverRegistration:
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
         """Kill the registered driver, run an action, and start the driver.
 
-        Record in `returns` how it came back, and return that.
+        Record in `returns` how the driver came back, and return that record.
 
         Raises Skip if the driver is not registered.
         """

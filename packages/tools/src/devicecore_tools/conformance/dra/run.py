@@ -84,8 +84,8 @@ def run(
 class _Guarded:
     """The `look` of a check, together with the events that start before it and the cleanup of its claims after it.
 
-    If the driver then does not prepare another claim for the same devices, it gets fresh directories. If the driver's
-    calls are slow, this is tested only after failures.
+    If the driver then does not prepare another claim for the same devices, the driver gets fresh directories. If the
+    driver's calls are slow, this is tested only after failures.
     """
 
     check: Check[DriverUnderTest]

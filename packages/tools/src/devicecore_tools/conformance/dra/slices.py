@@ -116,7 +116,9 @@ class PublishedSlices:
         return pools_of(self.now())
 
     def wait_for_pools(self) -> float | None:
-        """Wait once until all pools are complete. Return the seconds since the start of the process, or None.
+        """Wait once until all pools are complete.
+
+        Return the seconds since the start of the process, or None if the wait failed.
 
         Some drivers first publish a pool without devices, so this also waits for devices.
         """
@@ -173,7 +175,7 @@ class PublishedSlices:
     def wait_complete(self) -> bool:
         """Wait until all pools are complete. Return whether they are.
 
-        Once a driver has been late, which a check reports, it gets less time.
+        Once a driver has been late, which a check reports, the driver gets less time.
         """
         limit = min(self.settings.republishing, _AFTER_LATE) if self.was_late else self.settings.republishing
         is_complete = bool(self.process.wait(self.is_complete, limit))
@@ -242,5 +244,5 @@ class PublishedSlices:
     def wipe(self) -> None:
         """Delete the driver's slices, as a kubelet does."""
         for one in self.now():
-            with suppress(ApiError):  # the driver may have deleted it in the meantime
+            with suppress(ApiError):  # the driver may have deleted the slice in the meantime
                 self.api.delete("ResourceSlice", one["metadata"]["name"])

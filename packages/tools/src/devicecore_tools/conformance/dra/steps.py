@@ -22,7 +22,7 @@ IMPOSSIBLE = (AllocationError, ApiError, OSError)
 
 
 Parts = Generator[None, None, str]
-"""The two parts of a check: it yields once and returns its sentence."""
+"""The two parts of a check: the generator yields once and returns the check's sentence."""
 
 
 @frozen
@@ -31,9 +31,9 @@ class Occurrence:
 
     Attributes:
         name: what happens, in a few words.
-        begin: triggers it and returns soon.
+        begin: triggers the event and returns soon.
         end: waits until the event is over; may do nothing.
-        undo: called after the last of its checks; may do nothing.
+        undo: called after the last of the event's checks; may do nothing.
         before: called before the first parts; may do nothing.
     """
 

@@ -1,7 +1,7 @@
 """Plugins and drivers, each with one fault, and the checks that must find it, for our tests and for other test kits.
 
-Law: each is a correct program with one fault, and the checks that it names fail on it. If a program names no check, it
-does something unusual but correct, and no check may fail on it.
+Law: each program is correct except for one fault, and the checks that the program names fail on it. If a program names
+no check, it does something unusual but correct, and no check may fail on it.
 """
 
 import inspect
@@ -52,11 +52,11 @@ class Planted:
     Attributes:
         name: words joined by hyphens.
         kind: `device plugin` or `DRA driver`.
-        checks: the names of the checks that fail on it, or none if it only behaves unusually.
-        sentence: what it does.
-        options: the options of `devicecore conformance plugin` or `driver` that reveal its fault.
-        place: identifies it among the programs of its kind.
-        breaks_too: other checks that also cannot pass because of its fault.
+        checks: the names of the checks that fail on the program, or none if the program only behaves unusually.
+        sentence: what the program does.
+        options: the options of `devicecore conformance plugin` or `driver` that reveal the program's fault.
+        place: identifies the program among the programs of its kind.
+        breaks_too: other checks that also cannot pass because of the program's fault.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Runs the good driver, or the faulty driver that the argument names: `run_driver.py [GROUP:CLASS]`.
 
-Law: it exits when the driver does.
+Law: the program exits when the driver does.
 """
 
 import sys

@@ -39,7 +39,7 @@ class Answer:
 
 @frozen
 class Drop:
-    """Close the connection without an answer. With `after`, close it once the request has been executed."""
+    """Close the connection without an answer. With `after`, close the connection once the request has been executed."""
 
     after: bool = False
 
@@ -75,7 +75,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault that affects the next `times` requests with this verb and resource. An empty string matches any.
+    """A fault that affects the next `times` requests with this verb and resource. An empty string matches all.
 
     If `every` is 2, only every second matching request gets the fault, and so on.
     """
@@ -97,7 +97,7 @@ class PlannedFault:
         )
 
     def is_due(self) -> bool:
-        """Count a matching request. Count the request, and return whether it gets the fault."""
+        """Count a matching request, and return whether the request gets the fault."""
         self._fitted += 1
         if self._fitted % self.every:
             return False

@@ -3,7 +3,7 @@
 Some API lists have items with keys, so they are really maps. `keyed` converts them to maps and `unkeyed`
 converts them back, so that merging, applying and ownership only handle maps.
 
-Law: a field belongs to the managers that last wrote it. Nothing here changes its arguments.
+Law: a field belongs to the managers that last wrote it. No function in this module changes its arguments.
 """
 
 import json
@@ -299,7 +299,7 @@ def _shown(part: str) -> str:
 def managed_fields(
     owners: Owners, api_version: str, before: Owners, earlier: Sequence[Json], *, now: str, writer: Owner | None
 ) -> list[Json]:
-    """Return `metadata.managedFields` for the owners; it was `earlier` when they were `before`.
+    """Return `metadata.managedFields` for the owners. The field was `earlier` when the owners were `before`.
 
     The `writer`'s entry and every new entry get the time `now`. Every other entry keeps its time, if it had one.
     Without a `writer`, as after an apply that changed nothing, this applies to all entries.

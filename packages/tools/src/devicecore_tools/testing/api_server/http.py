@@ -324,7 +324,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _chunks(self) -> bytes:
         """Return a body sent in chunks, as by `kubectl create --raw`. Trailers are refused."""
-        is_last, self.close_connection = self.close_connection, True  # if the body is refused, its end is unknown
+        is_last, self.close_connection = self.close_connection, True  # the end of a refused body is unknown
         body, size = bytearray(), -1
         while size:  # the last chunk is empty
             line = self._line().partition(b";")[0].strip()

@@ -1,8 +1,8 @@
 """JSON patches (RFC 6902) as kube-apiserver applies them.
 
-Law: this module is less strict than the RFC wherever kube-apiserver is. A missing field is null for
-`copy`, `replace` and `test`, an operation without a value uses null, and a negative index counts from the end of a
-list. Nothing here changes its arguments.
+Law: this module is less strict than the RFC wherever kube-apiserver is. A missing field is null for `copy`, `replace`
+and `test`, an operation without a value uses null, and a negative index counts from the end of a list. No function in
+this module changes its arguments.
 """
 
 import json

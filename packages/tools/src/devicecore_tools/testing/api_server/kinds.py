@@ -24,9 +24,9 @@ RESOURCE_GROUP = "resource.k8s.io"
 class Kind:
     """One kind. `more_selectable` contains the paths that field selectors support in addition to names.
 
-    Objects are stored in `version`. `causes` and `status_causes` are its rules. `complete` sets the fields of a new
-    object. `ending` starts a graceful deletion: it is passed the object, the number of seconds the client requested (or
-    None), and the time. `needs_version` is whether an update must name the version it changes. With
+    Objects are stored in `version`. `causes` and `status_causes` are the kind's rules. `complete` sets the fields of a
+    new object. `ending` starts a graceful deletion: it is passed the object, the number of seconds the client requested
+    (or None), and the time. `needs_version` is whether an update must name the version it changes. With
     `creates_on_update`, an update creates an object that does not exist.
     """
 

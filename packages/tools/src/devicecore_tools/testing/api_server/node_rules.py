@@ -134,7 +134,7 @@ class NodeRequest:
         return f"{path}={self.node}" in self.query.get("fieldSelector", "").replace("==", "=").split(",")
 
     def refusal(self) -> str:
-        """Return why a node's identity may not make this request, or an empty string if it may."""
+        """Return why a node's identity may not make this request, or an empty string if the request is allowed."""
         if self.verb not in NODE_VERBS.get(self.resource, "").split():
             return "the node role does not allow this verb"
         rule = _RULES.get(self.plural.partition(".")[0])
@@ -204,4 +204,4 @@ _RULES: Mapping[str, Callable[[NodeRequest], str]] = {
     "resourceslices": _on_slice,
     "resourceclaims": _on_claim,
 }
-"""Functions by plural that return why a node's identity may not do something, or an empty string if it may."""
+"""Functions by plural that return why a node's identity may not do something, or an empty string otherwise."""

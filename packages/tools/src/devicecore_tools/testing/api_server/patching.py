@@ -1,7 +1,7 @@
 """Merge patches and strategic merge patches.
 
 Law: a strategic merge patch merges a list of keyed items by that key, in the order the patch requests, or in the
-patch's own order. Every other list is replaced. Nothing here changes its arguments.
+patch's own order. Every other list is replaced. No function in this module changes its arguments.
 """
 
 import json
@@ -130,7 +130,7 @@ def _refuse_unknown(change: Json) -> None:
 def _unfit(message: str) -> ApiError:
     """Return the error for a patch that does not fit the object.
 
-    In kube-apiserver, it is an internal error without a reason.
+    In kube-apiserver, this error is an internal error without a reason.
     """
     return ApiError(500, "", foreign_text(message, 1000))
 
@@ -187,7 +187,7 @@ def _named(name: str, items: list[JsonValue]) -> list[str]:
 def _ordered(name: str, merged: list[JsonValue], wanted: list[str], before: list[JsonValue]) -> list[JsonValue]:
     """Return the merged list in the order of the patch.
 
-    Items that the patch does not name come last, unless they preceded one that it names.
+    Items that the patch does not name come last, unless they preceded an item that the patch names.
     """
     key = partial(_identity, name)
     ranks = {one: number for number, one in reversed([*enumerate(wanted)])}

@@ -28,10 +28,10 @@ class ServedApi(Protocol):
         """Record a request that is refused."""
 
     def next_fault(self, request: Request) -> Fault | None:
-        """Note a request. Record a request, and return what to do with it, or None to handle it as usual."""
+        """Record a request, and return the request's fault, or None to handle the request as usual."""
 
     def authorize(self, request: Request, target: Target | None) -> None:
-        """Raise ApiError if the client is not allowed to do this."""
+        """Raise ApiError if the client is not allowed to make this request."""
 
     def authorize_change(self, request: Request, target: Target) -> None:
         """Raise ApiError if the client is not allowed to make this change to a claim's status."""

@@ -42,13 +42,13 @@ class LocalApiServer(Runs):
     The other kinds are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
     CustomResourceDefinitions define, which are created like other objects.
 
-    Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
-    port. It supports the verbs get, list, watch (with bookmarks and initial events), create, update, patch (all four
-    kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the rules of each
-    kind; and for pods, also binding, eviction and the grace period. It supports neither CEL nor garbage collection, and
-    the only admission plugins are NodeRestriction and the taint of a new Node. No controller runs: the test itself must
-    mark a Node whose Lease is late. It answers in JSON, but also reads objects of these kinds as protobuf, except
-    `skipNodeOperations`.
+    Use the server as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on
+    the same port. The server supports the verbs get, list, watch (with bookmarks and initial events), create, update,
+    patch (all four kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the
+    rules of each kind; and for pods, also binding, eviction and the grace period. The server supports neither CEL nor
+    garbage collection, and the only admission plugins are NodeRestriction and the taint of a new Node. No controller
+    runs: the test itself must mark a Node whose Lease is late. The server answers in JSON, but also reads objects of
+    these kinds as protobuf, except `skipNodeOperations`.
 
     Args:
         tls: the server's TLS context, or None for plain HTTP.
@@ -289,7 +289,10 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Inject these faults one after another, each to the next `times` matching requests. None means all of them."""
+        """Inject these faults one after another, each to the next `times` matching requests.
+
+        If `times` is None, the first fault applies to all matching requests.
+        """
         with self._lock:
             self._planned += [PlannedFault(fault, verb, resource, method, times, every) for fault in faults]
 
@@ -299,7 +302,7 @@ class LocalApiServer(Runs):
             self._planned.clear()
 
     def cut_watches(self, *, within_line: bool = False) -> None:
-        """End every open watch. With `within_line`, cut it off in the middle of an event."""
+        """End every open watch. With `within_line`, cut each watch off in the middle of an event."""
         self.cuts_lines = within_line
         self.watch_generation += 1
         self.store.wake()
@@ -312,7 +315,7 @@ class LocalApiServer(Runs):
         """Wait until a condition is true. The condition is evaluated after each request and each write.
 
         Raises:
-            TimeoutError: it was not true within `timeout` seconds.
+            TimeoutError: the condition was not true within `timeout` seconds.
         """
         if not self.store.wait_for(condition, timeout):
             asked = [f"{request.method} {request.path}" for request in self.requests[-5:]]
@@ -321,7 +324,7 @@ class LocalApiServer(Runs):
     # --- called while a request is served -----------------------------------------------------------------------------
 
     def next_fault(self, request: Request) -> Fault | None:
-        """Record a request. Record a request, and return its fault, or None."""
+        """Record a request, and return the request's fault, or None."""
         self.note(request)
         with self._lock:
             planned = next((one for one in self._planned if one.fits(request)), None)

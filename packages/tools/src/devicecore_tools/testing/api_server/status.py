@@ -27,7 +27,7 @@ def copied(value: T) -> T:
         result = {name: copied(below) for name, below in value.items()}
     elif isinstance(value, list):
         result = [copied(below) for below in value]
-    return result  # type: ignore[no-any-return]  # it has the type of the value
+    return result  # type: ignore[no-any-return]  # the copy has the type of the value
 
 
 @frozen
@@ -127,7 +127,7 @@ def unknown_path() -> ApiError:
 
 
 def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:
-    """An object with that name already exists. With `is_ending`, it is being deleted."""
+    """An object with that name already exists. With `is_ending`, the object is being deleted."""
     message = f'{"object is being deleted: " if is_ending else ""}{resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, about=(resource, name))
 
