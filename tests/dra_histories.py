@@ -150,7 +150,7 @@ class Replay:
         return outcome
 
     def state(self) -> ClaimCache:
-        """Change the file's content, but not the manager's memory."""
+        """Return the claims in the file, which must be those in the manager's memory."""
         saved = ClaimCache() if self.store.blob is None else decode(self.store.blob).cache
         in_memory = {key: (claim.uid, claim.pods, claim.drivers) for key, claim in self.manager.claims.claims.items()}
         assert {key: (claim.uid, claim.pods, claim.drivers) for key, claim in saved.claims.items()} == in_memory

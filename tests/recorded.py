@@ -37,7 +37,7 @@ def cases(name: str) -> Json:
 
 
 def lines(pattern: str) -> Iterator[Json]:
-    """Every file with this name, which has one recording per line."""
+    """Yield the recordings in every file with this name, one per line."""
     for path in sorted(DATA.glob(pattern)):
         with path.open() as recordings:
             yield from map(json.loads, recordings)

@@ -242,7 +242,7 @@ def test_the_text_of_an_error_names_its_own_fields() -> None:
 
 
 def test_every_module_states_its_law() -> None:
-    """Packages, lists of messages (which have a stub) and examples for guides need none."""
+    """Packages, lists of messages (which have a stub) and examples for guides need no law."""
     report(
         path.relative_to(ROOT)
         for path in SOURCES

@@ -137,7 +137,7 @@ LAYERS = {
 
 
 def prefixes(module: str) -> Iterator[str]:
-    """`a.b.c`, `a.b`, `a`."""
+    """Yield the name of a module and of each package around it: `a.b.c`, `a.b`, `a`."""
     while module:
         yield module
         module = module.rpartition(".")[0]

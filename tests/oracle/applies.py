@@ -24,12 +24,12 @@ def one_of(*values: Json) -> Author:
 
 
 def several(**parts: Author) -> Author:
-    """Return an object with some of the fields."""
+    """Return a function that creates an object with some of the fields."""
     return lambda random: {name: part(random) for name, part in parts.items() if random.random() < 0.6}
 
 
 def full(**parts: Author) -> Author:
-    """Return an object with all of the fields."""
+    """Return a function that creates an object with all of the fields."""
     return lambda random: {name: part(random) for name, part in parts.items()}
 
 
@@ -50,7 +50,7 @@ def both(needed: Author, more: Author) -> Author:
 
 
 def items(key: str, known: Sequence[Json], needed: Author = NOTHING, more: Author = NOTHING, least: int = 0) -> Author:
-    """Return a list of objects with different keys."""
+    """Return a function that creates a list of objects with different keys."""
     return lambda random: [
         {key: name, **needed(random), **more(random)}
         for name in random.sample(known, random.randint(least, len(known)))
@@ -228,7 +228,7 @@ METADATA = several(
 
 
 def case(random: Random) -> Json:
-    """Several writes to one object by different managers."""
+    """Return several writes to one object by different managers."""
     version, kind = random.choice(list(BODIES))
     return {"apiVersion": version, "of": kind, "steps": [_step(random, BODIES[version, kind]) for _ in range(6)]}
 

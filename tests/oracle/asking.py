@@ -77,7 +77,7 @@ class Oracle:
 
 
 def differences(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
-    """The differences between two answers, one line for each location."""
+    """Yield the differences between two answers, one line for each location."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys(), key=str):
             if key not in theirs or key not in ours:

@@ -151,7 +151,7 @@ class _Author:
         return manner
 
     def _answer(self) -> Json:
-        """Container settings with few different names and paths, so that a container's plugins conflict."""
+        """Return container settings with few different names and paths, so that a container's plugins conflict."""
         names, paths = ("A", "B", "C"), ("/a", "/b", "/c")
 
         def some(listed: Sequence[str]) -> list[str]:

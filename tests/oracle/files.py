@@ -93,7 +93,7 @@ def judge_checkpoint(case: Json, oracle: Oracle) -> Verdict:
 
 
 def claims(random: Random) -> Json:
-    """Claims for a state file of the DRA manager, each with a different name."""
+    """Return claims for a state file of the DRA manager, each with a different name."""
     all_claims = [
         {
             "ClaimUID": _text(random),

@@ -1,7 +1,7 @@
 """Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` injects one after another.
 
-Each fault is injected into a copy of the library. If `CASES` cases of its kind do not reveal a fault, it is printed,
-and the exit status is 1.
+Each fault is injected into a copy of the library. If `CASES` cases of its kind do not reveal a fault, the fault is
+printed, and the exit status is 1.
 """
 
 import argparse

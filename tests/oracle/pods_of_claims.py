@@ -129,7 +129,7 @@ class Author:
         return [{"op": "unprepare", "pod": self._some_pod()["metadata"]["uid"]}]
 
     def _resources(self) -> Sequence[Json]:
-        """Query what each container gets, or what the pod-resources API shows for one container."""
+        """Return steps that query what each container gets, or what the pod-resources API shows for one container."""
         pod = self._some_pod()
         if self.random.random() < 0.5:
             return [{"op": "all_resources", "pod": pod["metadata"]["uid"]}]
@@ -144,7 +144,7 @@ class Author:
         return [{"op": "reconcile", "active": active, "ready": self.random.random() < 0.8}]
 
     def _renew(self) -> Sequence[Json]:
-        """A claim is deleted and recreated with a different UID, and maybe with other devices."""
+        """Return steps that recreate a claim with a different UID, and maybe with other devices."""
         name = self.random.choice(sorted(self.claims))
         self.renewed += 1
         pods = [pod["metadata"]["name"] for pod in self.pods.values()]
@@ -182,7 +182,7 @@ class Author:
         return [{"op": "restart", "reregister": list(again)}]
 
     def _script(self) -> Sequence[Json]:
-        """Set a driver's answers: until its next script, or only for the next prepare."""
+        """Return steps that set a driver's answers: until its next script, or only for the next prepare."""
         if not self.drivers:
             return ()
         name, instance = self.random.choice(sorted(self.drivers))

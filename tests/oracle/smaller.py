@@ -10,7 +10,7 @@ LISTS = ("steps", "later", "providers", "claims", "slices", "classes")
 
 
 def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
-    """Remove elements of a case while it still differs, until a deadline.
+    """Remove elements of a case while the case still differs, until a deadline.
 
     A case that can no longer run, because a step needs a removed element, counts as no difference.
     """

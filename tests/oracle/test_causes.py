@@ -375,7 +375,7 @@ def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() ->
 
 
 def ours(history: Json, *changes: tuple[int, Json]) -> Json:
-    """Our answers to a history in a kubelet's format, with some steps changed."""
+    """Return our answers to a history in a kubelet's format, with some steps changed."""
     answers = devices.answers_of_ours(history)
     for place, change in changes:
         answers[place] = {**answers[place], **change}

@@ -25,8 +25,8 @@ OLD = "claim-that-is-old"
 class Case:
     """A pod, and the phase to wait for. With `is_deleted` it is then deleted; a finalizer keeps it visible.
 
-    If `waits` contains a reason, one of its containers must wait with that reason. `size` is the number of devices its
-    container requests, unless `spec` has containers.
+    If `waits` contains a reason, one of the pod's containers must wait with that reason. `size` is the number of
+    devices that the pod's container requests, unless `spec` has containers.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def turn(self) -> int:
-        """When the pod is created: 0 first, 1 if the node rejects it because of other pods, 2 if the others ignore it.
+        """When the pod is created: 0 first, 1 if the node rejects it because of other pods, 2 if other pods ignore it.
 
         3 means that the pod is created after a kubelet has stopped trusting a silent driver's last health report.
         """

@@ -1,7 +1,7 @@
 """A fleet of 100 nodes in a real cluster: it registers, runs pods, outlives outages, and leaves other nodes alone.
 
 With OUTAGES=5, each part of the control plane goes down five times, for as long as an upgrade takes, in an order that
-SEED determines. Otherwise each goes down once, for a few seconds.
+SEED determines. Otherwise each part goes down once, for a few seconds.
 """
 
 import os
@@ -49,8 +49,8 @@ class Outage:
 
     Attributes:
         of: returns the part.
-        begin: takes it down.
-        end: brings it back up.
+        begin: takes the part down.
+        end: brings the part back up.
         seconds: how long the part is down if the variable OUTAGES is set; otherwise `shortly` applies.
     """
 
@@ -265,7 +265,7 @@ def _bound(plane: ControlPlane, prefix: str) -> int:
 
 
 def _states(plane: ControlPlane) -> dict[str, int]:
-    """Count running pods by the first word of their names, and the others by their full state."""
+    """Count running pods by the first word of their names, and other pods by their full state."""
     found: Counter[str] = Counter()
     for pod in plane.admin.list("Pod", "default"):
         name, is_leaving = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
@@ -276,7 +276,7 @@ def _states(plane: ControlPlane) -> dict[str, int]:
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["lives", "was stopped"])
 def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped: bool) -> None:
-    """This holds even if its Lease has expired: devicecore does not own a Node that it did not create."""
+    """This holds even if the Node's Lease has expired: devicecore does not own a Node that it did not create."""
     name, file = f"kubelet-{'stopped' if is_stopped else 'living'}", plane.directory / "living.yaml"
     file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
     config = f"--kubeconfig={plane.kubeconfig()}"

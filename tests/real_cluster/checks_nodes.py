@@ -288,8 +288,9 @@ def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, seen: Seen) 
 def _undecided(case: Case, real: Json) -> list[str]:
     """Return the paths that vary with the time at which a kubelet last looked at the pod.
 
-    Between two restarts, it may show a container as terminated. A deleted pod's container may have restarted first. For
-    a pod that ended on its own, it shows the requests and the devices' health if it has not looked again.
+    Between two restarts, a kubelet may show a container as terminated. A deleted pod's container may have restarted
+    first. For a pod that ended on its own, a kubelet shows the requests and the devices' health if it has not looked
+    again.
     """
     has_ended = case.until == "Succeeded" or DO in case.annotations
     found = ["status.resources", "status.containerStatuses[].allocatedResourcesStatus"] if has_ended else []

@@ -239,7 +239,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
 
 
 def mappings_of(client: Client) -> list[Json] | None:
-    """Return what each container got from the claim that the scheduler created, or None if it created none."""
+    """Return what each container got from the claim that the scheduler created, or None if there is no such claim."""
     status = client.get("Pod", "ask")["status"].get("extendedResourceClaimStatus")
     rows = status["requestMappings"] if status else ()
     names = ("containerName", "resourceName", "requestName")

@@ -113,7 +113,7 @@ _NO_JSON = _says(
 
 
 def _has_other_order(one: Answered) -> bool:
-    """Return whether both name the same conflicts. Go iterates over the managers in random order."""
+    """Return whether both servers name the same conflicts. Go iterates over the managers in random order."""
     if not (_is_refused_by_both(one) and one.difference.path.startswith("answer.details.causes[")):
         return False
     both = [
@@ -168,5 +168,5 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
 
 
 def cause_of(one: Answered) -> str:
-    """Return the cause of a difference, or an empty string if it is unknown."""
+    """Return the cause of a difference, or an empty string if the cause is unknown."""
     return next((cause for cause, recognizes in CAUSES.items() if recognizes(one)), "")

@@ -35,7 +35,7 @@ class ClusterNode(ABC):
     """A node of a real cluster, from `start` to `stop` or in a `with` statement.
 
     Attributes:
-        plane: the control plane that it registers with.
+        plane: the control plane that the node registers with.
         name: the name of the Node.
     """
 
@@ -139,7 +139,7 @@ class ClusterNode(ABC):
     def driver_command(self, name: str, count: int, node: str = "", kubeconfig: Path | None = None) -> list[str]:
         """Return the command of a simulated DRA driver.
 
-        By default it publishes for this node and has permission to do so.
+        By default, the driver publishes for this node and has permission to do so.
         """
         words = ["dra-driver", "simulated", f"--name={name}", f"--count={count}", f"--node={node or self.name}"]
         words += [f"--kubeconfig={kubeconfig or self.plane.kubeconfig()}"]

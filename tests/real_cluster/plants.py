@@ -44,7 +44,7 @@ class Plant:
     Attributes:
         part: the part that the check belongs to, such as `doctor`.
         check: what selects it in the part's file (pytest: `-k`).
-        says: a string that the check's report must contain, to prove that it failed because of the fault.
+        says: a string that the check's report must contain, to prove that the check failed because of the fault.
         grow: injects the fault.
     """
 

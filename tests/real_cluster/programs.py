@@ -161,7 +161,10 @@ class Program:
             )
 
     def stop(self, grace: float = _GRACE) -> None:
-        """End the program with SIGTERM, and with SIGKILL after `grace` seconds. Do nothing if it is not running."""
+        """End the program with SIGTERM, and with SIGKILL after `grace` seconds.
+
+        Do nothing if the program is not running.
+        """
         if self._process is None:
             return
         self.signal(signal.SIGTERM)

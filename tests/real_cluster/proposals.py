@@ -1,4 +1,4 @@
-"""Carries out what `why` proposes in a situation, so that a real scheduler can show whether it helps."""
+"""Carries out what `why` proposes in a situation, so that a real scheduler can show whether the proposals help."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -201,7 +201,7 @@ def a_pod_does_not_end(node: RealKubelet) -> None:
     for method in ("StopContainer", "StopPodSandbox"):
         node.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
     node.plane.admin.delete("Pod", "holder")
-    settle(25.0)  # until then, it may just be slow
+    settle(25.0)  # until then, the container may just be slow
 
 
 @situation(a_pod("four", 4), is_quiet=True)

@@ -73,7 +73,7 @@ def tolerated(**fields: str) -> Json:
 
 
 def init(**fields: Json) -> Json:
-    """Init containers, one of which has limits."""
+    """Return init containers, one of which has limits."""
     limits = fields.pop("limits")
     return {"initContainers": [{**INIT, "resources": {"limits": limits}, **fields}]}
 

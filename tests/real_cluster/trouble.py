@@ -7,9 +7,9 @@ A situation is a function that causes trouble on a node, with the probe pods to 
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names a possibility that
-it cannot rule out. `doctor` must find the same as when the situation was recorded. The record that it saves gives the
-same report as the live node. If `fits` says that a probe fits, it runs. If `fits` says that it does not, it does not
-run. `why` explains the cluster's messages about a probe that does not run.
+it cannot rule out. `doctor` must find the same as when the situation was recorded. The record that `doctor` saves gives
+the same report as the live node. If `fits` says that a probe fits, the probe runs. If `fits` says that the probe does
+not fit, the probe does not run. `why` explains the cluster's messages about a probe that does not run.
 
 The tools' output is left in the file `said.txt` in the node's directory. If the variable RECORDS names a directory, one
 file per situation is written there, with the output of `doctor --save` and the results of the probes.
@@ -46,7 +46,7 @@ class Situation:
     """A problem, and the facts about it.
 
     Attributes:
-        name: the name of the function that causes it.
+        name: the name of the function that causes the problem.
         make: causes the problem.
         probes: pods that would run on a healthy node.
         finds: codes that `doctor` must find.

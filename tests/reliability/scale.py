@@ -8,5 +8,5 @@ PATIENCE = 300.0 if STORM else 60.0
 
 
 def scale(normal: int, storm: int) -> int:
-    """`storm` in `make storm`, else `normal`."""
+    """Return `storm` in `make storm`, else `normal`."""
     return storm if STORM else normal

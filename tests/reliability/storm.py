@@ -184,7 +184,7 @@ def registrations(directory: str, number: str) -> Iterator[Record]:
 def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None]:
     """A manager with one healthy plugin, in a process of its own."""
     clock = Clock()
-    # With the limit, 10,000 registrations would take minutes, as intended; it has its own tests.
+    # With the limit, 10,000 registrations would take minutes, as intended; the limit has its own tests.
     transport = GrpcUnixTransport(directory, limits=PluginLimits(registrations_per_second=None))
     sink = JsonFileSink(f"{directory}/status.json")
     manager = DeviceManager(transport, FileStore.in_directory(directory), sink, clock=clock)

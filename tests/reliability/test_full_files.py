@@ -82,7 +82,7 @@ class DraNode:
         return Pod(PodUid(name), name=name, claims=[PodClaim("claim", name)], containers=(container,))
 
     def refusal(self, name: str, driver: DriverName) -> DriverAnswerTooLargeError | None:
-        """Prepare a pod, and return the error if its answer is too large."""
+        """Prepare a pod, and return the error if the driver's answer is too large."""
         try:
             self.manager.prepare(self.pod(name, driver))
         except PrepareError as error:

@@ -65,7 +65,7 @@ def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(direc
 
         verdicts = [manager.admit(pod(f"pod-{size}", size)) for size in (0, 1, 2)]
         assert [type(verdict) for verdict in verdicts] == [Admitted] * 3
-        assert not ended.is_set()  # the other admissions did not wait for it
+        assert not ended.is_set()  # the other admissions did not wait for the plugin
         checkpoint = json.loads((directory / CHECKPOINT_NAME).read_bytes())
         assert {entry["ResourceName"] for entry in checkpoint["Data"]["PodDeviceEntries"]} == {GPU}
 

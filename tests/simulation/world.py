@@ -54,7 +54,7 @@ class Disk(CheckpointStore):
 
     @property
     def honest(self) -> bool:
-        """Whether its content is possible in a correct store."""
+        """Whether the disk's content is possible in a correct store."""
         blob = self.content.blob
         return blob == self.promised or (self.attempted is not None and blob == self.attempted)
 
@@ -83,12 +83,12 @@ class Disk(CheckpointStore):
         return place
 
     def trust_content(self) -> None:
-        """Treat the content as promised, because the manager has restarted and knows no other."""
+        """Treat the content as promised, because the manager has restarted and knows no other content."""
         self.promised, self.attempted = self.content.blob, None
 
 
 class ObservedSink(NodeStatusSink):
-    """A sink that records the last status if it `accepted` it, and a status that was published twice."""
+    """A sink that records the last status if the sink `accepted` it, and a status that was published twice."""
 
     def __init__(self, script: faults.Script) -> None:
         self.accepted: NodeStatus | None = NodeStatus()
@@ -279,7 +279,7 @@ class World:
         """Start a new manager with the disk's content. The old one is not stopped, but no longer used.
 
         Raises:
-            StoreError: its start failed.
+            StoreError: the manager's start failed.
         """
         self._begin()
         self.found, self.found_honest = self.disk.content.blob, self.disk.honest

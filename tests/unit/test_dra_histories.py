@@ -216,7 +216,7 @@ class Comparison:
         ours: tuple[PreparedDevice, ...],
         theirs: tuple[PreparedDevice, ...],
     ) -> None:
-        """N1: the kubelet's additional entries were answered earlier."""
+        """Check that the kubelet's additional entries were answered earlier (N1)."""
         answers = self.answered.get((claim.uid, driver), [])
         before = set().union(*answers)
         is_answered = self._call_about(expect, claim, driver) is not None
@@ -240,7 +240,7 @@ class Comparison:
             self._compare_lists(ours["cdi"], theirs["cdi"])
 
     def _compare_lists(self, ours: Json, theirs: Json) -> None:
-        """Lists that are equal, or would be if no driver had answered twice (N1)."""
+        """Check that two lists are equal, or would be if no driver had answered twice (N1)."""
         if ours == theirs:
             return
         assert self.has_repeated or any(len(answers) > 1 for answers in self.answered.values())

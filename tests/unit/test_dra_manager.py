@@ -52,7 +52,7 @@ SECONDS = 60.0  # until a test stops waiting for something that should come at o
 
 
 class Driver(DraDriver):
-    """Answers at once, unless a gate is closed; its calls are recorded."""
+    """A driver that answers at once, unless a gate is closed. The driver's calls are recorded."""
 
     def __init__(self, name: DriverName = GPU) -> None:
         self.name = name
@@ -200,7 +200,7 @@ def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: No
     manager, driver = node.with_claim("a", "b")
     first = begun(pool, driver, manager.prepare, pod("a", "claim"))
     second = pool.submit(manager.prepare, pod("b", "claim"))
-    node.store.wait_for(users("claim", "a", "b"))  # the second pod enters this before it waits
+    node.store.wait_for(users("claim", "a", "b"))  # the second pod is in the claim before it waits
     driver.gate.set()
     done(first, second)
     assert driver.calls == [("prepare", ("claim",))]

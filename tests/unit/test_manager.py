@@ -92,7 +92,10 @@ def test_what_a_sink_refused_is_published_later() -> None:
 
 
 def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
-    """Nothing is restored from it, and nothing overwrites it. `restored` says what is wrong and where the file is."""
+    """Nothing is restored from the checkpoint, and nothing overwrites the file.
+
+    `restored` says what is wrong and where the file is.
+    """
     blob = b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
     with MemoryManager(gpus(), store=MemoryStore(blob)) as manager:
         assert manager.store.aside == [blob]

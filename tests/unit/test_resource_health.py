@@ -205,7 +205,7 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
     manager.admit(pod("b", 1))
     log.records.clear()
     plugin: Any = connection.plugin
-    plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody holds it
+    plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody holds this device
     connection.report()
     assert log.notifications == []
     plugin.set_health("gpu-1", Health.UNHEALTHY)

@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 def sink(
     options: NodeSettings, outside: Outside | None, wake: Callable[[], None], last_to_first: ExitStack
 ) -> LoggedSink:
-    """Publish the node's status with its Node object, on the given API server or in a file.
+    """Return a sink that publishes the node's status in its Node object, on the given API server, or in a file.
 
     Raises SetUpError if the kubeconfig cannot be used.
     """
