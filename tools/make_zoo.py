@@ -184,29 +184,29 @@ SOURCE: Mapping[tuple[str, str], str] = {
     (
         "pydra",
         "removes-its-sockets",
-    ): "serve deletes the sockets when it ends, but nothing handles SIGTERM, so it does not get that far",
+    ): "serve deletes the sockets when it ends, but nothing handles SIGTERM, so serve does not get that far",
     ("pydra", "is-owned-by-its-node"): "publish_resource_slice sets no ownerReferences",
 }
 
 INTRODUCTION = """\
 # Scorecards
 
-For authors of plugins and drivers, and for readers who want to know what the checks find. `make zoo` writes this page:
+For authors of plugins and drivers, and for anyone who wants to know what the checks find. `make zoo` writes this page:
 it builds or installs the programs below, and runs `devicecore conformance` on each, with `--full` for drivers. If a
 check with the severity `must` fails, Kubernetes cannot work with the program, or containers get each other's devices;
 [conformance.md](conformance.md) explains the checks. Checks that need something the program does not offer are skipped.
-Several of the programs were made for tests, and do not have to do what a check asks for. The results are for one
-version at one time, on a machine without such devices; they are not a verdict on a project.
+Several of the programs were made for tests, and do not have to do what a check asks for. Each result is for one version
+at one time, on a machine without such devices, and is not a verdict on a project.
 
 For each failure, the table shows what the check saw and what the program's source says about it.
 
 ## Add a program
 
 1. Add a `Subject` to `tools/make_zoo.py`: its package, and its command with the placeholders of
-   [test-your-plugin.md](test-your-plugin.md) or [test-your-dra-driver.md](test-your-dra-driver.md). A Go program has to
-   be in a module that Go's module proxy serves.
-2. Run `make zoo`, and read the source for each failure: is the rule that the check cites right, and does it apply to
-   this program? If not, the check has to change. Otherwise, add what the source says to `SOURCE`.
+   [test-your-plugin.md](test-your-plugin.md) or [test-your-dra-driver.md](test-your-dra-driver.md). A program in Go has
+   to be in a module that Go's module proxy serves.
+2. Run `make zoo`, and read the source for each failure: is the rule that the check cites correct, and does it apply to
+   this program? If not, change the check. Otherwise, add what the source says to `SOURCE`.
 3. Commit `docs/cards.md`. The HTML cards are in `.cards/`.
 """
 
