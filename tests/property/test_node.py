@@ -2,7 +2,7 @@
 
 "A `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger as of the same time."
 
-And of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
+The laws of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
 """
 
 from collections.abc import Iterable

@@ -431,7 +431,7 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
 def _refusal(
     plugin: PluginUnderTest, device: str, share_of: deviceplugin.ContainerAllocateResponse | None = None
 ) -> str:
-    """Return how the plugin refuses a device. Raises Failure if the plugin does not refuse it."""
+    """Return how the plugin refuses a device. Raises Failure if the plugin does not refuse the device."""
     try:
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:

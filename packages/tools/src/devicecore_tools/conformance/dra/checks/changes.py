@@ -1,6 +1,6 @@
 """Devices that appear and disappear. These checks need the user's command that changes devices.
 
-Law: the command runs once, and the command that undoes it runs after the last of these checks.
+Law: the command runs once, and the command that undoes the change runs after the last of these checks.
 """
 
 from devicecore.domain.text import counted

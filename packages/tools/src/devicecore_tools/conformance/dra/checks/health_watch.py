@@ -37,9 +37,9 @@ class HealthWatch:
     """An open NodeWatchResources call, as a context manager.
 
     Attributes:
-        opened_at: when it was called, in seconds of `time.monotonic`.
+        opened_at: when the call was made, in seconds of `time.monotonic`.
         reports: the received reports.
-        code: the status with which the driver ended the call, or an empty string while it is open.
+        code: the status with which the driver ended the call, or an empty string while the call is open.
         details: the message of that status.
     """
 

@@ -140,7 +140,7 @@ def answered_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
 def try_to_prepare(driver: DriverUnderTest, claim: Claim) -> tuple[bool, str]:
     """Prepare a claim that the driver may refuse.
 
-    Return whether the driver refused it, and a sentence that gives the error or the devices.
+    Return whether the driver refused the claim, and a sentence that gives the error or the devices.
 
     Raises CallFailedError if the driver did not respond.
     """
@@ -199,7 +199,10 @@ def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str
 
 
 def _refused(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> Failure | None:
-    """Prepare a claim for these devices and unprepare it. Return why it was not prepared, or None if it was."""
+    """Prepare a claim for these devices and unprepare it.
+
+    Return why the claim was not prepared, or None if it was prepared.
+    """
     with driver.claims.owning([]):
         try:
             with in_context(f"preparing {some(list(map(str, devices)))} for another claim"):
@@ -533,7 +536,7 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 def claim_with(driver: DriverUnderTest, device: SliceDevice, *others: Json) -> Claim:
     """Create a claim with a device allocated for request r0, and with whatever `others` say for r1, r2 and so on.
 
-    Fields that one of them leaves out are the same as for r0, unless it names another driver.
+    Fields that one of `others` leaves out are the same as for r0, unless that one names another driver.
     """
     allocation = driver.claims.allocation_of(device)
     results = allocation["devices"]["results"]
@@ -1303,7 +1306,7 @@ def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
 def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
     """Return the edits of the CDI devices in a response.
 
-    Check that a runtime finds the devices, unless it never finds any.
+    Check that a runtime finds the devices, unless the runtime never finds any.
     """
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     does_not_apply_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")

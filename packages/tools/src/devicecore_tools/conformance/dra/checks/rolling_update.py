@@ -103,7 +103,7 @@ def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> 
 
 
 def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> bool:
-    """Return whether a newly started instance prepares a claim. A kubelet retries until it does."""
+    """Return whether a newly started instance prepares a claim. A kubelet retries until the instance does."""
     with suppress(Skip), driver.claims.owning([]):
         claim = driver.claims.new(1)
         try:

@@ -52,7 +52,7 @@ class Form:
     Attributes:
         name: a description in a few words.
         devices: how many devices the form needs.
-        make: creates the claims, which are prepared with one request. Raises DoesNotApply if no device allows it.
+        make: creates the claims, which are prepared with one request. Raises DoesNotApply if no device allows the form.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Observation:
         done: what the check does, also with `{}` for the event.
         expected: the expected result.
         clause: why.
-        look: observes; returns a sentence, or raises Failure. It is None for observations of other drivers' files.
+        look: observes; returns a sentence, or raises Failure. `look` is None for observations of other drivers' files.
     """
 
     name: str
