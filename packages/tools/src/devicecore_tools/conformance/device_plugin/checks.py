@@ -87,7 +87,7 @@ MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
     "registration. (kubernetes.io, Device Plugins)",
 )
 def serves_before_it_registers(plugin: PluginUnderTest) -> str:
-    """The kubelet starts. When the plugin registers, the kubelet connects to it before answering."""
+    """The kubelet starts. When the plugin registers, the kubelet connects to the plugin before answering."""
     began = time.monotonic()
     plugin.registration.wait_for_first()
     kubelet = plugin.kubelet
@@ -646,10 +646,10 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     same = [] if are_copies else [" and ".join(ids) for ids in ids_of.values() if len(ids) > 1]
     require(not same, f"these devices have the same nodes, while others have their own: {some(same)}")
     if not own:
-        return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
+        return f"no device has its own: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
     others = [id_ for id_ in nodes if id_ not in own and len(ids_of[nodes[id_]]) == 1]
     require(not others, f"these devices have a node of their own: {some(own)}; these have none: {some(others)}")
-    return f"each of {counted(len(nodes), 'device')} has its own, or is one of the copies of a device"
+    return f"each of {counted(len(nodes), 'device')} has its own nodes, or is one of the copies of a device"
 
 
 def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:
@@ -676,7 +676,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     _require_same(device, before, again[0], "devices", "cdi_devices")
     given = [*before.devices, *before.cdi_devices]
     does_not_apply_if(not given, "the plugin gives no device nodes and no CDI devices")
-    return "the same"
+    return "both answers are the same"
 
 
 @check(
@@ -693,7 +693,7 @@ def mounts_the_same_again(plugin: PluginUnderTest) -> str:
     before = plugin.lists.alone(device)
     for again in allocate_or_skip(plugin, [device]):
         _require_same(device, before, again, "mounts")
-    return "the same"
+    return "both answers are the same"
 
 
 @check(
@@ -1032,7 +1032,7 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
         preferred = _preferred(plugin, ids, must, size)
         left = [id_ for id_ in must if id_ not in preferred]
         require(not left, f"{some(left)} must be included, but the preferred devices are {some(preferred) or 'none'}")
-    return "included"
+    return "the required ids are included"
 
 
 # --- PreStartContainer ------------------------------------------------------------------------------------------------
@@ -1747,7 +1747,7 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the process never exits on its own, except after a kubelet has restarted or refused it",
+    expected="the process never exits on its own, except after a kubelet has restarted or refused the plugin",
     clause="Device plugin is expected to terminate upon registration failure (api.proto), and for no other reason. "
     "While the plugin is gone, a kubelet cannot give its devices to pods.",
 )

@@ -614,7 +614,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     return (
         f"{counted(len(before), 'file')} of the driver remained, without the claim's UID"
         if before
-        else "no file stayed"
+        else "no file remained"
     )
 
 
@@ -780,7 +780,7 @@ def separates_cdi_devices_by_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an error, and success once it can write again",
+    expected="an error, and success once the driver can write again",
     clause="A container whose CDI device does not exist cannot start. A kubelet repeats a call that failed, but not "
     "one that succeeded. (kubelet, DRA manager)",
 )
@@ -798,7 +798,7 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
         names = _prepared(claim, answered).names
         require(names, "the driver's answer reports no error, but contains no CDI device")
         require_edits(driver, names, "the driver's answer reports no error, but ")
-        return "the CDI devices in its answer do not need the directory"
+        return "the CDI devices in the driver's answer do not need the directory"
     with in_context("once the directory was back"):
         names = _prepared(claim, driver.calls.prepared(claim)).names
         require(names, "the answer contains no CDI device")

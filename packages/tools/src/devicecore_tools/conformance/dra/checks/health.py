@@ -74,7 +74,7 @@ def require_service(watch: HealthWatch) -> None:
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#1423", "kubernetes-sigs/dra-driver-cpu#249"),
 )
 def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
-    """NodeWatchResources is called ten times on a driver that does not serve it, and then a claim is prepared."""
+    """NodeWatchResources is called ten times on a driver that does not serve health, and then a claim is prepared."""
     process, codes = driver.process.running, []
     for _ in range(_CALLS):
         with HealthWatch(driver.registration.reachable) as watch:
@@ -134,7 +134,7 @@ def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="only pools and devices that are in its slices",
+    expected="only pools and devices that are in the driver's slices",
     clause="DeviceIdentifier: pool_name and device_name as in the ResourceSlice. A kubelet finds devices by them.",
 )
 def reports_the_health_of_published_devices(driver: DriverUnderTest) -> str:

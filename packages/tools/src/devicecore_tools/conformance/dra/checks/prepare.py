@@ -337,7 +337,7 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
         with in_context(f"with {what}"):
             driver.calls.prepared(driver.claims.new(spec=driver.claims.request(*counts)))
         driver.calls.clean_up()
-    return "both were prepared"
+    return "both claims were prepared"
 
 
 @check(
@@ -362,7 +362,7 @@ def prepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
         for answer, when in ((after[claim.uid], "in the other order"), (alone, "in a separate call")):
             changes = difference(before[claim.uid], answer)
             require(before[claim.uid] == answer, f"{when} the answer differs: {changes}")
-    return "both were prepared, in either order"
+    return "both claims were prepared, in either order"
 
 
 def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str, Rows]:
@@ -530,7 +530,7 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     for foreign in (FOREIGN, *twins):
         is_there = (foreign["pool"], foreign["device"]) in found
         require(not is_there, f"the answer contains the other driver's {foreign['pool']}/{foreign['device']}")
-    return f"{counted(len(found), 'device')} of its own"
+    return f"{counted(len(found), 'device')} of this driver"
 
 
 def claim_with(driver: DriverUnderTest, device: SliceDevice, *others: Json) -> Claim:
@@ -1435,7 +1435,7 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
     new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
     require(not new, f"the driver created {some(new)}")
     require(not accepted, some(accepted))
-    return "each was refused"
+    return "each claim was refused"
 
 
 @check(

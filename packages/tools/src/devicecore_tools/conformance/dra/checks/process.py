@@ -352,7 +352,7 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
     )
     _ = driver.registration.reachable
     driver.calls.prepared(claim)
-    return f"it ended after {seconds:.1f} seconds with status {status}"
+    return f"the driver ended after {seconds:.1f} seconds with status {status}"
 
 
 @across(
@@ -375,7 +375,7 @@ def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
         late=True,
     )
     require(not after.crash, f"the driver crashed: {after.crash}")
-    return f"it ended after {after.seconds:.1f} seconds with status {after.status}"
+    return f"the driver ended after {after.seconds:.1f} seconds with status {after.status}"
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
             require(instance.is_registered, f"the {which} instance is no longer registered")
             with in_context(f"the {which} instance does not answer"):
                 instance.prepare((), _ANSWER)
-    return "both answer"
+    return "both instances answer"
 
 
 @check(
@@ -225,7 +225,7 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
         finally:
             two.process.stop(grace=2.0)
             driver.process.start()
-    return "the newer one keeps working"
+    return "the newer instance keeps working"
 
 
 @at_the_end(
@@ -306,7 +306,7 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
         prepare(driver, two.old, claim)
         unprepare(driver, two.old, claim)
         require(driver.slices.wait_complete(), "the pools are not complete afterwards")
-    return "the older one keeps working"
+    return "the older instance keeps working"
 
 
 @at_the_end(
@@ -338,5 +338,7 @@ def survives_a_second_start(driver: DriverUnderTest) -> str:
         second.stop(grace=2.0)
         driver.process.start()
     return (
-        f"the first keeps running{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
+        f"the first process keeps running{ended.replace(', which', ', and the second has')}"
+        if ended
+        else "a call is answered"
     )

@@ -288,7 +288,7 @@ def is_owned_by_its_node(driver: DriverUnderTest) -> str:
 @at_start(
     SHOULD,
     core=True,
-    expected="the driver's attributes and capacities do not have its name as domain",
+    expected="the driver's attributes and capacities do not have the driver's name as domain",
     clause="Attributes defined by the vendor must be listed without the driver name as domain prefix in their name, so "
     "that names are unique. (KEP-4381; ResourceSlice, API reference, devices.attributes)",
 )
@@ -641,7 +641,7 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
         else f"the driver wrote nothing for {seconds}"
     )
     if made and before != [one["spec"] for one in driver.slices.now()]:
-        return f"{text}, and its slices have changed"
+        return f"{text}, and the driver's slices have changed"
     require(not made, text)
     return text
 

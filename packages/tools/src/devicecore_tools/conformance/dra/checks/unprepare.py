@@ -203,7 +203,7 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="none",
+    expected="no such file name",
     clause=f"{CONTRACT} A node has thousands of claims in its lifetime, and a disk of limited size.",
 )
 def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
@@ -217,7 +217,7 @@ def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
         if claim.uid in str(path) and not path.is_relative_to(driver.environment.cdi)  # reported by another check
     )
     require(not left, f"{some(left)} still exists")
-    return "no file has its UID in its name"
+    return "no file name contains the claim's UID"
 
 
 @check(MUST, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
