@@ -1,6 +1,7 @@
 """Expressions are corrected to what CEL and the devices need, and are split where each part must be true."""
 
 import pytest
+from attrs import evolve
 from devicecore_tools.doctor.pod.expression_edits import conjuncts, repaired, with_other_values
 
 from devicecore.domain.allocation import DeviceKey, PoolDevice
@@ -45,6 +46,13 @@ def test_a_typing_mistake_is_corrected(written: str, right: str) -> None:
     mended = repaired(written, [NIC])
     assert mended is not None
     assert mended.expression == right
+
+
+def test_an_attribute_of_several_domains_is_named_once() -> None:
+    both = evolve(NIC, attributes={**NIC.attributes, "a.io/pcieRoot": Attribute("string", ("pci0",))})
+    mended = repaired('device.attributes["dra.net"].pcieRoot == "pci0"', [both])
+    assert mended is not None
+    assert mended.expression == 'device.attributes["a.io"].pcieRoot == "pci0"'
 
 
 @pytest.mark.parametrize("expression", [RDMA, f'{TYPE} == "a & b or c = d"', 'device.attributes["dra.net"].exists(x)'])

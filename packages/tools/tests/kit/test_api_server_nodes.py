@@ -143,6 +143,18 @@ def test_a_status_that_breaks_a_rule_is_refused(server: LocalApiServer, status: 
     assert cause in refused["message"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "code", "answer"), [("Always", 0, 200), ("OnFailure", 0, 422), ("OnFailure", 1, 200), ("Never", 1, 422)]
+)
+def test_a_container_runs_again_only_as_its_pod_says(
+    server: LocalApiServer, policy: str, code: int, answer: int
+) -> None:
+    ended = {"containerStatuses": [of_main(state={"terminated": {"exitCode": code}})]}
+    server.create({**pod(restartPolicy=policy), "status": ended})
+    status = {"containerStatuses": [of_main(state={"running": {}})]}
+    assert ask(server, "PATCH", f"{PODS}/p/status", {"status": status}, content=STRATEGIC)[0] == answer
+
+
 # --- the end of pods --------------------------------------------------------------------------------------------------
 
 
