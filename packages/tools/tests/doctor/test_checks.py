@@ -19,6 +19,7 @@ from devicecore_tools.doctor.look.values import (
     PodSeen,
     Reading,
     SocketsSeen,
+    Source,
 )
 from devicecore_tools.doctor.reading.look_file import look_in, text_of
 from tests.doctor import nodes
@@ -347,6 +348,16 @@ def test_the_size_of_a_list_is_estimated_if_the_plugin_was_not_asked() -> None:
     ids = tuple(f"{number:05}-{'x' * 60}" for number in range(50_000))
     look = nodes.with_registered(nodes.without(CLEAN, "plugins", "node"), "example.com/many", *ids)
     assert [one.code for one in findings(look)] == ["list-near-limit"]
+
+
+def test_a_driver_without_slices_is_found_with_its_devices_that_are_in_use() -> None:
+    (finding,) = findings(nodes.slices_missing(CLEAN))
+    assert "1 of its devices is in use (tpu-0)." in finding.sentence
+
+
+def test_a_claim_without_a_record_is_found_with_each_source_that_lacks_it() -> None:
+    (finding,) = findings(nodes.claim_without_record(CLEAN))
+    assert [one.source for one in finding.evidence] == [Source.PODS, Source.CLAIMS, Source.POD_RESOURCES]
 
 
 def test_a_device_that_is_listed_twice_is_found_for_its_resource() -> None:

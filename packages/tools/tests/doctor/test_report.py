@@ -78,6 +78,10 @@ def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
         assert (row(known, "nic-3").owner, row(known, "nic-3").health) == (NOBODY, "Unhealthy")
 
 
+def test_a_device_that_the_kubelet_has_not_listed_yet_is_not_free() -> None:
+    assert row(nodes.plugins_differ(CLEAN), "nic-9").owner == NOBODY
+
+
 def test_no_device_of_a_plugin_that_hangs_is_free() -> None:
     """The kubelet has the devices, but does not allocate any of them until the plugin has answered."""
     seen = nodes.plugins_of(CLEAN)

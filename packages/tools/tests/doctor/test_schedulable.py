@@ -100,6 +100,7 @@ def test_a_pod_of_another_node_may_not_be_here_even_if_its_phase_is_unknown() ->
 def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
     said = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
     (plain,) = explain(said, None, Facts(CLEAN))
+    assert plain.text == "0/1 nodes are available: 1 node(s) had untolerated taint(s)"
     (named,) = explain(said, None, Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))))
     assert named.because == f"{plain.because} Node {node_of(CLEAN).name} has acme.io/mine=yes:NoSchedule."
     cordoned = Facts(with_node(CLEAN, evolve(node_of(CLEAN), taints=node(unschedulable=True).taints)))

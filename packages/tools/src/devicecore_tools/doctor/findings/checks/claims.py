@@ -320,9 +320,7 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
         used = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if not local.isdisjoint(one.claims)]
         if state is not DriverPresence.ALIVE or driver in published or not (used or driver in registered):
             continue
-        in_use = (
-            f" {counted(len(used), 'device')} of its devices {by_number(used, 'is', 'are')} in use ({names(used)})."
-        )
+        in_use = f" {len(used):,} of its devices {by_number(used, 'is', 'are')} in use ({names(used)})."
         others = look.elsewhere.get(driver, ())
         of_others = f" Its slices name other nodes ({names(others)})." if others else ""
         sentence = (
