@@ -2,9 +2,9 @@
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
 exclusive CPU. Once the machine is full, a pod is removed before each admission. For each admission, the CPU and memory
-managers give hints, the hints are merged, the resources are allocated, and both state files are saved. Both
-implementations are measured in processor time, but Kubernetes' code runs only 20 pods: it merges all combinations of
-hints, so admitting 500 pods would take minutes.
+managers give hints, the hints are merged, the resources are allocated, and both state files are saved. Our code and
+Kubernetes' are measured in processor time, but Kubernetes' code runs only 20 pods: it merges all combinations of hints,
+so admitting 500 pods would take minutes.
 """
 
 import argparse

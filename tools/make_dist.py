@@ -31,7 +31,7 @@ assert not loaded, loaded
 
 
 def main() -> int:
-    """Build the distributions. Return 1 if one of them does not work."""
+    """Build the distributions. Return 1 if a distribution does not work."""
     shutil.rmtree(DIST, ignore_errors=True)
     for project in PROJECTS:
         run(sys.executable, "-m", "build", "--outdir", str(DIST), str(project))

@@ -250,8 +250,8 @@ def module_file(version: str, sources: Path) -> Path:
 def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -> list[str]:
     """Return the go options that put the files of `peers/_inside/`, or `inside`, into Kubernetes' packages.
 
-    Go does not replace files in its module cache, so Kubernetes is referenced through a symbolic link to its location
-    there.
+    Go does not replace files in its module cache, so Kubernetes is referenced through a symbolic link to its directory
+    in that cache.
     """
     cache = cache_of(version)
     link = cache / "kubernetes"

@@ -221,7 +221,7 @@ class _Mutating(ast.NodeTransformer):
         self._function = ""  # the source of the outermost function
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Replace this node or one inside it, if the change to make is there."""
+        """Replace this node, or one inside it, if that is the place of the change."""
         if self._function:
             for other in changes(node):
                 self._note(node, other, self._function)

@@ -1,6 +1,6 @@
 """The kubelet's CPU manager and memory manager, and pod admission by all three managers.
 
-Law: neither the library devicecore nor its tools import anything from this package when they start. They import this
+Law: neither the library devicecore nor its tools import anything from this package when they start. Both import this
     package only where they use it, and if it is not installed, they report what they could not check.
 """
 

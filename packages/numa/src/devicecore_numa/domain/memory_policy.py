@@ -395,7 +395,7 @@ def _best(hints: Sequence[TopologyHint]) -> TopologyHint:
 
 
 def _reserve(nodes: dict[int, NodeMemory], group: tuple[int, ...], resource: str, size: int) -> None:
-    """Reserve `size` bytes on a group's nodes, filling one after another (Kubernetes: `updateMachineState`)."""
+    """Reserve `size` bytes on a group's nodes, filling one node after another (Kubernetes: `updateMachineState`)."""
     for number in group:
         node = nodes[number]
         tables = node.tables

@@ -1,1 +1,1 @@
-"""What the managers need from the outside. They keep their state in a `CheckpointStore`, a port of devicecore."""
+"""What the managers need from the outside. For their state, they use the port `CheckpointStore` of devicecore."""
