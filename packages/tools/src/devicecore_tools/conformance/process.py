@@ -111,7 +111,7 @@ class SubjectProcess(ABC):
         """
         crashes = self._crashes_during(check, since)
         self._told |= _kinds_of(crashes)
-        require(not crashes, f"{sentence}; but it crashed in the meantime: {some(crashes)}")
+        require(not crashes, f"{sentence}; but the process crashed in the meantime: {some(crashes)}")
 
     def with_exits(self, check: str, problem: Failure | Skip, since: int) -> Failure | Skip:
         """Add to a check's problem the exits during the check, after the first `since`, that may have caused it.

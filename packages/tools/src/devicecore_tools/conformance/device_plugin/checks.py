@@ -230,7 +230,7 @@ def lists_unique_ids(plugin: PluginUnderTest) -> str:
     """The ids in the list are compared."""
     count = Counter(device.ID for device in plugin.lists.devices)
     twice = sorted(id_ for id_, number in count.items() if number > 1)
-    require(not twice, f"listed more than once: {some(twice)}")
+    require(not twice, f"these ids are listed more than once: {some(twice)}")
     return f"{counted(len(count), 'id')}, each listed once"
 
 
@@ -244,7 +244,7 @@ def lists_short_ids(plugin: PluginUnderTest) -> str:
     ids = [device.ID for device in plugin.lists.devices]
     require("" not in ids, "an id is empty")
     long = [f"{id_} ({len(id_)} characters)" for id_ in ids if len(id_) > MAX_DEVICE_ID_LENGTH]
-    require(not long, f"too long: {some(long)}")
+    require(not long, f"these ids are too long: {some(long)}")
     return f"the longest id has {counted(max(map(len, ids), default=0), 'character')}"
 
 
@@ -490,7 +490,7 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
     ]
     does_not_apply_if(not paths, "the plugin gives no device nodes and no mounts")
     relative = sorted({f"{where} {path!r}" for where, path in paths if not path.startswith("/")})
-    require(not relative, f"not absolute: {some(relative)}")
+    require(not relative, f"these paths are not absolute: {some(relative)}")
     return f"{counted(len(paths), 'path')}, all absolute"
 
 
@@ -1809,7 +1809,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
         raise Skip("the plugin has not ended")
     skip_if(has_panicked(process), "the plugin crashed when it exited")
     left = plugin.process.own_sockets()
-    require(not left, f"left behind: {', '.join(left)}")
+    require(not left, f"these sockets are left behind: {', '.join(left)}")
     return "nothing is left behind"
 
 

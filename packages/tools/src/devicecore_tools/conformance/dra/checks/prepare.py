@@ -314,7 +314,7 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
     devices = driver.calls.ready_devices(claim)
     nameless = [one for one in devices if not one.pool_name or not one.device_name]
     shown = [f"pool {one.pool_name!r}, device {one.device_name!r}" for one in nameless]
-    require(not nameless, f"devices without pool or name: {some(shown)}")
+    require(not nameless, f"the answer has devices without pool or name: {some(shown)}")
     allocated = {device.key for device in claim.devices}
     other = [f"{pool}/{name}" for pool, name in names(devices) if (pool, name) not in allocated]
     require(not other, f"{some(other)} is not allocated to the claim, but {some(list(map(str, claim.devices)))} is")
@@ -1448,7 +1448,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     instance = driver.registration.instance
     info = instance.info
     announced = [] if info is None else list(info.supported_versions)
-    does_not_apply_if(not set(calls.PREPARE_METHODS) <= set(announced), "the driver does not announce both")
+    does_not_apply_if(not set(calls.PREPARE_METHODS) <= set(announced), "the driver does not announce both services")
     driver.calls.require_repeating()
     claim = driver.claims.new()
     before = rows(driver.calls.ready_devices(claim))

@@ -176,7 +176,7 @@ def announces_known_versions(driver: DriverUnderTest) -> str:
 def announces_v1_first(driver: DriverUnderTest) -> str:
     """The order of the supported versions is read."""
     known = [one for one in answered(driver.registration.first).supported_versions if one in calls.PREPARE_METHODS]
-    does_not_apply_if(len(set(known)) < 2, "the driver announces only one of them")
+    does_not_apply_if(len(set(known)) < 2, "the driver announces only one of these versions")
     require(known[0] == "v1.DRAPlugin", f"the order is {', '.join(known)}, so a kubelet uses {known[0]}")
     return f"the order is {', '.join(known)}"
 

@@ -317,7 +317,7 @@ def names_attributes_without_its_domain(driver: DriverUnderTest) -> str:
 def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
     """The attributes that are named after NUMA nodes are read."""
     found = [one for one in attributes(driver) if _NUMA.fullmatch(one[1].rpartition("/")[2])]
-    does_not_apply_if(not found, "no device has an attribute with that name")
+    does_not_apply_if(not found, "no device has an attribute that is named after NUMA nodes")
     odd = [
         f"{device} has {name} = {value!r}"
         for device, name, value in found
@@ -338,7 +338,7 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
 def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
     """The standard attributes of PCI devices are read."""
     found = [one for one in attributes(driver) if one[1] in _FORMS]
-    does_not_apply_if(not found, "no device has any of them")
+    does_not_apply_if(not found, "no device has such an attribute")
     odd = [
         f"{device} has {name} = {value!r}" for device, name, value in found if not _FORMS[name].fullmatch(str(value))
     ]
