@@ -62,7 +62,7 @@ def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_
     ran = devicecore("checkpoint", "repair", "--keep", "uid-1", two_owners, str(new))
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
-        f"dropped: container main of pod uid-3: {GPU}: gpu-3: the plugin's answer in it cannot be read",
+        f"dropped: container main of pod uid-3: {GPU}: gpu-3: the plugin's answer in this entry cannot be read",
         f"dropped: container main of pod uid-2: {GPU}: gpu-1: another pod keeps the device",
         f"wrote {new}: 2 entries, 2 dropped, as listed above",
     ]
@@ -204,14 +204,14 @@ def test_repair_drops_entries_of_pods_that_are_gone_or_ended(devicecore: Run, tw
     file.write_text(pods(("uid-1", "Running"), ("uid-2", "Failed"), ("uid-9", "Running")))
     ran = devicecore("checkpoint", "repair", "--pods", str(file), two_owners, str(new))
     assert (ran.returncode, ran.stderr) == (0, "")
-    dropped = f"dropped: container main of pod uid-2: {GPU}: gpu-1, gpu-2: its pod is gone or has ended"
+    dropped = f"dropped: container main of pod uid-2: {GPU}: gpu-1, gpu-2: the pod is gone or has ended"
     assert ran.stdout.splitlines()[0] == dropped
     assert decode(new.read_bytes()).data.entries == (entry("uid-1", "gpu-1"),)
     arguments = ["--json", "--force", "--pods", "-", two_owners, str(new)]
     ran = devicecore("checkpoint", "repair", *arguments, stdin=pods(("uid-2", "Running")))
     assert [(one["pod"], one["reason"]) for one in json.loads(ran.stdout)["dropped"]] == [
-        ("uid-1", "its pod is gone or has ended"),
-        ("uid-3", "the plugin's answer in it cannot be read"),
+        ("uid-1", "the pod is gone or has ended"),
+        ("uid-3", "the plugin's answer in this entry cannot be read"),
     ]
 
 

@@ -17,9 +17,9 @@ from devicecore.domain.model import DeviceId
 class DropReason(Enum):
     """Why an entry, or a part of it, is dropped."""
 
-    UNREADABLE_ANSWER = "the plugin's answer in it cannot be read"
-    REPLACED = "a later entry for the same container and resource replaces it"
-    POD_GONE = "its pod is gone or has ended"
+    UNREADABLE_ANSWER = "the plugin's answer in this entry cannot be read"
+    REPLACED = "a later entry for the same container and resource replaces this entry"
+    POD_GONE = "the pod is gone or has ended"
     SECOND_OWNER = "another pod keeps the device"
 
 
