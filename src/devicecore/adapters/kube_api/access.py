@@ -55,7 +55,7 @@ def compact(body: Json) -> bytes:
 def _dumped(body: Json) -> bytes:
     text = compact(body)
     # orjson writes null for NaN, which would remove a field; Python's own module writes what a server refuses.
-    return json.dumps(body).encode() if b"null" in text else text
+    return json.dumps(body).encode() if b"null" in text and _loads(text) != body else text
 
 
 _MAX_PAUSE = 3600.0  # the maximum number of seconds that a Retry-After can ask for
