@@ -46,14 +46,14 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 PEERS = [path for pattern in ("*.go", "*.md") for path in (ROOT / "peers").rglob(pattern)]
 TEXTS = sorted([*SOURCES, *GUIDES, *PEERS, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
 
-# A comment that switches off a check, and its required form: which check, then why.
+# A comment that switches off a check, and its required form: the check, then the reason.
 EXCUSES = {
     re.compile(r"#\s*type:\s*ignore"): re.compile(r"# type: ignore\[[a-z, -]+\]\s+# \S.+"),
     re.compile(r"#.*\bnoqa\b"): re.compile(r"# noqa: [A-Z]+\d+(, [A-Z]+\d+)*\s+[-#] \S.+"),
     re.compile(r"#\s*pragma:"): re.compile(r"# pragma: no (cover|branch)\s+[-#] \S.+"),
 }
 
-# Phrases that occurred in many sentences but that a native engineer would not write, each with a better one. The
+# Phrases that occurred in many sentences but that a native engineer would not write, each with a better phrase. The
 # language is American English, as in Kubernetes.
 BETTER = {
     r"\banew\b(?![\"=:-]| =)": "again, over, or a verb such as recreate and rewrite",
@@ -79,14 +79,14 @@ BETTER = {
 }
 
 QUOTES = {"CHANGELOG.md", "cards.md"}
-"""Pages that keep their wording: what a release could do, and what programs printed."""
+"""Pages that keep their wording, because they record what a release could do, or what programs printed."""
 
-# A document of rules that code cites, and the clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`. The parts of a document
-# are in the folder with its name.
+# A document of rules that code cites, and the cited clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`. The parts of a
+# document are in the folder with its name.
 CITATION = re.compile(r"\b(kubelet[\w-]*\.md) (\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*)")
 CLAUSE = re.compile(r"^#+ (\d+(?:\.\d+)?)\b", re.MULTILINE)
 
-WITH_LAW = re.compile(r'"""((?!""").)*?Law', re.DOTALL)  # this finds the docstring without parsing the module
+WITH_LAW = re.compile(r'"""((?!""").)*?Law', re.DOTALL)  # finds the docstring without parsing the module
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
@@ -94,7 +94,7 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def report(offenders: Iterable[object]) -> None:
-    """Fail with all offenders, one per line; pytest would shorten a list."""
+    """Fail if there are offenders, and name all of them, one per line; pytest would shorten a list."""
     lines = [str(offender) for offender in offenders]
     assert not lines, "\n".join(["", *lines])
 
@@ -114,7 +114,7 @@ def with_parts(name: str) -> str:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    gc.disable()  # none of it is garbage, and a collection would visit all of its nodes
+    gc.disable()  # no node of the trees is garbage, and a collection would visit all of them
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     finally:
@@ -167,7 +167,7 @@ def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
 
 
 def is_bare_excuse(text: str) -> bool:
-    """Return whether a text switches off a check without naming the check or the reason."""
+    """Return whether a text switches off a check without naming both the check and the reason."""
     return any(silences.search(text) and not excuse.search(text) for silences, excuse in EXCUSES.items())
 
 
@@ -226,7 +226,7 @@ def test_the_domain_and_the_ports_never_say_any() -> None:
 
 
 def test_the_text_of_an_error_names_its_own_fields() -> None:
-    """`_text` is formatted with the fields of the error when it is shown, so a type checker does not see its names."""
+    """`_text` is formatted with the error's fields when the error is shown, so no type checker sees the names in it."""
     report(
         location(path, text.lineno, f"{error.name}: {{{name}}}")
         for path in SOURCES
@@ -347,7 +347,7 @@ def test_the_repositorys_address_is_the_projects() -> None:
         location(path, number, line)
         for path in (*TEXTS, *READMES, *others)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if name in line  # a name is found sooner than its context
+        if name in line  # a search for a plain name is faster than for its context
         for match in address.finditer(line)
         if (match[1] or match[2]) != owner
     )
@@ -418,7 +418,7 @@ def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:
     named = set(re.findall(r"`([\w.]+)`", "\n".join(tables)))
     paths = (ROOT / "src" / "devicecore" / folder).glob("[!_]*")
     modules = {prefix + path.stem for path in paths if path.is_dir() or path.suffix == ".py"}
-    assert modules - named <= {"adapters"}  # instead, the table names each adapter
+    assert modules - named <= {"adapters"}  # instead of the package, the table names each adapter
 
 
 def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:

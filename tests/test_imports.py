@@ -30,7 +30,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(places[word[0]] + word[1:] if word[0] in places else word for word in text.split())
 
 
-# Modules of the standard library that only compute.
+# Modules of the standard library without side effects.
 PURE = names(
     "abc base64 binascii bisect collections contextlib decimal enum functools heapq itertools json math operator re "
     "string struct types typing"
@@ -40,7 +40,7 @@ ANY = frozenset(sys.stdlib_module_names)
 
 @frozen
 class Layer:
-    """What a module may import eagerly, and what only lazily: in a function that pays for it, or for types only."""
+    """What a module may import eagerly, and what only lazily: in a function that needs it, or for types only."""
 
     at_once: frozenset[str]
     lazily: frozenset[str] = frozenset()
@@ -55,11 +55,11 @@ DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 LAYERS = {
     "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager .runtime.saver_thread")),
     "devicecore.domain": Layer(PURE | names("attrs")),
-    "devicecore.domain.checks": Layer(PURE | names("attrs inspect .domain")),  # whether a function takes an argument
+    "devicecore.domain.checks": Layer(PURE | names("attrs inspect .domain")),  # for the arguments of a function
     # The ids of shares are derived from their names (uuid5): nothing is random.
     "devicecore.domain.allocation.result": Layer(PURE | names("attrs uuid .domain")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
-    "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
+    "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # for dates and the CRC in a file
     "devicecore.domain.go_text": Layer(PURE | names("orjson")),
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
@@ -144,7 +144,7 @@ def prefixes(module: str) -> Iterator[str]:
 
 
 def home(module: str) -> str:
-    """Return what `module` is part of: its layer, or its adapter."""
+    """Return the package that `module` is part of: a layer, or an adapter."""
     parts = module.split(".")
     return ".".join(parts[: 3 if parts[1:2] == ["adapters"] else 2])
 
@@ -153,20 +153,20 @@ def is_allowed(importer: str, imported: str, *, lazy: bool) -> bool:
     """Return whether the table lets `importer` import `imported`."""
     layer = next(LAYERS[name] for name in prefixes(importer) if name in LAYERS)
     allowed = layer.at_once | (layer.lazily if lazy else frozenset())
-    if importer != "devicecore":  # as a prefix, it would match everything
+    if importer != "devicecore":  # this prefix would match everything
         allowed |= {home(importer)}
     return not allowed.isdisjoint(prefixes(imported))
 
 
 def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, module and laziness of every import; `from a import b` imports `a.b` if that is our module."""
+    """Yield each import's line, module and laziness; `from a import b` imports `a.b` if that is a module of ours."""
 
     def walk(node: ast.AST, *, lazy: bool) -> Iterator[tuple[int, str, bool]]:
         match node:
             case ast.Import(names=aliases):
                 yield from ((node.lineno, alias.name, lazy) for alias in aliases)
             case ast.ImportFrom(module=module, names=aliases, level=level):
-                package = "." * level + (module or "")  # no table allows a relative name: write the full one
+                package = "." * level + (module or "")  # the table allows no relative names: write full names
                 for alias in aliases:
                     submodule = f"{package}.{alias.name}"
                     yield node.lineno, submodule if submodule in MODULES else package, lazy
@@ -181,7 +181,7 @@ def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def refused(module: str, source: str) -> list[str]:
-    """Return the imports in `source` that the table does not allow `module` to have."""
+    """Return the imports in `source` that the table does not allow in `module`."""
     return [
         f"line {line}: {imported}"
         for line, imported, lazy in imports_of(source)

@@ -63,7 +63,7 @@ def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> N
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     if dies:
-        assert "a worker has died in test_two.py::test_dies" in ran.stdout
+        assert "a worker died while running test_two.py::test_dies" in ran.stdout
         assert ran.returncode == pytest.ExitCode.INTERNAL_ERROR
         return
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED

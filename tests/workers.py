@@ -1,7 +1,7 @@
-"""Runs the tests in several processes (`-n 6`), which are forks of one that has imported and collected them.
+"""Runs the tests in several processes (`-n 6`): forks of one process that has imported and collected all tests.
 
-Law: Each test runs once. The tests of a file run in one process, one after another. A test with the mark
-`apart` runs in any process, as if it were the only one of its file.
+Law: Each test runs once. The tests of a file run in one process, one after another. A test with the mark `apart` may
+run in any of the processes, as if it were the only test in its file.
 
 pytest-xdist starts new workers, and each of them imports and collects all tests: six seconds of CPU time for each
 worker, and 24 if Python has not compiled the tests yet.
@@ -21,7 +21,7 @@ _NUMBER = 4  # bytes per unit number in the pipe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Accept the option that pytest-xdist uses."""
+    """Add the option `-n`, spelled as in pytest-xdist."""
     group = parser.getgroup("workers")
     group._addoption(  # noqa: SLF001 - the only way to a short option in lower case
         "-n", "--numprocesses", dest="workers", metavar="N", type=_count, help="run the tests in N processes, or auto"
@@ -29,12 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
-    config.addinivalue_line("markers", "apart: a test of `-n` that runs in any process")
+    """Register the mark `apart`."""
+    config.addinivalue_line("markers", "apart: with `-n`, the test may run in a different process than its file")
 
 
 def _unit(test: pytest.Item) -> object:
-    """Return a key that is equal for tests that must run in one process."""
+    """Return a key that is equal for tests that must run in the same process."""
     return test.nodeid if test.get_closest_marker("apart") else test.path
 
 
@@ -44,7 +44,7 @@ def _count(text: str) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run all tests in processes, or leave this to pytest if no processes are requested."""
+    """Run all tests in worker processes, or leave the loop to pytest if no workers are requested."""
     if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
         return None
     units = [list(tests) for _, tests in groupby(session.items, _unit)]
@@ -82,7 +82,7 @@ def _report(session: pytest.Session, working: dict[Connection, Any]) -> None:
             try:
                 message = result.recv()
             except EOFError:
-                pytest.exit(f"a worker has died in {running[result]}", returncode=pytest.ExitCode.INTERNAL_ERROR)
+                pytest.exit(f"a worker died while running {running[result]}", returncode=pytest.ExitCode.INTERNAL_ERROR)
             if message is None:
                 del working[result]
             elif isinstance(message, str):
@@ -97,12 +97,13 @@ def _report(session: pytest.Session, working: dict[Connection, Any]) -> None:
 
 
 class _Reports:
-    """Sends pytest's output to the process that prints."""
+    """Sends pytest's reports to the process that prints them."""
 
     def __init__(self, config: pytest.Config, results: Connection) -> None:
         self._config = config
         self._results = results
-        # Without these options, nothing reads the reports of passed setups and teardowns, which are two out of three.
+        # Without these options, nothing reads the reports of passed setups and teardowns, which are two of the three
+        # for each test.
         self._needs_all = config.option.durations is not None or config.option.xmlpath is not None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:

@@ -40,7 +40,7 @@ def free_reserved_and_allocated_devices_are_all_devices(world: World) -> Violati
         held = {device for holding in _all_holdings(ledger) if holding.resource == name for device in holding.devices}
         in_use = frozenset(ledger.in_use(name))
         if in_use != held or len(known - in_use) + len(held) != len(known | held):
-            yield f"of {name} {_text(held)} are held, but in_use has {_text(in_use)}"
+            yield f"{_text(held)} of {name} are held, but in_use has {_text(in_use)}"
 
 
 def containers_of_a_pod_share_only_reusable_devices(world: World) -> Violations:
@@ -59,7 +59,7 @@ def healthy_devices_are_known(world: World) -> Violations:
     for name, resource in world.node.inventory.resources.items():
         healthy = frozenset(resource.report.healthy) if resource.report else frozenset()
         if not healthy <= _known(resource):
-            yield f"of {name} {_text(healthy)} are healthy, but only {_text(_known(resource))} are known"
+            yield f"{_text(healthy)} of {name} are healthy, but only {_text(_known(resource))} are known"
     status = world.node.inventory.status()
     for name, count in status.allocatable.items():
         if not 0 <= count <= status.capacity.get(name, 0):
@@ -82,7 +82,7 @@ def an_answered_admission_is_never_lost(world: World) -> Violations:
 
 
 def the_manager_takes_over_what_plugins_report(world: World) -> Violations:
-    """The healthy devices are those that the latest instance listed; without an instance, none is healthy."""
+    """The healthy devices are those that the latest instance listed as healthy; without an instance, there are none."""
     for name, resource in world.node.inventory.resources.items():
         listed = world.plugin_record.latest_list(name)
         said = {device.id for device in listed or () if device.health is Health.HEALTHY}
@@ -165,7 +165,7 @@ AT_REST: tuple[Callable[[World], Violations], ...] = (
 
 
 def a_good_file_is_used_and_a_bad_one_is_kept(world: World) -> Violations:
-    """A file that a store may have is read completely; any other is set aside unchanged before the first save."""
+    """A file that a correct store can contain is read completely; any other is set aside before the first save."""
     restored, content = world.manager.restored, world.disk.content
     if world.found_honest and (isinstance(restored.problem, CheckpointError) or restored.skipped):
         yield f"a valid file was not used: {restored.problem} {restored.skipped}"
@@ -344,7 +344,7 @@ def _known(resource: Resource | None) -> frozenset[DeviceId]:
 
 
 def _asked(pod: Pod, container: Container) -> dict[ResourceName, int]:
-    """Return a container's requests to device plugins. A request for 0 counts: a kubelet needs its plugin to exist."""
+    """Return a container's requests to device plugins. A request for 0 counts: a kubelet still requires the plugin."""
     return {
         ResourceName(name): size
         for name, size in container.limits.items()

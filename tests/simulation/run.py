@@ -1,4 +1,4 @@
-"""One run of the simulation, made from a seed, and its outcome.
+"""A run of the simulation, which follows from a seed, and its outcome.
 
 Law: the same seed gives the same run, to the last line of its trace, because one `Random` makes every choice.
 """
@@ -48,9 +48,9 @@ class Simulation:
     """One run of one node.
 
     Args:
-        seed: the seed of every choice.
+        seed: the seed of the `Random` that makes every choice.
         steps: how many steps, not counting the actions during calls to plugins.
-        manager: makes the manager: `DeviceManager`, or a subclass to be checked.
+        manager: what makes the manager: `DeviceManager`, or a subclass to be tested.
     """
 
     seed: int

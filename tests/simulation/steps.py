@@ -1,7 +1,7 @@
 """The actions of the simulation: each is one method, and a `Random` chooses the next one.
 
 Law: everything runs in one thread. While the manager waits for a plugin it holds no lock, so other threads could run;
-the simulation takes other actions then, up to `MAX_DEPTH` deep.
+the simulation then takes other actions, nested at most `MAX_DEPTH` deep.
 """
 
 from collections.abc import Callable, Sequence
@@ -198,7 +198,7 @@ class Steps:
 
     def break_the_disk(self) -> None:
         """Make one save or all later saves fail, or cut the power before or after a save."""
-        dishonest = (faults.Loses(), faults.Tears(), faults.Tears(0.9))  # the port forbids these
+        dishonest = (faults.Loses(), faults.Tears(), faults.Tears(0.9))  # the port forbids these faults
         honest = (faults.Fails(), faults.FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
         if self._with_probability(0.2):
             self.world.script.always("save", faults.DISK_FULL)
@@ -216,7 +216,7 @@ class Steps:
     def break_the_sink(self) -> None:
         """Make the next call to the sink fail."""
         self.world.script.on("publish", faults.Fails("connection refused"))
-        self._log("the next call of the sink fails")
+        self._log("the next call to the sink fails")
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 
@@ -262,10 +262,10 @@ class Steps:
             disconnect.release()
 
     def deliver_an_event_of_a_lost_instance(self) -> None:
-        """Deliver a list or a `PluginLost` of an instance that is not connected."""
+        """Deliver a list or a `PluginLost` from an instance that is no longer connected."""
         lists = self.world.plugin_record.lists
         for plugin in self._one_of([one for one in self.world.all_instances if one not in lists]):
-            self._log(f"an event of the lost {plugin.socket} arrives")
+            self._log(f"an event from the lost {plugin.socket} arrives")
             listed = DevicesReported(plugin, tuple(self._devices(plugin.resource)))
             self.world.transport.notify(self._chance.choice((listed, PluginLost(plugin))))
 
@@ -365,7 +365,7 @@ class Steps:
         return [self._new_pod()] if is_new else self._one_of(self._idle())
 
     def _conclude(self, pod: Pod, verdict: Verdict) -> None:
-        """Make an admitted pod active; delete a refused pod in half of all cases."""
+        """Make an admitted pod active; delete a refused pod in half of the cases."""
         if pod.uid in self.world.specs:
             if isinstance(verdict, Admitted):
                 self.world.pods.active.add(pod.uid)
@@ -374,7 +374,7 @@ class Steps:
                 self.world.forget(pod.uid)
 
     def start_a_container(self) -> None:
-        """Start a container of an admitted pod; init containers before it have ended, sidecars before it run."""
+        """Start a container of an admitted pod; earlier init containers have ended, and earlier sidecars run."""
         for pod in self._one_of([pod for pod in self._idle() if pod.uid in self.world.answers]):
             container = self._chance.choice((pod.containers[-1], *pod.in_start_order))
             self._log(f"start {container.name} of {pod.uid}")

@@ -1,8 +1,8 @@
 """Mutation tests: each removes one protection of the manager, and a law or a race test must fail without it.
 
 Law: every protection has a check that fails when the protection is removed. Each mutation is a mistake that a developer
-could make; many of them are what a kubelet does. The seed of a mutation is one that broke the law, which saves time; if
-it no longer does, the test tries others.
+could make; many of them are what a kubelet does. To save time, a mutation has a seed that broke the law; if that seed
+no longer does, the test tries others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -52,10 +52,10 @@ HALF_FAILED = races.test_130145_a_half_failed_admission_leaks_nothing
 TOO_LATE = races.test_117435_an_answer_after_the_budget_is_never_taken
 
 breaks = Mutations()
-"""Mutations that break a law of the simulation, with the law, and the seed that is tried first."""
+"""Mutations that break a law of the simulation, each with the law, and the seed that is tried first."""
 
 fails = Mutations()
-"""Mutations that make a test of races fail, with the test."""
+"""Mutations that make a test of races fail, each with the test."""
 
 
 def of_allocations_only(ledger: Ledger) -> Ledger:
@@ -264,7 +264,7 @@ def the_first_instance_is_asked(patch: Patch) -> None:
     def first(self: Resource) -> Plugin | None:
         return self.plugins[0] if self.plugins else self.stopped
 
-    patch.setattr(Resource, "plugin", property(first, lambda *_: None))  # the constructor sets it
+    patch.setattr(Resource, "plugin", property(first, lambda *_: None))  # the constructor sets the attribute
 
 
 @breaks("an_occupied_socket_is_refused", 0)

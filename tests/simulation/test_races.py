@@ -113,7 +113,7 @@ class Rig:
         return self.manager.state
 
     def admit(self, wanted: Pod) -> Verdict:
-        """Admit in this thread."""
+        """Admit a pod in this thread, and list it as active."""
         self.pods.active.add(wanted.uid)
         return self.manager.admit(wanted)
 
@@ -122,7 +122,7 @@ class Rig:
         return self._threads.submit(action, *arguments)
 
     def end_pod(self, uid: str) -> None:
-        """End a pod without a call to the manager."""
+        """End a pod without telling the manager."""
         self.pods.active.discard(PodUid(uid))
 
     @contextmanager
@@ -136,7 +136,7 @@ class Rig:
     ) -> Iterator["Future[T]"]:
         """Call `action` in another thread, and suspend its call of `method` until the block ends.
 
-        The thread is suspended before the call, or with `answered` after it.
+        The thread is suspended before the call, or after it if `answered` is set.
         """
         gate = faults.Gate(TIMEOUT, after=answered)
         self._gates.append(gate)
@@ -149,13 +149,13 @@ class Rig:
         future.exception(TIMEOUT)
 
     def assert_waiting(self, future: "Future[T]") -> "Future[T]":
-        """Check that the thread is still blocked after 0.2 s. On a slow machine this can only miss a defect."""
+        """Check that the thread is still blocked after 0.2 s. A slow machine can only make this check miss a defect."""
         done, _ = wait([future], timeout=0.2)
         assert not done
         return future
 
     def check(self) -> None:
-        """Check that no device is shared, nothing is reserved, and the file matches the state in memory."""
+        """Check that no device is shared, no device is reserved, and the file matches the state in memory."""
         ledger = self.node.ledger
         given = [(held.resource, device) for held in ledger for device in held.devices]
         assert len(given) == len(set(given))
@@ -240,7 +240,7 @@ def publish(rig: Rig, _: MemoryConnection) -> None:
     ],
 )
 def test_137534_a_reserved_device_goes_to_no_other_pod(meanwhile: Interruption) -> None:
-    """Nothing that rebuilds or frees the devices in use drops a reservation."""
+    """No operation that rebuilds or frees the devices in use drops a reservation."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(2))
         assert list(devices(rig.admit(pod("old")))) == ["gpu-0"]
@@ -283,7 +283,7 @@ def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
 
 
 def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
-    """Admissions of one pod run one after another, and the second returns the devices of the first."""
+    """Admissions of one pod run one after another, and the second admission returns the devices of the first."""
     with Rig(gpus(4)) as rig:
         asked: list[str] = []
         rig.script.always("Allocate", faults.Meanwhile(lambda: asked.append("Allocate")))
@@ -300,7 +300,7 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
 @pytest.mark.parametrize("fault", [faults.Fails("no"), faults.NeverAnswers(), faults.AnswersNothing()], ids=repr)
 @pytest.mark.parametrize("at", range(1, 5))
 def test_130145_a_half_failed_admission_leaks_nothing(fault: faults.Fault, at: int) -> None:
-    """If any call of an admission fails, nothing has changed, and another pod can get all its devices."""
+    """If any Allocate call of an admission fails, nothing has changed, and another pod can get all devices."""
     greedy = pod("greedy", {GPU: 2, NIC: 1}, {GPU: 1, NIC: 1})
     with Rig(gpus(3), nics(2)) as rig:
         before, blob, published = rig.node, rig.store.blob, len(rig.sink.published)
@@ -313,7 +313,7 @@ def test_130145_a_half_failed_admission_leaks_nothing(fault: faults.Fault, at: i
 
 
 def test_137317_a_failing_preference_leaks_nothing() -> None:
-    """If GetPreferredAllocation of the second container fails, the devices of the first are free again."""
+    """If GetPreferredAllocation fails for the second container, the first container's devices are free again."""
     with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 4))) as rig:
         before = rig.node
         rig.script.on("GetPreferredAllocation", faults.Fails("no"), nth=2)
@@ -383,7 +383,7 @@ def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
 def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
     """An event belongs to an instance, not to a resource.
 
-    The event arrives here while the new instance is being called.
+    Here, the old instance's event arrives while the new instance is being called.
     """
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "old.sock")
@@ -400,7 +400,7 @@ def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
 
 
 def test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing() -> None:
-    """Two instances on the same path are different, so late events of the first do not change the second."""
+    """Two instances on the same path are different, so late events from the first do not affect the second."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "gpu.sock")
         old.disconnect()
@@ -414,7 +414,7 @@ def test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing() ->
 
 
 def test_124716_a_socket_in_use_is_not_registered_again() -> None:
-    """A second registration is refused. The first instance, which is being called, stays connected."""
+    """A second registration on the socket is refused. The first instance, which is being called, stays connected."""
     with Rig() as rig:
         rig.network.connect(gpus(2), "gpu.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
@@ -425,7 +425,7 @@ def test_124716_a_socket_in_use_is_not_registered_again() -> None:
 
 
 def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
-    """The plugin's devices are no longer allocatable. The admission in progress fails, and allocations stay."""
+    """The plugin's devices are no longer allocatable. The admission in progress fails; existing allocations stay."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
         kept = rig.admit(pod("kept"))
@@ -439,7 +439,7 @@ def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
 
 
 def test_a_resource_that_expires_during_an_admission_is_still_required() -> None:
-    """The manager decides at the start which requests it handles, so the pod is refused."""
+    """The manager decides at the start of an admission which requests it handles, so the pod is refused."""
     with Rig(gpus(1)) as rig:
         rig.network.connect(nics(1)).disconnect()
         rig.clock.advance(290.0)
@@ -456,7 +456,7 @@ def test_a_resource_that_expires_during_an_admission_is_still_required() -> None
 
 
 def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
-    """No container runs and no plugin has registered, so the verdict is `NotReady`; later the pod keeps its devices."""
+    """No container runs and no plugin is registered, so the verdict is `NotReady`; later, the pod keeps its devices."""
     with Rig(gpus(4)) as rig:
         had = devices(rig.admit(pod("first", {GPU: 2})))
     with Rig(store=rig.store, pods=MemoryPods(active={PodUid("first")}, ready=False)) as rig:
@@ -483,7 +483,7 @@ def test_118559_a_pod_that_runs_survives_a_restart() -> None:
 
 
 def test_138446_an_ended_init_container_does_not_reject_its_pod() -> None:
-    """A later container runs already, so the init container will not run again and needs no device."""
+    """A later container is already running, so the init container will not run again and needs no device."""
     init, main = Container("init", {GPU: 2}), Container("main", {GPU: 1})
     running = Pod(PodUid("first"), init_containers=(init,), containers=(main,))
     with Rig(gpus(4)) as rig:
@@ -547,7 +547,7 @@ def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
 
 
 def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
-    """Such a manager does not know the file, so it would free devices in use and admit pods without their devices."""
+    """A manager that is not running has not read the file, so it could free devices in use, or give them to pods."""
     with Rig(gpus(1)) as rig:
         rig.admit(pod("first"))
         blob = rig.store.blob
@@ -568,7 +568,7 @@ def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
 
 
 class LateOwner(MemoryTransport):
-    """A directory that another manager owns until we start; that manager admits a pod before it stops."""
+    """A directory that another manager owns until we start; just before it stops, that manager admits a pod."""
 
     def __init__(self, before_it_stops: Callable[[], None]) -> None:
         super().__init__()
@@ -580,7 +580,7 @@ class LateOwner(MemoryTransport):
 
 
 def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
-    """The file is read after the directory was claimed, because it may change until then."""
+    """The file is read only after the directory has been claimed, because until then, the file may change."""
     with Rig(gpus(2)) as rig:
 
         def before_it_stops() -> None:
@@ -592,7 +592,7 @@ def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
 
 
 def test_a_plugin_that_registers_while_the_file_is_read_waits() -> None:
-    """The file is restored before events of plugins are handled."""
+    """The state in the file is restored before events from plugins are handled."""
     with Rig(gpus(2)) as rig:
         rig.admit(pod("first"))
         rig.manager.stop()
@@ -625,7 +625,7 @@ def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> N
 
 
 def test_an_older_state_is_never_saved_last() -> None:
-    """A thread that changes the state during a save waits for it, and then saves the newer state."""
+    """A thread that changes the state during a save waits until the save ends, and then saves the newer state."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(2))
         with rig.suspended("save", rig.admit, pod("first")) as first:
@@ -638,7 +638,7 @@ def test_an_older_state_is_never_saved_last() -> None:
 
 
 def test_an_older_status_is_never_published_last() -> None:
-    """A thread that changes the status during a publication waits for it, and then publishes the newer status."""
+    """A thread that changes the status during a publication waits for its end, and then publishes the newer status."""
     with Rig() as rig:
         plugin, connection = gpus(2), rig.network.connect(nics(1))
         rig.network.connect(plugin)
@@ -651,7 +651,7 @@ def test_an_older_status_is_never_published_last() -> None:
 
 
 class SlowPods(MemoryPods):
-    """A source of pods; reading its next list waits at a gate before the first pod."""
+    """A source of pods whose next list has a gate: iterating over the list waits at the gate before the first pod."""
 
     gate: faults.Gate | None = None
 
@@ -662,7 +662,7 @@ class SlowPods(MemoryPods):
 
 
 class SlowList(Collection[PodUid]):
-    """A list of pods behind a gate."""
+    """A list of pods whose iteration begins with a wait at a gate."""
 
     def __init__(self, pods: Collection[PodUid], gate: faults.Gate) -> None:
         self._pods = pods

@@ -25,14 +25,14 @@ COMMAND = (sys.executable, "-m", "tests.simulation")
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_law_is_broken(seed: int) -> None:
-    """Only some steps are taken here; `make simulate` takes more than 100,000."""
+    """Only 500 steps are taken for each seed; `make simulate` takes more than 100,000."""
     outcome = Simulation(seed, steps=500).run()
     assert outcome.problem is None, outcome
     assert outcome.actions > outcome.steps == 500
 
 
 def broken_law(chance: Random, steps: int, manager: ManagerType = DeviceManager) -> tuple[str, list[str]]:
-    """Return the law that a run breaks, or an empty string, and the trace until then."""
+    """Return the law that a run breaks, or an empty string, and the trace of the run."""
     run = Steps(chance, manager)
     try:
         run.start()
@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
 def test_a_problem_names_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command ends at the step where the law was broken, and its exit status says that it was."""
+    """The command stops at the step where the law was broken, and its exit status says so."""
     monkeypatch.setattr(Ledger, "release", lambda self, _key, _resource: self)
     outcome = next(outcome for seed in range(20) if (outcome := Simulation(seed, 300).run()).problem)
     assert outcome.problem is not None

@@ -1,7 +1,7 @@
 """Everything that surrounds a device manager: clock, disk, sink, plugins, pods and power.
 
-Law: the world records events and what a manager must have as a result, as simply as possible, and never queries the
-manager.
+Law: the world records events and the state that a manager must have as a result, as simply as possible, and never
+queries the manager.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ def holdings(allocations: Sequence[Allocation]) -> Holdings:
 
 
 class PowerCutError(BaseException):
-    """The machine is off. This is not an `Exception`, so that the manager does not catch it and continue."""
+    """The machine has no power. This is not an `Exception`, so that the manager does not catch it and continue."""
 
 
 class Disk(CheckpointStore):
@@ -68,7 +68,7 @@ class Disk(CheckpointStore):
         return self._store.load()
 
     def save(self, blob: bytes) -> None:
-        """Replace the blob."""
+        """Save the blob, and record whether this succeeded."""
         if not self.has_power:
             raise PowerCutError
         self.before_call()
@@ -88,7 +88,7 @@ class Disk(CheckpointStore):
 
 
 class ObservedSink(NodeStatusSink):
-    """A sink that records the last status if the sink `accepted` it, and a status that was published twice."""
+    """A sink that records the last status, if it was `accepted`, and a status that was published twice."""
 
     def __init__(self, script: faults.Script) -> None:
         self.accepted: NodeStatus | None = NodeStatus()
@@ -149,7 +149,7 @@ class ObservedTransport(faults.FaultyTransport):
         """Start, and record events before the listener gets them."""
 
         def observed(event: Event) -> None:
-            self.plugin_record.note(event)  # before the listener, because laws are checked while it runs
+            self.plugin_record.note(event)  # before the call, because laws are checked while the listener runs
             try:
                 listener(event)
             except BaseException:
@@ -190,8 +190,8 @@ class Instance:
 class Attempt:
     """An admission in progress, and the state, file, disk, pods, sink and clock at its start.
 
-    `called` counts its Allocate calls, `answered_at` is the time of the last answer of a plugin, and `ended` is whether
-    the pod ended before its admission.
+    `called` counts the admission's Allocate calls, `answered_at` is the time of the last answer from a plugin, and
+    `ended` is whether the pod ended before its admission did.
     """
 
     pod: Pod
@@ -212,7 +212,7 @@ class World:
     """One machine, and the manager that runs on it now.
 
     `answers` contains the devices of the last answer for each active pod. `actions_done` counts actions. `found` is the
-    content of the disk at the last start, and `was_running` are the containers that ran then.
+    content of the disk at the last start, and `was_running` are the containers that were running then.
     """
 
     def __init__(self, manager: ManagerType, topology: Topology) -> None:
@@ -256,7 +256,7 @@ class World:
         self.sink.before_call = partial(self.note_a_locked_call, "publish")
 
     def note_a_locked_call(self, method: str) -> None:
-        """Record a port that was called while the state was locked, which only the manager can do."""
+        """Record `method` if the state is locked: then the manager called the port while it held the lock."""
         if self.manager._state._lock.locked():  # noqa: SLF001 - no caller of the manager can see this lock
             self.locked_calls.append(method)
 
@@ -276,7 +276,7 @@ class World:
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:
-        """Start a new manager with the disk's content. The old one is not stopped, but no longer used.
+        """Start a new manager with the disk's content. The old manager is not stopped, but no longer used.
 
         Raises:
             StoreError: the manager's start failed.
@@ -308,12 +308,12 @@ class World:
         self.all_instances.append(connection.id)
 
     def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
-        """Return whether either value differs from the last call's, because reading a file is slow."""
+        """Return whether either value is new since the last call; if not, the slow reading of a file is skipped."""
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node
 
     def begin(self, pod: Pod, containers: tuple[Container, ...]) -> Attempt:
-        """Record the state of everything before an admission."""
+        """Record an admission, with the state of everything before it."""
         self.in_flight.append(
             Attempt(
                 pod,

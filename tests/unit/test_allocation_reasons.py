@@ -46,7 +46,7 @@ def _first_reason(
     node: str = "n1",
     second: bool = False,
 ) -> str:
-    """Return the text for the first device that has a reason, for a request for one device."""
+    """Return the text of the first reason why a device is not allocated to a request for one device."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
     shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
     specs: list[Json] = [{"devices": list(devices), **shared}]
@@ -83,7 +83,7 @@ REASONS = {
         _first_reason(GPU, request=IS_H100, matches=_fails)
     ),
     "is held by claim ml/train of pod pod-a": lambda: _first_reason(GPU, holder=HOLDER),
-    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # the device is no longer shared
+    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # a share of what is no longer shared
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
     "needs 3 of counter card/slots, but 2 is free": lambda: _first_reason(COUNTED, counters=CARD),
@@ -105,7 +105,7 @@ REASONS = {
     ),
     "pool gpu.example.com/n1: the device gpu-0 appears twice": lambda: _first_reason(GPU, GPU),
 }
-"""The cases by the expected text."""
+"""The cases, by their expected text."""
 
 
 def _wants(**capacity: str) -> Json:

@@ -62,7 +62,7 @@ def idle_bits() -> Iterator[tuple[int, int]]:
 
 @cache
 def read(blob: bytes) -> checkpoint.CheckpointData | None:
-    """Return the content of a file, or None if it is refused. All tests use the same files."""
+    """Return the content of a file, or None if it is refused. It is cached: all tests use the same files."""
     try:
         return checkpoint.decode(blob).verified()
     except CheckpointError:
@@ -70,7 +70,7 @@ def read(blob: bytes) -> checkpoint.CheckpointData | None:
 
 
 def test_a_flipped_bit_is_detected_or_harmless() -> None:
-    """Every accepted file has the same data, and the same text was hashed."""
+    """Every accepted file has the original data, which is written as the same text again."""
     for place, bit, blob in flipped():
         data = read(blob)
         if data is not None:
@@ -90,7 +90,7 @@ def test_a_file_is_accepted_if_a_kubelet_accepts_it() -> None:
 def test_every_flip_gets_a_verdict() -> None:
     """Malformed, wrong checksum, or ok: `judge` agrees with `decode` about every file.
 
-    Every fourth refused file is enough.
+    Only one in four refused files is judged.
     """
     for place, bit, blob in flipped():
         if read(blob) is None and bit % 4 != place % 4:
@@ -99,7 +99,7 @@ def test_every_flip_gets_a_verdict() -> None:
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
-    """The manager starts anyway, and keeps files that it cannot use. Every eighth refused file is enough."""
+    """The manager starts anyway, and keeps files that it cannot use. Only one in eight refused files is tried."""
     allocations = [checkpoint.allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         data = read(blob)

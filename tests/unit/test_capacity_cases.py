@@ -136,13 +136,13 @@ def test_a_pod_asks_for_its_peak(row: Json) -> None:
 
 @pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))
 def test_resource_names_are_judged_as_a_kubelet_judges_them(row: Json) -> None:
-    """The same names are extended resource names."""
+    """Exactly those names are extended resource names that a kubelet accepts as such."""
     assert is_extended_resource(row["name"]) is row["extended"]
 
 
 @pytest.mark.parametrize("name", ["a/b\n", "a/b/c", "a.com/" + "x" * 64, "gérät.com/x", "a.com/gérät", "A.com/x"])
 def test_names_that_only_look_valid_are_refused(name: str) -> None:
-    """Line ends, additional slashes, length, other alphabets and upper-case domains do not circumvent this."""
+    """Line ends, additional slashes, long names, other alphabets and upper-case domains do not get past the check."""
     assert not is_extended_resource(name)
 
 

@@ -88,7 +88,7 @@ def test_a_file_is_judged_as_the_kubelet_judges_it() -> None:
 
 def check_verdict(case: dict[str, Any]) -> None:
     finding = judge(base64.b64decode(case["file_b64"]))
-    if case["verdict"] == "malformed":  # as formats 1 and 0 are for today's kubelet, but not for us
+    if case["verdict"] == "malformed":  # today's kubelet says so of formats 1 and 0, too; we do not
         assert finding.verdict is FileVerdict.MALFORMED or finding.format in {0, 1}
         return
     assert finding.format == 2
@@ -140,7 +140,7 @@ EMPTY = 2932075448  # the checksum of [] and {}
 
 
 def entries_of(text: str) -> tuple[PodDevicesEntry, ...] | None:
-    """Return what is read from the JSON of `Data`'s fields."""
+    """Return the entries of a file whose `Data` has these members, which are given as JSON."""
     return decode(f'{{"Data":{{{text}}}}}'.encode()).data.entries
 
 
@@ -189,17 +189,17 @@ def test_map_values_are_new_and_maps_are_merged() -> None:
 
 
 def filled(text: str) -> bytes:
-    """Return a file from its pattern."""
+    """Return a file made from a pattern, with the placeholders filled in."""
     return text.replace("SUM}", f"{EMPTY}}}").replace("SUM,", f"{EMPTY},").replace("NINES", "9" * 5000).encode()
 
 
 def shown(text: str) -> str:
-    """Return a test's name."""
+    """Return the id of the test for a text."""
     start, end = (text[:20], f"...{text[-20:]}x{len(text)}") if len(text) > 100 else (text, "")
     return (start + end).encode("unicode_escape").decode()
 
 
-DEEP = MAX_DEPTH - 1  # the brackets of the value, inside that of the file
+DEEP = MAX_DEPTH - 1  # the depth of a value, which is inside the brackets of the file
 
 
 @pytest.mark.parametrize(

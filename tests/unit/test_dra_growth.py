@@ -79,7 +79,7 @@ def entry(number: int) -> ClaimEntry:
 
 @frozen
 class Counting:
-    """A manager with many claims, and the work for one more."""
+    """A manager with many claims, and a count of the work for one more."""
 
     manager: DraManager
     claims: MemoryClaims
@@ -135,7 +135,7 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
 
 def test_one_claim_costs_the_same_function_calls_at_any_size() -> None:
     small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
-    assert small.calls == pytest.approx(large.calls, abs=30)  # four for each of three additional blocks, twice
+    assert small.calls == pytest.approx(large.calls, abs=30)  # four calls for each of three additional blocks, twice
     assert large.calls < 1_000
 
 
@@ -159,7 +159,7 @@ def test_a_pod_without_claims_costs_no_write() -> None:
 
 
 def released(count: int, *, shared: bool) -> Work:
-    """Count the work of releasing the claims of pods that are gone: one claim for each pod, or one for all."""
+    """Count the work of releasing the claims of pods that are gone: one claim for each pod, or a shared one."""
     work = Work()
     transport = MemoryDriverTransport()
     pods = tuple(f"uid-of-pod-{number:05d}" for number in range(count))
@@ -198,7 +198,7 @@ def test_a_writer_that_was_interrupted_at_any_place_writes_the_next_file_right()
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
-    """The test measures a tenth of them, with half of the limit as a margin, because the interpreter needs memory."""
+    """The test measures 1,000 claims, and leaves half of the limit to the interpreter, which needs memory, too."""
     blob = encode(map(entry, range(1_000)))
     tracemalloc.start()
     try:

@@ -2,17 +2,17 @@
 
 A history may differ only for one of the reasons in docs/dra.md, from the first step where the reason applies:
 
-* N1: the kubelet appends answers. What it lists twice is compared once; an older answer is not compared.
+* N1: the kubelet appends answers. A device that it lists twice is compared once; an older answer is not compared.
 * N3: a pod releases a claim that it does not use (before 1.37). The rest of the history is not compared.
 * N5: the kubelet's file is behind its memory. At such a step, the file may have the pod but lack the answer. A kubelet
-  that starts then reads this file, and the rest of the history is not compared if this has an effect.
+  that starts at that point reads this file; if this has an effect, the rest of the history is not compared.
 * N6: a pod that names a claim twice fails. The rest of the history is not compared.
-* N12: in pod resources, a device also lists the CDI names of those before it. These names are left out.
+* N12: in pod resources, a device also lists the CDI names of the devices before it. These names are left out.
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
 * N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
-* N21: a report names a device twice, or repeats, after a restart, a message whose limit cuts a character in two, and
-  pods are told of a change. The rest of the history is not compared.
+* N21: a report names a device twice, or repeats after a restart a message that is cut within a character, and pods are
+  told of a change. The rest of the history is not compared.
 
 Steps without an outcome are not compared: from there on, the kubelet's own answer is random.
 
@@ -55,7 +55,7 @@ DIFFERENT = {
 
 ARE_OURS = len(HISTORIES) == 180  # other recordings have other differences, for the same reasons
 
-FOREIGN = ("transport:", "unknown service", "json:")  # where messages from Go's libraries start
+FOREIGN = ("transport:", "unknown service", "json:")  # how messages from Go's libraries begin
 
 
 class Comparison:
@@ -65,8 +65,8 @@ class Comparison:
         self.replay = Replay()
         self.before: dict[ClaimKey, ClaimInfo] = {}  # as in the kubelet's file
         self.answered: dict[tuple[str, str], list[set[PreparedDevice]]] = {}  # by claim UID and driver
-        self.has_repeated = False  # an answer had equal devices
-        self.released: dict[str, set[str]] = {}  # claim UIDs that drivers have released, or may have
+        self.has_repeated = False  # an answer listed a device twice
+        self.released: dict[str, set[str]] = {}  # by claim UID: drivers that released it, or may have
         self.is_behind = False  # the kubelet's file is behind its memory
         self.has_lost = False  # the kubelet has started with a file that is behind
         self.has_restarted = False
@@ -114,7 +114,7 @@ class Comparison:
         return None
 
     def _is_asked_twice(self, calls: Json) -> bool:
-        """Return whether the kubelet asks a driver twice about a claim, and we ask the same once."""
+        """Return whether the kubelet asks a driver twice about a claim, and we ask the same question once."""
         twice = any(len({claim["uid"] for claim in call["claims"]}) < len(call["claims"]) for call in calls)
         once = [(*call[:4], tuple(dict.fromkeys(call[4]))) for call in map(call_of, calls)]
         return twice and set(once) <= set(self.outcome["calls"])
@@ -135,7 +135,7 @@ class Comparison:
         return told < set(chain(*theirs)) <= told.union(more)
 
     def _prepares(self) -> bool:
-        """Return whether we prepare a pod, unless a driver fails or is missing."""
+        """Return whether we prepare a pod, or would if no driver failed or were missing."""
         outcome = self.outcome
         asked = any(call[3] == PREPARE for call in outcome["calls"])
         failed = "NodePrepareResources: rpc error" in outcome.get("error", "")  # also if no call reaches the driver
@@ -157,7 +157,7 @@ class Comparison:
         if any(
             self.before[key].pods - {pod.uid} for key in self.before.keys() - state_of(step["expect"]["state"]).keys()
         ):
-            return True  # without a call, because no driver has a device of the claim
+            return True  # no driver is called, because none has a device of the claim
         error = step["expect"].get("error", "")
         if not error.endswith("is not registered"):
             return any(self.before[key].pods - {pod.uid} for key in self.before if key.name in called)
@@ -272,7 +272,7 @@ class Comparison:
 
 
 def _is_cut_in_two(message: str) -> bool:
-    """Return whether the limit of a message cuts one of its characters."""
+    """Return whether the length limit cuts the message within a character."""
     text = message.encode()
     return len(text) > MAX_MESSAGE and text[MAX_MESSAGE - len("...")] & 0b1100_0000 == 0b1000_0000
 
@@ -290,7 +290,7 @@ def call_of(call: Json) -> Json:
 
 
 def state_of(state: Json) -> dict[ClaimKey, ClaimInfo]:
-    """Return the claims of the kubelet's file, equal devices once (N1)."""
+    """Return the claims in the kubelet's file, with equal devices listed once (N1)."""
     claims: dict[ClaimKey, ClaimInfo] = {}
     for row in state["claims"] or ():
         key = ClaimKey(row["Namespace"], row["ClaimName"])
@@ -303,7 +303,7 @@ def state_of(state: Json) -> dict[ClaimKey, ClaimInfo]:
 
 
 def kept(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, ClaimInfo]:
-    """Return the part of claims that a file has."""
+    """Return the claims, reduced to what a file contains."""
     return {key: ClaimInfo(key, claim.uid, claim.pods, claim.drivers) for key, claim in claims.items()}
 
 
@@ -357,7 +357,7 @@ def flat_ids(devices: Iterator[PreparedDevice]) -> set[str]:
 
 
 def statuses(containers: Json) -> Json:
-    """Return the status of containers, sorted: the kubelet visits the drivers of a claim in any order."""
+    """Return the containers' statuses, sorted, because the kubelet visits a claim's drivers in any order."""
     return {
         name: [
             {**row, "resources": sorted(row["resources"], key=lambda one: str(one["resourceID"]))}
@@ -375,7 +375,7 @@ SOME_HEALTH = recorded.share(HEALTH, 2)
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
 def test_a_history_of_claims_gives_the_same_results_as_a_kubelet(history: Json) -> None:
-    """Every step of every recorded history has the recorded outcome, or a reason of the list above."""
+    """Every step of every recorded history has the recorded outcome, or differs for a reason in the list above."""
     comparison = Comparison()
     for number, step in enumerate(history["steps"]):
         if "expect" not in step:

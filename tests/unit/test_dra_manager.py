@@ -81,7 +81,7 @@ class Driver(DraDriver):
             assert self.gate.wait(SECONDS)
 
     def hold(self, *call: str) -> None:
-        """Close the gate for calls with this method and these claims, or for all."""
+        """Close the gate for calls with this method and these claims, or for all calls."""
         self.is_called.clear()
         self.held = call or None
         self.gate.clear()
@@ -91,7 +91,7 @@ class Driver(DraDriver):
 
 
 class Store(MemoryStore):
-    """A store that can be waited for."""
+    """A store whose saves can be waited for."""
 
     def __init__(self, blob: bytes | None = None) -> None:
         super().__init__(blob)
@@ -177,7 +177,7 @@ def pool() -> ThreadPoolExecutor:
 
 
 def begun(pool: ThreadPoolExecutor, driver: Driver, call: Callable[..., object], *arguments: object) -> Running:
-    """Call something in another thread, and return when the call hangs in the driver."""
+    """Make a call in another thread, and return once it hangs in the driver."""
     driver.is_called.clear()
     driver.gate.clear()
     future = pool.submit(call, *arguments)
@@ -196,7 +196,7 @@ def done(*futures: Running) -> None:
 
 
 def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet calls the driver twice, and then has the devices twice."""
+    """A kubelet calls the driver twice, and then lists the devices twice."""
     manager, driver = node.with_claim("a", "b")
     first = begun(pool, driver, manager.prepare, pod("a", "claim"))
     second = pool.submit(manager.prepare, pod("b", "claim"))
@@ -324,7 +324,7 @@ def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node
 
 
 def test_an_event_of_a_former_run_changes_nothing() -> None:
-    """The parts check this themselves: a stop may come after the event was received and before it is applied."""
+    """`DriverList` and `HealthRecord` check this themselves: a stop may come while an event is being delivered."""
     former, current, instance = Run(), Run(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
     drivers, record = DriverList(None, lambda: 0.0), HealthRecord(store := MemoryStore(), lambda: 0)
     for run in (former, current):
@@ -344,7 +344,7 @@ def test_an_event_of_a_former_run_changes_nothing() -> None:
 
 
 def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
-    """A kubelet has the device twice (kubernetes#140471)."""
+    """A kubelet lists the device twice (kubernetes#140471)."""
     driver = Driver()
     node.manager()
     node.claim("shared", "a", "b")
@@ -447,7 +447,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
     assert manager.restored.set_aside == "aside[0]"
     assert node.store.aside == [b'{"Data":"x","Checksum":1}']
     assert not manager.claims.claims
-    assert manager.restored.problem.__traceback__ is None, "its frames hold the manager"
+    assert manager.restored.problem.__traceback__ is None, "the frames of the traceback hold the manager"
 
 
 def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:
@@ -551,7 +551,7 @@ def test_releases_that_cannot_be_saved_are_returned_for_each_pod_and_tried_again
         node.claim(name, name)
         manager.prepare(pod(name, name))
     store.is_full = True
-    failed = {pod: type(error) for pod, error in manager.reconcile().items()}  # an error keeps the manager alive
+    failed = {pod: type(error) for pod, error in manager.reconcile().items()}  # an error would keep the manager alive
     assert failed == dict.fromkeys(["a", "b"], errors.SaveClaimsError)
     assert len(manager.claims.claims) == 2
     store.is_full = False
@@ -622,7 +622,7 @@ def test_a_call_that_waits_too_long_for_another_one_fails(
 
 
 def test_a_stop_inside_an_event_of_a_driver_is_an_error(node: Node) -> None:
-    """The transport would wait for the event."""
+    """Otherwise, the event would wait for the stop, and the stop of the transport for the event."""
     errors: list[CalledFromInsideError] = []
 
     def stop(_: ClaimHealthChanged) -> None:

@@ -46,7 +46,7 @@ RUNNING = recorded.cases("restart_scenarios")[0]["rows"]
 
 
 class StubPlugin(DevicePlugin):
-    """The plugin of the flows: the answer for a container combines the answers for its devices."""
+    """The plugin of the cases: its answer for a container combines the answers for the devices."""
 
     def __init__(self, resource: str, devices: Sequence[Device], options: PluginOptions = PluginOptions()) -> None:
         self.resource = resource_name(resource)
@@ -161,7 +161,7 @@ def of_shape(key: str) -> list[str]:
 
 
 def test_no_case_is_left_out() -> None:
-    """Each case has a form that one of the tests in this directory knows; one states its expectation only in words."""
+    """Each case has a form that one of the tests in this directory knows; one case states its outcome only in words."""
     shapes = [of_shape(key) for key in ("steps", "expect", "registered", "node_allocatable_before")]
     in_words = {"second resource fails: the first one's allocation stays stored"}  # see the next test
     assert sorted([*in_words, *(name for shape in shapes for name in shape)]) == sorted(FLOWS)
@@ -198,7 +198,7 @@ def test_pods_start_and_end_as_on_a_kubelet(name: str) -> None:
 
 @pytest.mark.parametrize("name", of_shape("expect"))
 def test_devices_of_init_containers_are_reusable_those_of_sidecars_are_not(name: str) -> None:
-    """Sizes, shared devices and disjoint devices of a pod's containers are the recorded ones."""
+    """Sizes, shared devices and disjoint devices of a pod's containers are as recorded."""
     case = FLOWS[name]
     expect, resource = case["expect"], case["expect"]["resource"]
     flow = Flow(case)
@@ -295,7 +295,7 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 primary = inventory.resources[name].plugin
                 assert primary
                 inventory = inventory.report(primary.id, [Device(DeviceId(device)) for device in step["devices"]])
-            case "set_primary":  # in this row, the survivor is then the later one, with the same outcome
+            case "set_primary":  # in this row, the survivor is the later instance, with the same outcome
                 assert inventory.resources[name].plugin
             case "disconnect":  # the oldest instance on this socket that has not disconnected yet
                 gone = by_socket.get(slot, [])
@@ -382,7 +382,7 @@ def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
 
 @pytest.mark.parametrize("row", DEVICES["get_container_devices"], ids=str)
 def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
-    """A device stored under -1 has no node. An entry stored without devices shows none."""
+    """A device stored under -1 has no NUMA node. An entry stored without devices has no devices."""
     entry = checkpoint.PodDevicesEntry(
         "p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b""
     )

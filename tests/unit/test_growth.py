@@ -83,7 +83,7 @@ class Plugin(DevicePlugin):
 
 @frozen
 class Counting:
-    """A manager with many pods, and the work for one more."""
+    """A manager with many pods, and a count of the work for one more."""
 
     manager: DeviceManager
     pods: int
@@ -113,7 +113,7 @@ def running(pods: int, devices: int, topology: Topology) -> Counting:
     counting = Counting(manager, pods)
     for number in range(pods):
         counting.admit(number)
-    for state in range(256):  # each state of the hash may occur; all are cached before the counting
+    for state in range(256):  # each state of the hash may occur; all are cached before counting starts
         CountedId.writer._resources.dump.hash(state)  # noqa: SLF001 - no public method reaches all states
     return counting
 

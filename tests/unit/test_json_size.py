@@ -60,7 +60,7 @@ def _turned(names: Sequence[str], by: int) -> Sequence[str]:
     return [*names[by:], *names[:by]]
 
 
-# Each reader gets two kinds of garbage, and each kind two readers or three; `make laws` tries all.
+# Each reader is given two kinds of garbage, and each kind goes to two or three readers; `make laws` tries all pairs.
 PAIRS = [(unit, door) for row, unit in enumerate(UNITS) for door in share(_turned([*DOORS], row), of=3)]
 
 

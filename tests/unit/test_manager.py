@@ -76,7 +76,7 @@ def test_health_counts_although_it_cannot_be_saved() -> None:
 
 
 def test_what_a_sink_refused_is_published_later() -> None:
-    """Later the sink gets the newest status, and every resource removed since the last one."""
+    """The sink later gets the newest status, and every resource removed since the last published status."""
     now = [0.0]
     with MemoryManager(gpus(), clock=lambda: now[0]) as manager:
         manager.script.always("publish", Fails("connection refused"))
@@ -180,7 +180,7 @@ def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
 
 
 class FailsPreStart(DevicePlugin):
-    """A plugin that requires PreStartContainer, but fails it."""
+    """A plugin that requires PreStartContainer, and fails when it is called."""
 
     resource = GPU
     options = PluginOptions(pre_start_required=True)
@@ -218,7 +218,7 @@ def test_a_container_gets_what_it_missed_when_it_starts() -> None:
 
 
 def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
-    """Before the plugin is back its options are unknown, and a kubelet continues (kubelet.md 7.2)."""
+    """Until the plugin is back, its options are unknown, and a kubelet continues without it (kubelet.md 7.2)."""
     now = [0.0]
     with MemoryManager(FailsPreStart()) as manager:
         manager.admit(a_pod("p"))
@@ -273,7 +273,7 @@ def test_bad_registrations_are_refused_with_a_sentence() -> None:
 
 @pytest.mark.parametrize(("policy", "fails"), [(Policy.NONE, False), (Policy.RESTRICTED, True)])
 def test_an_admission_counts_as_failed_only_under_a_policy(policy: Policy, *, fails: bool) -> None:
-    """A kubelet counts errors of the topology manager. Without a policy there are none."""
+    """A kubelet counts errors of the topology manager. Without a policy, there are no such errors."""
     metrics, times = MemoryMetrics(), iter(range(100))
     topology = Topology((NumaNode(0),), policy)
     with MemoryManager(gpus(), metrics=metrics, topology=topology, clock=lambda: float(next(times))) as manager:
@@ -317,7 +317,7 @@ def test_a_topology_refusal_names_its_container() -> None:
 
 
 def test_a_refusal_has_the_reason_and_message_of_a_kubelet() -> None:
-    """A kubelet writes both into the status of the pod (kubelet.md 5.1)."""
+    """A kubelet writes the reason and the message into the pod's status (kubelet.md 5.1)."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
     with MemoryManager(gpus(2, numa_nodes=[0, 1]), topology=topology) as manager:
         apart = manager.admit(a_pod("p", 2))
@@ -346,7 +346,7 @@ def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> Non
 
 
 def test_an_empty_affinity_differs_from_no_affinity() -> None:
-    """Devices without topology are then as good as any, and those with topology come first, as in a kubelet."""
+    """With an empty affinity, any device will do, and devices with topology come first, as in a kubelet."""
     devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]
     with MemoryManager(SimulatedPlugin(GPU, devices)) as manager:
         verdict = manager.admit(a_pod("p"), affinity=())
@@ -355,7 +355,7 @@ def test_an_empty_affinity_differs_from_no_affinity() -> None:
 
 
 def test_topology_and_health_outlast_the_grace_period() -> None:
-    """A container still holds devices, with the last listed NUMA nodes and health."""
+    """The devices that a container still holds keep the NUMA nodes and health that were listed last."""
     now = 0.0
     plugin, topology = gpus(4, numa_nodes=[0, 1]), Topology((NumaNode(0), NumaNode(1)))
     with MemoryManager(plugin, topology=topology, clock=lambda: now) as manager:

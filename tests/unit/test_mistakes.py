@@ -420,7 +420,7 @@ def test_a_plugin_is_connected_to_a_transport_that_runs() -> None:
 
 
 def test_what_a_plugin_in_another_language_sends_is_kept_as_a_kubelet_keeps_it() -> None:
-    """The checks are for plugins written in Python. A kubelet takes relative paths, odd permissions and empty ids."""
+    """The checks are for plugins written in Python. A kubelet accepts relative paths, odd permissions and empty ids."""
     sent = deviceplugin.ContainerAllocateResponse(
         mounts=[deviceplugin.Mount(container_path="a", host_path="b")],
         devices=[deviceplugin.DeviceSpec(container_path="c", host_path="", permissions="xyz")],
@@ -523,7 +523,7 @@ def test_a_slip_at_the_values_of_devices_and_claims_is_one_sentence(make: Try, m
 
 @pytest.mark.parametrize("transport", [MemoryTransport, MemoryDriverTransport])
 def test_one_transport_serves_one_manager_at_a_time(transport: Callable[[], Any]) -> None:
-    """A second manager would take the events of the first. After a stop, another may start."""
+    """A second manager would take the events of the first one. After a stop, another manager may start."""
     shared = transport()
     shared.start(print)
     shared.start(print)

@@ -1,4 +1,4 @@
-"""The programs of `make peers` are found where it puts them, and only those of this tree.
+"""The programs that `make peers` builds are found where it puts them, and only if it built them from this tree.
 
 No test in this file needs Go.
 """
@@ -75,7 +75,7 @@ def test_a_program_whose_build_was_interrupted_is_refused() -> None:
 def test_what_cannot_be_downloaded_and_what_does_not_build_have_separate_statuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int
 ) -> None:
-    """A package that had moved counted as unavailable, so CI compared nothing and passed."""
+    """A package that had moved used to count as unavailable, so CI compared nothing and passed."""
     (go := tmp_path / "go").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     go.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -104,7 +104,7 @@ def test_a_newer_go_is_used_if_the_sources_need_it(tmp_path: Path, monkeypatch: 
 
 
 def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
-    """`go mod tidy -e` continues without them, and the build then only reports a missing entry in go.sum."""
+    """`go mod tidy -e` continues without refused modules, and the build then only reports a missing entry in go.sum."""
     told = "p/{0}: example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
     lines = "\n".join(("go: finding module", told.format("a"), told.format("b")))
     reason = "example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
@@ -112,7 +112,7 @@ def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
 
 
 def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, the oracle would again have several answers to a question, and no one would notice."""
+    """If this went unnoticed, the oracle could again give different answers to the same question."""
     source = tmp_path / "pkg" / "manager.go"
     source.parent.mkdir()
     source.write_text('package a\n\nimport (\n\t"fmt"\n)\n\nfor k := range all {\n}\n', encoding="utf-8")
@@ -127,7 +127,7 @@ def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypa
 
 
 def test_a_text_that_kubernetes_no_longer_has_is_named(tmp_path: Path) -> None:
-    """Otherwise, the kubelet would use this machine instead of the described one, and no one would notice."""
+    """If this went unnoticed, the kubelet would use this machine instead of the described one."""
     source = tmp_path / "pkg" / "cadvisor.go"
     source.parent.mkdir()
     source.write_text("return found()\n", encoding="utf-8")

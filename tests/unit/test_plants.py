@@ -1,4 +1,4 @@
-"""Each part of `make cluster` has an injected fault that it must find, and each can be injected.
+"""Each part of `make cluster` has an injected fault that it must find, and each of these faults can be injected.
 
 No test in this file needs Go.
 """
@@ -19,7 +19,7 @@ def test_each_part_has_an_injected_fault() -> None:
 
 
 def test_each_fault_can_be_injected() -> None:
-    """An injected fault names functions of ours, which may be moved.
+    """The definition of a fault names functions of ours, which may have moved.
 
     An injected fault cannot be removed again, so this runs in a separate process.
     """

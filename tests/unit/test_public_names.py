@@ -1,6 +1,6 @@
 """The public names of the library and the tools.
 
-`tests/data/public_names.txt` lists the public names on two pages, and `public_signatures.txt` next to it lists their
+`tests/data/public_names.txt` lists the public names of each module, and `public_signatures.txt` next to it lists their
 signatures.
 
 docs/reference/public.md says which modules are public. After an intended change, `python -m
@@ -39,7 +39,7 @@ _RAISES = re.compile(r"^ *Raises:\n(.*?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTAL
 
 
 class _Default:
-    """Stands for any default, because some are long, and some depend on the version of Python."""
+    """Stands for any default value, because some are long, and some depend on the Python version."""
 
     def __repr__(self) -> str:
         return "..."
@@ -59,7 +59,7 @@ def public_modules() -> Mapping[str, Mapping[str, object]]:
 
 
 def names_of(module: ModuleType) -> dict[str, object]:
-    """Return the names in `__all__` of a module, or its own names without a leading underscore."""
+    """Return a module's public names with their values: `__all__`, or what it defines without a leading underscore."""
     names = getattr(module, "__all__", None) or sorted(_defined_in(module))
     values = {name: getattr(module, name) for name in names if not name.startswith("_")}
     return {name: value for name, value in values.items() if not isinstance(value, TypeVar)}
@@ -77,7 +77,7 @@ def _defined_in(module: ModuleType) -> Iterator[str]:
 
 
 def public_names() -> str:
-    """Return each module's names."""
+    """Return the content of `public_names.txt`: the public names of each module."""
     paragraphs = (f"{module}: {', '.join(sorted(names))}" for module, names in public_modules().items())
     return "\n".join(fill(one, 120, subsequent_indent="  ", break_on_hyphens=False) for one in paragraphs) + "\n"
 
@@ -114,7 +114,7 @@ def _lines(name: str, value: object) -> Iterator[str]:
 
 
 def _members(cls: type) -> dict[str, object]:
-    """Return what a class defines, and what it inherits from those of our bases that are not public themselves."""
+    """Return what a class defines, and what it inherits from base classes of ours that are not public."""
     public = {id(value) for names in public_modules().values() for value in names.values()}
     ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore") and id(base) not in public]
     return {name: member for base in (*reversed(ours), cls) for name, member in vars(base).items()}
@@ -190,7 +190,7 @@ def test_a_guide_cannot_import_private_names(private: str) -> None:
 
 @pytest.mark.parametrize("module", ["devicecore", "devicecore.dra"])
 def test_every_public_name_exists(module: str) -> None:
-    """Names are sorted, and listed by `dir`."""
+    """`__all__` is sorted, and `dir` lists all of its names."""
     names = import_module(module).__all__
     assert sorted(names) == names
     assert set(names) <= set(dir(import_module(module)))

@@ -99,7 +99,7 @@ def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
 
 @define
 class Log:
-    """An observer that records notifications, and the content of the store at that time."""
+    """An observer that records each notification with the content of the store at that time."""
 
     store: CheckpointStore
     records: list[tuple[Notification, bytes | None]] = field(factory=list)
@@ -183,7 +183,7 @@ def test_observers_are_not_notified_of_an_allocation_that_is_not_saved() -> None
 
 
 def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
-    """The eviction comes between the commit and the notification, and the last notification is the true one."""
+    """The eviction comes between the commit and the notification, and the last notification says what is true."""
     managers: list[DeviceManager] = []
 
     def evict(notification: Notification) -> None:
@@ -232,7 +232,7 @@ def test_init_containers_have_no_status() -> None:
 
 
 def test_a_pod_admitted_while_others_are_released_is_released_with_them() -> None:
-    """The pod's health is not known when observers are first notified, so they are notified of it later."""
+    """An observer admits the pod `late` when `a` is released; the same eviction then releases `late`, too."""
     managers: list[DeviceManager] = []
 
     def admit(notification: Notification) -> None:

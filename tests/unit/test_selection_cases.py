@@ -29,14 +29,14 @@ def inventory_of(row: Json) -> Inventory:
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return a ledger of a row's holders: the container's devices, and other containers' devices."""
+    """Return a ledger of the devices that a row's container holds, and of those that another pod holds."""
     others = [id_ for id_ in row["allocated"] if id_ not in (row["pre_allocated"] or ())]
     held = {} if row["pre_allocated"] is None else {row["container"]: {row["resource"]: row["pre_allocated"]}}
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})
 
 
 def decide(row: Json) -> tuple[DeviceSet, Json]:
-    """Return the devices for a row, and the question to its plugin."""
+    """Return the devices that are chosen for a row, and the question that its plugin is asked, if any."""
     request = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
         ResourceName(row["resource"]),
@@ -57,7 +57,7 @@ def decide(row: Json) -> tuple[DeviceSet, Json]:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
-    """The refusals, the size, the question to the plugin and the NUMA nodes are the same."""
+    """Refusals, numbers of devices, questions to the plugin and NUMA nodes are the same as a kubelet's."""
     expect = row["expect"]
     if "error" in expect:
         with pytest.raises(DeviceCoreError) as refused:
@@ -85,7 +85,7 @@ def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:
 
 @pytest.mark.parametrize("row", FILTER_ROWS, ids=[row["id"] for row in FILTER_ROWS])
 def test_devices_are_split_by_affinity_as_a_kubelet_splits_them(row: Json) -> None:
-    """The sets of devices that are aligned, unaligned or without affinity are the recorded ones."""
+    """The sets of aligned devices, unaligned devices and devices without affinity are as recorded."""
     report = DeviceReport.of(map(recorded.device, row["devices"]))
     mask = None if row["hint_mask"] is None else tuple(map(NumaNode, row["hint_mask"]))
     split = filter_by_affinity(report, mask, report.index.select(map(DeviceId, row["available"])))

@@ -72,7 +72,7 @@ def test_a_topology_becomes_a_tuple_of_numbers() -> None:
 
 
 def test_limits_are_copied() -> None:
-    """A later change of the caller's dict does not get past the check."""
+    """A later change to the caller's dict cannot bypass the check."""
     limits: dict[str, int] = {GPU: 1}
     container = Container("main", limits)
     limits[GPU] = -3
@@ -244,9 +244,9 @@ def test_device_lists_are_equal_if_all_their_devices_are() -> None:
 
 
 def test_a_pod_keeps_the_requests_that_a_claim_may_serve() -> None:
-    """A request equal to its limit adds nothing.
+    """A request equal to its limit is not kept.
 
-    CPU requests count too: a scheduler numbers all requests of a container.
+    CPU requests are kept, because a scheduler numbers all of a container's requests.
     """
     resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2", GPU: "1", "example.com/nic": "3"}}
     container = {"name": "main", "resources": resources}
@@ -263,7 +263,7 @@ def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes(
 
 
 def test_the_answers_of_a_plugin_may_take_up_its_share_of_the_file() -> None:
-    """In the file, the answers are in base64, which has four characters for three bytes."""
+    """In the file, the answers are encoded in base64, which takes four characters for three bytes."""
     one, other = ContainerKey(PodUid("u"), "one"), ContainerKey(PodUid("u"), "other")
     devices = [DeviceSet.of([DeviceId(name)]) for name in ("gpu-0", "gpu-1")]
     ledger = Ledger().reserve(one, GPU, devices[0]).reserve(other, GPU, devices[1])

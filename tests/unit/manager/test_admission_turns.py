@@ -113,7 +113,7 @@ def test_a_call_that_frees_devices_ends_abandoned_admissions(call: Callable[[Dev
 
 
 def test_a_container_has_run_if_it_or_a_later_one_runs() -> None:
-    """That an earlier container is running means nothing, because it may be a sidecar."""
+    """That an earlier container is running proves nothing, because the container may be a sidecar."""
     first, second, main = (Container(name) for name in ("first", "second", "main"))
     pod = Pod(A, init_containers=(first, second), containers=(main,))
     found = {}

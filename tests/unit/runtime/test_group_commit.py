@@ -52,7 +52,7 @@ class Bench:
         return self.saver.commit(self.run, adding(name)) in self.store.resources()
 
     def wait_together(self, names: Sequence[ResourceName], then: Callable[[], object]) -> list[Future[bool]]:
-        """Commit all `names` from threads that block until one more save finishes, and call `then` before it does."""
+        """Commit all `names` in threads that wait for a save in progress, and call `then` before that save ends."""
         saving, go_on = threading.Event(), threading.Event()
 
         def hold() -> None:

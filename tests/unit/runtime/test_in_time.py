@@ -63,4 +63,4 @@ def test_work_that_never_ends_keeps_no_caller_waiting() -> None:
     threads.end()
     assert not ended
     end.set()
-    wait_until(lambda: len(ended) == 3 and native_threads() <= before, "those that worked have ended too")
+    wait_until(lambda: len(ended) == 3 and native_threads() <= before, "the threads that were working have ended, too")

@@ -43,7 +43,7 @@ def a_call_does_not_know_that_it_would_wait_for_itself(patch: Patch) -> None:
 
 @fails(turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken)
 def a_thread_that_was_interrupted_counts_as_inside_its_turn(patch: Patch) -> None:
-    """An earlier version of the DRA manager compared threads only."""
+    """An earlier version of the DRA manager compared only threads."""
     patch.setattr(OpenCall, "has_ended", False)
 
 
@@ -217,6 +217,6 @@ def test_removing_a_guarantee_makes_a_test_fail(
     for module in (turns, commits, saved, lanes, starts, dra):
         for limit in ("LIMIT", "SECONDS"):
             if hasattr(module, limit):
-                monkeypatch.setattr(module, limit, 2.0)  # until a test stops waiting for something that does not come
+                monkeypatch.setattr(module, limit, 2.0)  # seconds that a test waits for what does not come
     with pytest.raises((AssertionError, DeviceCoreError, RuntimeError, TimeoutError, pytest.fail.Exception)):
         test()

@@ -26,7 +26,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 class Holder:
-    """A thread that has a turn until it is released, for at most `LIMIT` seconds: some tests keep the turn."""
+    """A thread that has a turn until the test releases it, or for `LIMIT` seconds, because some tests never do."""
 
     def __init__(self, turns: Turns[str], *keys: str) -> None:
         self._turns, self._keys = turns, keys
@@ -133,7 +133,7 @@ def test_a_turn_that_is_ended_twice_ends_no_other() -> None:
 
 
 class SlowKey(str):
-    """A key that is compared and hashed in Python, so an interrupt may come in between."""
+    """A key that is compared and hashed in Python, so an interrupt may come while this happens."""
 
     __slots__ = ()
 

@@ -24,7 +24,7 @@ TIMEOUT = 0.01
 
 
 class Waits:
-    """Waits of `timeout` seconds for something that does not happen, one for each part that waits."""
+    """Waits of `timeout` seconds for something that does not happen, one for each class that waits."""
 
     def __init__(self) -> None:
         self._end = threading.Event()
@@ -114,8 +114,8 @@ def busy_thread() -> Iterator[None]:
 def test_a_wait_ends_whose_deadline_passes_in_a_signal_handler(
     wait: Callable[[Waits, float], None], waits: Waits
 ) -> None:
-    """In this case, `SimpleQueue.get` continues without a deadline in CPython 3.11 and 3.12."""
-    wait(waits, 0.0)  # starts the threads that it needs
+    """`SimpleQueue.get` of CPython 3.11 and 3.12 then continues without a deadline."""
+    wait(waits, 0.0)  # this starts the threads that the wait needs
     until = time.monotonic() + TIMEOUT
 
     def quiet() -> None:
@@ -159,7 +159,7 @@ def test_a_handler_that_raises_ends_a_wait_and_no_later_one(wait: Wait, waits: W
 
 def test_a_signal_handler_wakes_the_thread_that_it_interrupts() -> None:
     wake_up = WakeUp()
-    with handling(wake_up.wake, TIMEOUT, 0.1):  # a signal that comes just before the wait is handled after the next
+    with handling(wake_up.wake, TIMEOUT, 0.1):  # a signal just before the wait is handled only when the next arrives
         assert wake_up.wait(OVERDUE)
 
 
