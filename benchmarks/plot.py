@@ -29,7 +29,7 @@ TITLES = {
 COLUMNS = 3
 WIDTH, HEIGHT, LEFT, TOP = 270, 210, 46, 34
 ACROSS, DOWN = 190, 130  # the size of the plot area in a panel
-DECADES = (-2, 4)  # powers of ten, in milliseconds
+DECADES = (-2, 4)  # the range of times shown: powers of ten, in milliseconds
 COLORS = {"devicecore": "#0b6", "Kubernetes": "#777"}
 
 

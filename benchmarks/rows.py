@@ -25,7 +25,7 @@ from devicecore.wire import deviceplugin
 from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
-LARGE = 3000  # the number of devices from which on the manager pauses after reading a list
+LARGE = 3000  # a list with at least this many devices makes the manager pause before it reads the next one
 Times = Generator[float, None, None]
 """Measures CPU seconds, or wall-clock seconds if another process does part of the work."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
@@ -122,7 +122,7 @@ def _plugin() -> Iterator[Callable[[str], object]]:
         [PLUGIN, "plugin"],
         stdin=subprocess.PIPE,
         text=True,
-        process_group=0,  # Ctrl-C must reach only this process
+        process_group=0,  # Ctrl-C must reach only the process of the benchmark
     ) as process:
         orders = process.stdin
         assert orders

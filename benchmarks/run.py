@@ -134,7 +134,7 @@ def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle |
 def memory() -> float:
     """Return the memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
     command = [sys.executable, "-c", MEMORY, str(HERE)]
-    # not killed, so that the process cleans up
+    # the process is not killed, so that it cleans up
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout
         return int(child.stdout.read()) / 1024

@@ -22,10 +22,10 @@ def report_of(
     Args:
         kind: `plugin` or `driver`.
         options: options of `devicecore conformance KIND`.
-        program: the command that starts the program.
+        program: the command that starts the plugin or driver.
         within: a command that wraps the checks, such as one that creates a namespace.
         directory: the working directory, by default the current one.
-        environment: the complete environment of the checks, by default that of this process.
+        environment: all environment variables of the checks, by default those of this process.
 
     Returns:
         The report, or None if there is none; in that case, the checks have printed the reason to stderr.

@@ -58,8 +58,8 @@ class Finding(NamedTuple):
         run: which checks ran, `DEFAULT` or `FULL`.
         missed: the checks that the fault names but that did not fail.
         others: the other checks that failed.
-        undecided: the checks without a verdict.
-        seconds: the duration.
+        undecided: the checks that reached no verdict.
+        seconds: how long the run took.
     """
 
     fault: Planted

@@ -31,7 +31,7 @@ class Found:
         planted: the fault's entry in `planted.json`.
         failed: the checks that failed, with their severities.
         passed: whether the exit status was 0.
-        seconds: the duration.
+        seconds: how long the run took.
     """
 
     planted: dict[str, Any]

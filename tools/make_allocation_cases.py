@@ -27,7 +27,7 @@ def lines(*, possible: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write equal numbers of possible and impossible cases."""
+    """Write a file with equal numbers of possible and impossible cases."""
     with CASES.open("w") as file:
         for possible in (True, False):
             file.writelines(islice(lines(possible=possible), 60))

@@ -14,7 +14,8 @@ from tools.conformance_documents import ROWS
 FOLDER = Path(__file__).parents[1] / "docs" / "conformance"
 
 _GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
-_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")  # the groups of checks that have a page of their own
+# the groups of driver checks that are on the page about claims
+_CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")
 
 
 def pages() -> dict[Path, str]:

@@ -33,7 +33,7 @@ They are built only if the command line names them or `subjects`.
 DESCRIBED = "described-kubelet"
 """Kubernetes' kubelet with `peers/_described/`: it reads its machine's description from the file $DESCRIBED_MACHINE."""
 FOLDERS = {**dict.fromkeys(SUBJECTS, "subjects"), DESCRIBED: "_described"}
-"""The folder in `peers/` that a program, and no other, is built from."""
+"""The folders in `peers/` whose sources belong to these programs alone."""
 _APART = {*FOLDERS.values(), "_tables"}
 TOOLS = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -43,7 +43,7 @@ TOOLS = {
     },
 }
 ENVIRONMENT = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": os.environ.get("GOFLAGS", "")}
-ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # a release of Kubernetes may need a newer Go even to be downloaded
+ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # the sources of a release may need a newer Go even to be downloaded
 
 
 class PeersError(Exception):
@@ -269,7 +269,8 @@ def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -
     write(tree / "oracle.mod", text)
     write(tree / "oracle.sum", modules.with_suffix(".sum").read_text("utf-8"))
     minor = int(version.split(".")[1])
-    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))  # like Go's tags: also set for later releases
+    # as with Go's own tags, a release's tag is also set for later releases
+    tags = ",".join(f"kubernetes1.{one}" for one in range(30, minor + 1))
     return [f"-modfile={tree / 'oracle.mod'}", f"-overlay={listed}", f"-tags={tags}"]
 
 

@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "cards.md"
 HOMES = ROOT / ".cards"
 BUDGET = "280"  # seconds that building and checking a subject may take
 AT_ONCE = 3  # subjects checked at the same time; most of a run is spent waiting
-VERSIONS = ("1.37.2", "1.36.3")  # versions of Kubernetes
+VERSIONS = ("1.37.2", "1.36.3")  # releases of Kubernetes whose programs are checked
 PYDRA = "kubernetes-pydra==0.1.0"
 
 # Run as root in a separate mount namespace, with empty versions of the directories that some programs hard-code.
@@ -43,14 +43,14 @@ class Subject(NamedTuple):
     """A plugin or driver.
 
     Attributes:
-        name: a short description.
+        name: a short description, as the page shows it.
         kind: `plugin` or `driver`.
         version: its version.
-        command: the command that starts it, with the placeholders of `devicecore conformance`; `{program}` stands for
-            what was built or installed.
+        command: the command that starts the plugin or driver, with the placeholders of `devicecore conformance`;
+            `{program}` stands for what was built or installed.
         package: a Go package in Kubernetes' module, or a Python package with its version.
         options: options of `devicecore conformance`.
-        is_private: whether it needs the kubelet's own directories.
+        is_private: whether the program uses the kubelet's own directories, whatever its arguments are.
     """
 
     name: str
@@ -265,7 +265,7 @@ def report_on(subject: Subject, program: str | None) -> dict[str, Any] | None:
     private = []
     if subject.is_private:
         if os.geteuid() or not shutil.which("unshare"):
-            print(f"make zoo: {subject.name} needs root and unshare(1) for its own directories", file=sys.stderr)
+            print(f"make zoo: {subject.name} needs root and unshare(1) to get directories of its own", file=sys.stderr)
             return None
         private = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh"]
     print(f"== checking {subject.name} {subject.version}", flush=True)

@@ -53,7 +53,7 @@ class Room:
     Attributes:
         parts: folders with the code, relative to the top of the repository.
         tests: files and folders of tests.
-        left_out: the name of a folder that is not part of the room.
+        left_out: the name of a folder in these parts that does not belong to the room.
     """
 
     parts: tuple[str, ...]
@@ -72,7 +72,8 @@ ROOMS = {
         tuple(f"{_LIBRARY}/{part}" for part in ("domain", "runtime", "manager", "dra_manager")),
         (
             *("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/system", "tests/plugins"),
-            *("tests/adapters/test_manifests.py", "tests/adapters/test_manifest_claims.py"),  # for domain/documents.py
+            # these test domain/documents.py
+            *("tests/adapters/test_manifests.py", "tests/adapters/test_manifest_claims.py"),
         ),
         left_out="allocation",
     ),
@@ -327,7 +328,7 @@ class Reached:
 
     @cached_property
     def breadth(self) -> Counter[int]:
-        """The number of lines that each test reaches."""
+        """How many lines each test reaches."""
         return Counter(test for tests in self.tests.values() for of_line in tests.values() for test in of_line)
 
     def in_order(self, mutant: Mutant) -> list[int]:
@@ -337,7 +338,7 @@ class Reached:
         # tests that reach the file.
         near = by_line.get(mutant.line) or {test for tests in by_line.values() for test in tests}
         tests = sorted(near, key=lambda test: (self.breadth[test], self.seconds[test]))
-        # First the tests that reach little else, then those that reach the most lines per second.
+        # The tests that reach little else run first, and then those that reach the most lines per second.
         tests[_SPECIFIC:] = sorted(tests[_SPECIFIC:], key=lambda test: self.seconds[test] / self.breadth[test])
         return tests
 
@@ -368,7 +369,7 @@ class Runner:
         self._until = time.monotonic() + options.seconds
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Find out which tests reach which lines, as far as that is unknown, and then run the mutants."""
+        """Find out which tests reach which lines, unless that is known already, and then run the mutants."""
         reached = self._reached(session)
         if reached is None:
             print("out of time; the next run continues from here")
@@ -556,7 +557,7 @@ def _run_tests(
     except (ValueError, SyntaxError) as error:
         results.send(f"impossible: {error}")
         os._exit(0)
-    # Name a test to follow the last one, so that shared fixtures are not torn down: they end with the fork.
+    # Give the last test a successor, so that pytest does not tear down shared fixtures: they end with the fork.
     for test, following in zip(tests, [*tests[1:], 0], strict=True):
         results.send(test)
         item = session.items[test]

@@ -163,7 +163,7 @@ def _amounts(given: Mapping[str, str], flag: str) -> dict[str, Quantity]:
             raise NumaConfigError(
                 f'{flag} value failed to parse: resource quantity for "{name}" cannot be negative: {text}'
             )
-        if name == CPU:  # integer millionths, rounded up, become integer thousandths, rounded to the nearest
+        if name == CPU:  # round up to a whole number of millionths, and then to the nearest whole number of thousandths
             micro = -(-amount.nanos // _MICRO)
             amount = Quantity((micro + 500) // 1000 * 10**6)
         found[name] = amount

@@ -293,8 +293,8 @@ def _packed_or_none(search: _Search, available: Cpus, count: int) -> Cpus:
 def _combinations(items: Sequence[int], width: int) -> Iterator[_Nodes]:
     """Yield the combinations of `items` as functions that return their current content (Go: `iterateCombinations`).
 
-    Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so
-    later combinations may overwrite an earlier one. Kubernetes keeps the best combination, but with four or more NUMA
+    Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so later
+    combinations may overwrite an earlier combination. Kubernetes keeps the best combination, but with four or more NUMA
     nodes the slice that it kept often contains a different one by then. `_append` reproduces the capacity of Go's
     slices.
     """

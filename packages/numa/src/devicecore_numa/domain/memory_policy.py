@@ -211,8 +211,8 @@ class StaticMemoryPolicy:
         """Return whether a kubelet may start with a state that `start` refuses.
 
         Once a NUMA node is in two groups, the kubelet's verdict depends on the order in which it iterates over a map:
-        the last block on a node determines the node's group. This tries the order in which the blocks of the groups
-        that the state names come last.
+        the last block on a node determines the node's group. The order that is tried here puts the blocks of the groups
+        in the state last.
         """
 
         def is_of_its_group(held: tuple[str, str, Block]) -> bool:

@@ -27,10 +27,10 @@ class Known:
     """What is known about a kubelet in addition to its state file.
 
     Attributes:
-        policy: the configured policy, or an empty string if unknown.
+        policy: the manager's policy in the configuration, or an empty string if the configuration is unknown.
         policies: the policies of the whole configuration on the machine, or None if either is unknown.
-        machine: the machine, or None if unknown.
-        reserved: the reserved memory of each NUMA node, by resource; empty if unknown.
+        machine: the hardware on which the kubelet runs, or None if that is unknown.
+        reserved: the memory that the configuration reserves on each NUMA node, by resource; empty if that is unknown.
     """
 
     policy: str = ""
