@@ -49,7 +49,7 @@ ROWS: Sequence[Row] = (
         {
             "A plugin MUST start serving before it registers.": "serves-before-it-registers waits-for-a-late-kubelet",
             "The resource name needs to be vendor-domain/resourcetype.": "registers-an-extended-resource-name",
-            "A plugin needs to send the name of its socket and its version.": "registers-an-endpoint-in-the-directory "
+            "A plugin needs to send its socket's name and its API version.": "registers-an-endpoint-in-the-directory "
             "registers-a-supported-version",
             "Flags for optional calls should be in DevicePluginOptions.": "answers-options "
             "answers-the-options-it-registers answers-get-preferred-allocation answers-pre-start-container",
@@ -78,12 +78,14 @@ ROWS: Sequence[Row] = (
             "Health is Healthy or Unhealthy.": "lists-known-health spells-healthy-as-kubelets-do",
             "ListAndWatch returns the new list after each change.": "keeps-its-stream-open lists-devices-in-time "
             "keeps-its-devices sends-few-lists lists-fit-into-a-message",
-            "Topology is missing if no NUMA node is known.": "numbers-numa-nodes-from-zero keeps-its-numa-nodes",
-            "There is one answer for each container.": "answers-once-per-container answers-each-of-two-containers",
+            "A device has no topology if its NUMA nodes are unknown.": "numbers-numa-nodes-from-zero "
+            "keeps-its-numa-nodes",
+            "A response contains one answer for each container.": "answers-once-per-container "
+            "answers-each-of-two-containers",
             "Allocating a device that is gone should fail.": "refuses-an-unknown-device",
             "The preferred devices are available, are as many as requested, and include the required ones.": ""
             "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include",
-            "PreStartContainer comes before each container start.": "answers-pre-start-container "
+            "PreStartContainer is called before each container start.": "answers-pre-start-container "
             "pre-starts-after-a-kill pre-starts-after-sigterm",
             "Kubernetes restarts plugins when they fail.": "starts-where-it-was-killed "
             "gives-the-same-nodes-after-a-restart leaves-sockets-of-others-alone ends-on-sigterm",
@@ -92,9 +94,9 @@ ROWS: Sequence[Row] = (
     *_rows(
         DRIVERS,
         {
-            "The driver must double-check that allocated devices are available.": "refuses-an-unknown-device "
+            "A driver must double-check that allocated devices are available.": "refuses-an-unknown-device "
             "refuses-a-device-in-use refuses-a-device-that-has-gone",
-            "A driver should not expect that NodeUnprepareResources is always called.": ""
+            "A driver must not rely on NodeUnprepareResources being called.": ""
             "prepares-what-is-allocated-now unprepares-a-deleted-claim late-prepare-leaves-nothing",
             "A driver's name must be a DNS subdomain.": "has-a-valid-name has-a-name-in-lower-case",
             "Device names are unique in their pool.": "names-each-device-once",
@@ -109,7 +111,7 @@ ROWS: Sequence[Row] = (
             "refuses-a-missing-claim refuses-a-claim-that-is-not-allocated",
             "A driver should implement v1 and v1beta1.": "announces-known-versions announces-v1-first "
             "answers-the-same-through-v1beta1",
-            "The answer contains each claim, or a failure for it.": "answers-for-each-prepared-claim "
+            "A response contains devices or an error for each claim.": "answers-for-each-prepared-claim "
             "answers-for-each-unprepared-claim separates-good-claims-from-bad-ones reports-what-it-cannot-prepare",
             "A plugin MUST return certain gRPC codes.": "-a kubelet ignores the code, and treats all errors alike",
             "A driver's service account must have certain permissions.": f"-{NOT_OF_A_PROGRAM}",
@@ -121,34 +123,35 @@ ROWS: Sequence[Row] = (
         {
             "Preparing must be idempotent.": "prepare-is-idempotent prepares-the-same-after-a-restart "
             "prepares-claims-after-sigterm prepares-claims-after-a-new-registration",
-            "Unpreparing must be idempotent, and must undo everything.": "unprepare-is-idempotent "
+            "Unpreparing must be idempotent, and undo all of the preparation.": "unprepare-is-idempotent "
             "unprepares-an-unknown-claim frees-the-device removes-cdi-devices frees-devices-after-a-kill "
             "frees-devices-after-a-reboot",
-            "The driver should check that a device is not in use.": "refuses-a-device-in-use "
+            "A driver should check that a device is not in use.": "refuses-a-device-in-use "
             "refuses-a-device-in-use-after-a-restart",
             "Claims may have been deleted when they are unprepared.": "unprepares-a-deleted-claim "
             "unprepares-a-claim-that-was-deleted-meanwhile unprepares-without-the-api-server",
-            "CDI ids must be unique to the claim if the edits behind them are.": "gives-new-claims-new-cdi-devices "
+            "CDI ids must be unique to a claim if the container edits are.": "gives-new-claims-new-cdi-devices "
             "keeps-the-cdi-devices-of-other-claims",
             "Calls run concurrently unless the driver requests serialized calls.": "prepares-claims-at-the-same-time "
             "survives-prepare-and-unprepare-at-the-same-time",
             "In a rolling update, instances share claims and slices.": "shares-its-claims-between-instances "
             "serializes-the-calls-of-two-instances does-not-fight-over-slices keeps-cdi-devices-in-a-rolling-update",
-            "Pool and device names are required in answers.": "answers-with-pool-and-device-names "
+            "Pool and device names are required in responses.": "answers-with-pool-and-device-names "
             "answers-with-the-requests-of-each-device",
         },
     ),
     *_rows(
         HEALTH,
         {
-            "The service is optional.": "survives-being-asked-for-health",
-            "Each report should be a complete list.": "reports-the-health-of-each-device "
+            "The health service is optional.": "survives-being-asked-for-health",
+            "Each health report should list all devices.": "reports-the-health-of-each-device "
             "reports-the-health-of-published-devices",
-            "Pool and device names are required, and the values are known.": "reports-known-states-of-health",
+            "Pool and device names are required, and health has a defined value.": "reports-known-states-of-health",
             "last_updated is required.": "reports-when-it-looked",
-            "A report is stale after its time limit.": "repeats-its-reports-of-health reports-limits-that-count",
-            "The stream reports changes.": "keeps-the-health-stream-open reports-no-change-without-a-reason",
-            "The driver remains responsible for taints.": "taints-unhealthy-devices",
+            "A health report is outdated after its time limit.": "repeats-its-reports-of-health "
+            "reports-limits-that-count",
+            "The health stream reports changes.": "keeps-the-health-stream-open reports-no-change-without-a-reason",
+            "The driver remains responsible for tainting unhealthy devices.": "taints-unhealthy-devices",
         },
     ),
     *_rows(
@@ -163,14 +166,14 @@ ROWS: Sequence[Row] = (
     *_rows(
         EXTENDED,
         {
-            "The scheduler creates the claim, with its own requests.": "prepares-claims-of-any-form",
-            "The driver API and device plugins do not change.": "-nothing is required of a program",
+            "The scheduler creates the claim for a pod's extended resources.": "prepares-claims-of-any-form",
+            "Neither the driver API nor device plugins change.": "-nothing is required of a program",
         },
     ),
     *_rows(
         BINDING,
         {
-            "A device names its conditions, and a controller sets them.": "publishes-valid-slices "
+            "A device names its binding conditions, and a controller sets them.": "publishes-valid-slices "
             "sets-the-binding-conditions-of-its-devices",
             "The scheduler waits for the conditions before it binds the pod to the node.": "-a kubelet prepares only "
             "claims of pods that are bound, so a driver does not notice",
@@ -181,7 +184,7 @@ ROWS: Sequence[Row] = (
         {
             "A driver publishes taints for its devices.": "publishes-valid-slices publishes-a-valid-change "
             "publishes-devices-that-come-back",
-            "A driver should use its name as the domain of the key of a taint.": ""
+            "A driver should use its name as the domain of its taints' keys.": ""
             "-a key with a different domain breaks nothing",
             "A claim that tolerates a taint may get the device.": "prepares-claims-of-any-form",
         },
@@ -189,9 +192,9 @@ ROWS: Sequence[Row] = (
     *_rows(
         SHARES,
         {
-            "Each share has an id, one-to-one with the allocation.": "answers-with-the-share-of-each-claim",
+            "Each share has an id, which belongs to one allocation.": "answers-with-the-share-of-each-claim",
             "Several shares of a device are in use at the same time.": "separates-shares-of-a-device",
-            "A driver should define a request policy.": "-a device without one is valid and is used as a whole",
+            "A driver should define a request policy.": "-a device without a policy is valid and is used as a whole",
         },
     ),
     *_rows(
@@ -199,7 +202,7 @@ ROWS: Sequence[Row] = (
         {
             "Metadata files exist when a container mounts them.": "mounts-what-it-has-made "
             "keeps-cdi-devices-after-a-kill",
-            "Each claim and each request has its own path.": "gives-each-variable-and-path-once",
+            "The files of each claim and request have a path of their own.": "gives-each-variable-and-path-once",
             "Metadata files contain the request's devices, with pool, name and attributes.": ""
             "describes-its-devices-in-metadata",
             "Metadata files are removed with the claim.": "removes-cdi-devices leaves-no-files-of-a-claim",

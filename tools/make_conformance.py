@@ -19,7 +19,7 @@ _CLAIMS = ("prepare", "unprepare", "cdi", "state", "situations")
 
 
 def pages() -> dict[Path, str]:
-    """Return the text of each page by its path."""
+    """Return the text of each page, by the page's path."""
     of_claims = [check for check in DRA_CHECKS if check.group in _CLAIMS]
     of_drivers = [check for check in DRA_CHECKS if check.group not in _CLAIMS]
     parts: tuple[tuple[str, str, Sequence[Check[Any]]], ...] = (
@@ -46,7 +46,7 @@ def _documents() -> Iterator[str]:
 
 
 def _plugins() -> Iterator[str]:
-    """Yield the table of situations for device plugins."""
+    """Yield the lines of the table of situations for device plugins."""
     columns = situations.COLUMNS
     yield "# Checks for device plugins: the table of situations\n"
     yield "Before each event, Allocate is called for single devices and for two devices together."
