@@ -88,7 +88,7 @@ def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path) -> None:
     for seed in range(LIVES):
         known: dict[str, bool | None] = dict.fromkeys(
             holders(path).values(), True
-        )  # None: it is unknown whether a pod holds one
+        )  # None: whether a pod holds a device is unknown
         for action, name, *done in life(path, seed):
             if action == "admit":
                 before = known.get(name, False)

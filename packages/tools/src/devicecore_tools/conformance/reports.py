@@ -1,6 +1,6 @@
 """A report as text for people, as JSON for programs, and as JUnit XML for CI systems.
 
-Law: all three contain the same results.
+Law: all three formats contain the same results.
 """
 
 from collections.abc import Iterator

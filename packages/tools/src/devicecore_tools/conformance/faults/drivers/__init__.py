@@ -1,4 +1,4 @@
 """The faulty drivers, one module per group of checks.
 
-Law: each is a subclass of the good driver.
+Law: each driver is a subclass of the good driver.
 """

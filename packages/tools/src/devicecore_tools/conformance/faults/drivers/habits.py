@@ -1,6 +1,7 @@
 """Drivers that behave like real ones.
 
-Law: no check fails on the correct ones. The others are not injected faults, so a test chooses the checks for each.
+Law: no check fails on the correct drivers. The incorrect drivers are not injected faults, so a test chooses the checks
+for each of them.
 """
 
 import itertools

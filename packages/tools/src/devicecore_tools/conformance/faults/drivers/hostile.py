@@ -1,4 +1,4 @@
-"""Drivers that a run must survive: they harm it or other programs, hang, or do things that no check expects.
+"""Drivers that a run must survive: they harm the run or other programs, hang, or do things that no check expects.
 
 Law: these are not injected faults, because they test the run, not a single check.
 """

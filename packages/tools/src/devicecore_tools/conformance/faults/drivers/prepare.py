@@ -1,6 +1,6 @@
 """Drivers with one fault in preparing claims.
 
-Law: each fails the checks that it names, and no others.
+Law: each driver fails the checks that it names, and no others.
 """
 
 import http.client
@@ -182,7 +182,7 @@ class TakesOneDevice(GoodDriver):
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
         if len(results) > 1:
-            raise ClaimError("one claim, one device")
+            raise ClaimError("a claim may have only one device")
         return results
 
 
@@ -309,7 +309,7 @@ class KnowsEveryDevice(GoodDriver):
     def results_of(self, allocation: Json) -> list[Json]:
         results = allocation.get("results") or ()
         if len(results) > 1 and any(result["device"] == "no-such-device" for result in results):
-            raise ClaimError("that is too much")
+            raise ClaimError("the claim has too many devices")
         return super().results_of(allocation)
 
     def health(self) -> list[Message]:
@@ -415,7 +415,7 @@ class OneSmallClaim(GoodDriver):
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
         if len(results) > 4:
-            raise ClaimError("at most four devices")
+            raise ClaimError("a claim may have at most four devices")
         return results
 
 
@@ -604,7 +604,7 @@ class RemembersFailures(GoodDriver):
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         if claim.uid in self.failed:
-            raise ClaimError("it has failed before")
+            raise ClaimError("the claim has failed before")
         try:
             return super().prepare_claim(claim, context)
         except (ClaimError, OSError) as error:

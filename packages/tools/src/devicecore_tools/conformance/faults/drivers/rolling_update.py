@@ -1,6 +1,6 @@
 """Drivers with concurrent instances that have one fault in how the instances work together.
 
-Law: each fails the checks that it names, and no others.
+Law: each driver fails the checks that it names, and no others.
 """
 
 import fcntl

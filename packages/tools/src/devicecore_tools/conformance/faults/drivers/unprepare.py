@@ -1,6 +1,6 @@
 """Drivers with one fault in unpreparing claims.
 
-Law: each fails the checks that it names, and no others.
+Law: each driver fails the checks that it names, and no others.
 """
 
 import json
