@@ -131,7 +131,7 @@ class LeavesMetadata(WritesMetadata):
 class OneFileForAll(GoodDriver):
     """All claims share one CDI device, which changes with the number of claims."""
 
-    breaks_too = {"separates-claims-of-the-same-name": "It also has two claims."}
+    breaks_too = {"separates-claims-of-the-same-name": "This check also has two claims."}
 
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)

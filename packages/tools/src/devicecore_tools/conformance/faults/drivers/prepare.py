@@ -177,7 +177,7 @@ class LosesCdiAtReboot(GoodDriver):
 
 @fails("prepares-a-claim-of-two-devices")
 class TakesOneDevice(GoodDriver):
-    breaks_too = {"prepares-many-devices-in-one-claim": "It also has several devices."}
+    breaks_too = {"prepares-many-devices-in-one-claim": "This check also has several devices."}
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)

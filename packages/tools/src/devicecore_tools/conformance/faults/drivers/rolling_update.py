@@ -172,7 +172,7 @@ class RemovesSocketsFirst(GoodDriver):
 @fails("keeps-cdi-devices-in-a-rolling-update")
 class CleansUpAtItsEnd(RollingDriver):
     breaks_too = {
-        "keeps-cdi-devices-after-sigterm": "It does the same after SIGTERM.",
+        "keeps-cdi-devices-after-sigterm": "The driver does the same after SIGTERM.",
     }
 
     def leave(self) -> None:

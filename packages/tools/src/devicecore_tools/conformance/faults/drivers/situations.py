@@ -74,7 +74,7 @@ class LosesItsClaimsWhenRegistered(ForgetsWhenRegistered):
 class EmptiesTheRegistryAtStart(GoodDriver):
     """The driver treats every registration socket as its own."""
 
-    breaks_too = {"leaves-files-of-others-alone-after-sigterm": "It is also restarted then."}
+    breaks_too = {"leaves-files-of-others-alone-after-sigterm": "The driver is also restarted in this check."}
 
     def serve(self) -> None:
         for path in self.registration.parent.glob("*.sock"):
@@ -84,7 +84,7 @@ class EmptiesTheRegistryAtStart(GoodDriver):
 
 @fails("leaves-files-of-others-alone-after-sigterm")
 class EmptiesTheCdiDirectoryAtItsEnd(GoodDriver):
-    breaks_too = {"keeps-cdi-devices-after-sigterm": "Its own files are also gone."}
+    breaks_too = {"keeps-cdi-devices-after-sigterm": "The driver's own files are also gone."}
 
     def leave(self) -> None:
         for path in self.cdi.glob("*.json"):
@@ -153,7 +153,7 @@ class KeepsDevices(GoodDriver):
 class KeepsDevicesOfFormerProcesses(KeepsDevices):
     breaks_too = {
         "frees-devices-after-a-reboot": "A reboot also ends the process.",
-        "frees-devices-after-a-corruption": "So does that.",
+        "frees-devices-after-a-corruption": "A corruption also ends the process.",
     }
     former: frozenset[str] = frozenset()
 
@@ -181,7 +181,7 @@ class LosesWhoHasItsDevices(GoodDriver):
 
 @fails("frees-devices-after-its-state-was-lost")
 class TakesWhatItDoesNotKnow(LosesWhoHasItsDevices):
-    breaks_too = {"frees-devices-after-a-corruption": "It does the same if its files are corrupt."}
+    breaks_too = {"frees-devices-after-a-corruption": "The driver does the same if its files are corrupt."}
 
     def load(self) -> None:
         super().load()
@@ -255,7 +255,7 @@ class TaintsAllDevices(GoodDriver):
 
 @fails("keeps-its-devices")
 class PublishesNothingForAMoment(GoodDriver):
-    breaks_too = {"keeps-nodes-apart": "Its slices keep changing."}
+    breaks_too = {"keeps-nodes-apart": "The driver's slices keep changing."}
     is_away = False
 
     def serve(self) -> None:

@@ -111,7 +111,7 @@ class NamesPoolsByStart(GoodDriver):
 class AddsSlicesAtEachStart(GoodDriver):
     """The driver's slices are named after the process, and it does not recognize any others."""
 
-    breaks_too = {"publishes-despite-conflicts": "Its pools are incomplete after the start of this check."}
+    breaks_too = {"publishes-despite-conflicts": "The driver's pools are incomplete after the start of this check."}
 
     settings = {"republishing": 10.0}
 

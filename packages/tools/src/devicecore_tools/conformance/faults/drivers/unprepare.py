@@ -108,7 +108,7 @@ class LeavesTheSecondFile(FileForEachDevice):
 class FreesTheFirstDevice(GoodDriver):
     """The driver frees only the first device of a claim."""
 
-    breaks_too = {"separates-claims-of-the-same-name": "It prepares a device of an earlier claim for two devices."}
+    breaks_too = {"separates-claims-of-the-same-name": "This check needs a device of an earlier claim for two devices."}
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class RefusesWhatIsNotPrepared(GoodDriver):
 
 @fails("unprepares-an-unknown-claim")
 class RefusesUnknownClaims(GoodDriver):
-    breaks_too = {"unprepares-after-its-state-was-lost": "Without its state, it knows no claims."}
+    breaks_too = {"unprepares-after-its-state-was-lost": "Without its state, the driver knows no claims."}
 
     def load(self) -> None:
         super().load()
@@ -194,7 +194,7 @@ class ReadsTheClaim(GoodDriver):
 
     breaks_too = {
         "unprepares-a-claim-that-was-deleted-meanwhile": "The claim is also deleted there.",
-        "unprepares-with-a-slow-api-server": "It waits for the claim.",
+        "unprepares-with-a-slow-api-server": "The driver waits for the claim.",
     }
 
     def unprepare_claim(self, claim: Message) -> None:
@@ -217,7 +217,7 @@ class AsksTheApiServer(GoodDriver):
 
 @fails("unprepares-by-uid")
 class UnpreparesByName(GoodDriver):
-    breaks_too = {"separates-claims-of-the-same-name": "It releases both of them."}
+    breaks_too = {"separates-claims-of-the-same-name": "The driver releases both claims."}
 
     def unprepare_claim(self, claim: Message) -> None:
         with self.lock:
@@ -255,7 +255,7 @@ class NeverFreesDevices(GoodDriver):
 class LosesUnprepares(GoodDriver):
     """Concurrent calls each write back what they read before, minus their own claim, so the last one wins."""
 
-    breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "Its calls are also concurrent."}
+    breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "This check's calls are also concurrent."}
 
     def unprepare_claim(self, claim: Message) -> None:
         check_uid(claim.uid)
