@@ -351,7 +351,7 @@ KINDS: dict[str, Callable[[Json], Json]] = {
 
 
 def why_not(call: Json) -> str:
-    """Return why a call is not compared, or an empty string if it is."""
+    """Return why a call is not compared, or an empty string if it is compared."""
     question, kind = call["question"], call["kind"]
     has_sizes = bool((question.get("pod") or {}).get("spec", {}).get("resources"))
     if question.get("podLevel") and (has_sizes or kind.endswith("start")):

@@ -294,9 +294,9 @@ def _combinations(items: Sequence[int], width: int) -> Iterator[_Nodes]:
     """Yield the combinations of `items` as functions that return their current content (Go: `iterateCombinations`).
 
     Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so later
-    combinations may overwrite an earlier combination. Kubernetes keeps the best combination, but with four or more NUMA
-    nodes the slice that it kept often contains a different one by then. `_append` reproduces the capacity of Go's
-    slices.
+    combinations may overwrite an earlier combination. Kubernetes keeps the slice of the best combination, but with four
+    or more NUMA nodes, that slice often contains a different combination at the end of the search. `_append` reproduces
+    the capacity of Go's slices.
     """
 
     def longer(start: int, memory: list[int], length: int) -> Iterator[_Nodes]:
