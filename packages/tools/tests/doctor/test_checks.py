@@ -350,6 +350,24 @@ def test_the_size_of_a_list_is_estimated_if_the_plugin_was_not_asked() -> None:
     assert [one.code for one in findings(look)] == ["list-near-limit"]
 
 
+def test_a_resource_without_a_plugin_is_found_in_the_kubelets_answer_or_in_the_node() -> None:
+    look = nodes.plugin_gone(CLEAN)
+    found = [*findings(look), *findings(nodes.without(look, "pod_resources"))]
+    assert [one.sentence.partition(" of ")[0] for one in found] == [
+        "The kubelet has no healthy device",
+        "The Node has nothing allocatable",
+    ]
+
+
+def test_a_held_device_that_is_not_healthy_is_not_the_last_one() -> None:
+    look = nodes.without(CLEAN, "plugins")
+    answer = nodes.api_of(look)
+    healthy = {device: of for device, of in (answer.allocatable or {})[GPU].items() if device != "gpu-0"}
+    look = nodes.with_api(look, evolve(answer, allocatable={**(answer.allocatable or {}), GPU: healthy}))
+    (finding,) = findings(look)
+    assert finding.sentence.endswith("(gpu-0), which the kubelet does not count as healthy.")
+
+
 def test_a_driver_without_slices_is_found_with_its_devices_that_are_in_use() -> None:
     (finding,) = findings(nodes.slices_missing(CLEAN))
     assert "1 of its devices is in use (tpu-0)." in finding.sentence
