@@ -22,7 +22,15 @@ from devicecore_tools.command.main import main
 from devicecore_tools.doctor.account.entries import Kind, entries, seconds_to_settle
 from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.report import report
-from devicecore_tools.doctor.look.values import Look, MachineSeen, NodeSeen, Reading, SocketsSeen, StateFileSeen
+from devicecore_tools.doctor.look.values import (
+    Look,
+    MachineSeen,
+    NodeSeen,
+    PreparedDeviceSeen,
+    Reading,
+    SocketsSeen,
+    StateFileSeen,
+)
 from devicecore_tools.doctor.reading.node import NodeSources
 from devicecore_tools.testing.api_server import LocalApiServer
 from tests.doctor import nodes
@@ -184,6 +192,12 @@ def test_a_pod_that_waits_without_a_reason_is_named() -> None:
     assert hole == "why pod 'default/stuck' does not start: its status does not show it"
     outside = evolve(silent, waiting={"main": ("ImagePullBackOff", "no such image")})
     assert holes_in(evolve(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), outside), taken=100.0)) == []
+
+
+def test_a_cdi_device_of_a_claim_is_not_ruled_out_if_cdi_files_cannot_be_read() -> None:
+    prepared = PreparedDeviceSeen("default/tpu", "tpu.other.org", "n1", "tpu-0", cdi_devices=("tpu.other.org/tpu=0",))
+    look = evolve(nodes.with_prepared(SOUND, prepared, "uid-serve"), cdi=Reading("/etc/cdi", problem="denied"))
+    assert "tpu.other.org/tpu=0" in [one.name for one in entries(Facts(look)) if one.kind is Kind.CDI and one.hole]
 
 
 def test_a_user_who_may_not_read_anything_is_advised_to_be_root() -> None:

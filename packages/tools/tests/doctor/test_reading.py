@@ -1,6 +1,7 @@
 """Reading a node: files, sockets, the pod-resources API and plugins, both sound and hostile ones."""
 
 import base64
+import io
 import json
 import os
 import socket
@@ -617,6 +618,22 @@ def test_the_numa_node_of_a_published_device_is_read(
     main(["doctor", "--checkpoint", str(tmp_path / "s.json"), "--slices", str(tmp_path / "s.json"), "--json"])
     (row,) = json.loads(capsys.readouterr().out)["devices"]
     assert row["numa_nodes"] == (None if numa_nodes is None else list(numa_nodes))
+
+
+def test_only_the_devices_that_a_node_may_use_are_read() -> None:
+    slices = [
+        {"spec": {"driver": "d.io", "nodeName": name, "pool": {"name": name}, "devices": [{"name": f"of-{name}"}]}}
+        for name in ("n1", "n2")
+    ]
+    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"))
+    assert [one.device for one in published_by(found, "n1")] == ["of-n1"]
+    assert [one.device for one in published_by(found)] == ["of-n1", "of-n2"]
+
+
+def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"kind": "List", "items": []}')))
+    look = NodeSources(pods="-", events="-").look()
+    assert (look.pods.value, look.pods.place, look.events.value) == ((), "standard input", ())
 
 
 def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
         assert (row(known, "nic-3").owner, row(known, "nic-3").health) == (NOBODY, "Unhealthy")
 
 
+def test_a_device_of_a_driver_with_one_holder_has_no_note() -> None:
+    (one,) = [one for one in report_of(nodes.claim_taken_away(CLEAN)).devices if one.device == "tpu-9"]
+    assert (one.container, one.note) == ("main", "")
+
+
 def test_a_device_that_the_kubelet_has_not_listed_yet_is_not_free() -> None:
     assert row(nodes.plugins_differ(CLEAN), "nic-9").owner == NOBODY
 
