@@ -113,6 +113,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("answers-once", CALM),
     ("answers-few", CALM),
     ("forgets", CALM),
+    ("mounts-a-missing-path", CALM),
     ("lists-a-device-twice", CALM),
     ("lists-copies", CALM),
     ("spans", CALM),
