@@ -32,22 +32,22 @@ Json = Any  # recorded data, whose structure the tests themselves check
 
 
 def cases(name: str) -> Json:
-    """Return one file of cases."""
+    """Return the content of a file of cases."""
     return json.loads((DATA / "cases" / f"{name}.json").read_text())
 
 
 def lines(pattern: str) -> Iterator[Json]:
-    """Yield the recordings in every file with this name, one per line."""
+    """Yield the recordings in all files whose path matches `pattern`; each line is one recording."""
     for path in sorted(DATA.glob(pattern)):
         with path.open() as recordings:
             yield from map(json.loads, recordings)
 
 
 def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> None:
-    """Check all recordings in one test, because hundreds of tests of a millisecond take seconds.
+    """Check all recordings in one test, because hundreds of tests take seconds, even if each takes a millisecond.
 
     Raises:
-        ExceptionGroup: with what failed, each with the id of its recording.
+        ExceptionGroup: the failures, each with the id of its recording.
     """
     failures = []
     for recording in recordings:
@@ -61,7 +61,7 @@ def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> Non
 
 
 def share(recordings: Sequence[T], of: int) -> Sequence[T]:
-    """Return every `of`th recording, or all in `make laws`, if more of them only test the same code again."""
+    """Return all recordings in `make laws`, else every `of`th: the others only test the same code again."""
     return recordings if settings.get_current_profile_name() == "thorough" else recordings[::of]
 
 

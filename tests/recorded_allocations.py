@@ -38,7 +38,7 @@ selectors = cache(CelSelectors)
 
 
 def held_of(recorded: Json) -> list[allocation.Held]:
-    """Return what is already allocated."""
+    """Return the devices that a recording lists as already allocated."""
 
     def key(one: Json) -> allocation.DeviceKey:
         return allocation.DeviceKey(one["driver"], one["pool"], one["device"])
@@ -52,7 +52,7 @@ def held_of(recorded: Json) -> list[allocation.Held]:
 
 
 def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situation:
-    """Return what a search for a recording starts from."""
+    """Return the situation in which the search for a recording's devices starts."""
     features, node = features_of(recording["features"]), allocation.node_of(recording["node"])
     return Situation(
         [allocation.claim_of(one) for one in recording["claims"]],
@@ -80,7 +80,7 @@ def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ..
 def allocation_of(
     recording: Json, release: allocation.Release = RELEASE
 ) -> allocation.DeviceAllocation | allocation.NoAllocation:
-    """Return our allocation's answer to a recording."""
+    """Return the result of `allocate` for a recording."""
     features = features_of(recording["features"])
     return allocation.allocate(
         [allocation.claim_of(one) for one in recording["claims"]],
@@ -95,14 +95,14 @@ def allocation_of(
 
 
 def results_of(answer: allocation.DeviceAllocation | allocation.NoAllocation) -> Json:
-    """Return the results with share ids as in the recordings, or None if there are no results."""
+    """Return an answer's results, with the share id that all recordings have, or None if there are no results."""
     if isinstance(answer, allocation.NoAllocation):
         return None
     return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))
 
 
 def hold(allocated: Json, results: Json, number: int) -> None:
-    """Add devices that claims have received to the allocated ones."""
+    """Add the devices that claims have received to the allocated devices."""
     for index, one in enumerate(one for result in results for one in result["devices"]["results"]):
         if one.get("adminAccess"):
             continue

@@ -1,4 +1,4 @@
-"""Keep a real control plane running, for trying things by hand. Ctrl-C ends it and removes its files."""
+"""Keep a real control plane running, for trying things by hand. Ctrl-C ends the control plane and removes its files."""
 
 import argparse
 import signal

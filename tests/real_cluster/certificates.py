@@ -56,7 +56,7 @@ class Authority:
         return _written(self.directory, file, builder.sign(self._signer, hashes.SHA256()), key)
 
     def key_pair(self, file: str) -> Pair:
-        """Create a key pair without a certificate: the public key is stored in the certificate's file."""
+        """Create a key pair without a certificate: the public key is stored in the file for the certificate."""
         key = _key()
         public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         return _files(self.directory, file, public, key)

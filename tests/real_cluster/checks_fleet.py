@@ -33,7 +33,7 @@ LEASE_OVER = 45.0
 """Seconds after which a Lease that is not renewed expires."""
 
 READY_WITHIN, STAYS_READY = 15.0, 15.0
-"""Seconds within which all nodes must be ready after an outage, and for which they are then watched."""
+"""Seconds within which all nodes must be ready after an outage, and for which the nodes are then watched."""
 
 TOO_SLOW = 5.0
 """Seconds. If reading all nodes takes longer (it takes half a second on an idle machine), the fleet is not to blame."""
@@ -152,7 +152,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
 def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
     """Cause an outage, and watch all nodes until some time after it.
 
-    Return what an overloaded machine prevented checking.
+    Return what could not be checked because the machine was overloaded.
     """
     program, seconds = outage.of(plane), outage.seconds if ROUNDS_GIVEN else outage.shortly
     say(f"{program.name} is {outage.name} for {seconds:g} s")
@@ -206,7 +206,7 @@ def _refused(fleet: Program) -> int:
 
 
 def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) -> None:
-    """The fleet is killed while pods are running, newly bound, and being deleted, noticed by the fleet or not."""
+    """The fleet is killed while pods are running, newly bound, and being deleted, whether it has noticed or not."""
     admin = plane.admin
     fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
     claim = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
@@ -306,7 +306,7 @@ def _wait_for_line(program: Program, text: str) -> None:
 
 
 def _of_node(plane: ControlPlane, name: str) -> Json:
-    """Return the parts of a kubelet's Node, and the Lease's holder, that devicecore must not write."""
+    """Return what devicecore must not write: parts of a kubelet's Node, and the holder of its Lease."""
     node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
     managers = {field["manager"] for one in (node, lease) for field in one["metadata"]["managedFields"]}
     assert "devicecore" not in managers
@@ -340,7 +340,7 @@ def _mark_unknown(plane: ControlPlane, node: Json) -> None:
 
 
 def _held(plane: ControlPlane) -> dict[str, list[str]]:
-    """Wait until all running pods show their devices, and return these by pod UID. No device may have two pods."""
+    """Wait until all pods run and show their devices. Return the devices by pod UID; none may have two pods."""
 
     def all_shown() -> dict[str, tuple[str, list[str]]]:
         pods = plane.admin.list("Pod", "default")

@@ -1,7 +1,7 @@
 """The manifests of `deploy/kind` on a real control plane and a real kubelet.
 
-The kubelet runs no containers (`peers/cri`), so each container of a DaemonSet is a process on the node: with the
-arguments of the manifest, the rights of its ServiceAccount, and the directories of its volumes.
+The kubelet runs no containers (`peers/cri`), so each container of a DaemonSet is a process on the node, with the
+arguments in the manifest, the rights of its ServiceAccount, and the directories of its volumes.
 """
 
 import re
@@ -22,7 +22,7 @@ Json = Any
 MANIFESTS = Path("deploy/kind")
 NODE = "kind-worker"
 COMMANDS = {"devicecore-plugin": ("plugin", "simulated"), "devicecore-driver": ("dra-driver", "simulated")}
-"""The command of each image: its entry point without `devicecore`. `test_ci.py` reads it from the Dockerfile."""
+"""The command of each image, without `devicecore`; `test_ci.py` reads the image's entry point from the Dockerfile."""
 
 
 def documents(name: str) -> list[Json]:

@@ -59,10 +59,10 @@ DEVICES = 16
 """The number of devices of a node's plugin, and of its driver."""
 
 _AUTHORIZED_LATE = "no relationship found between node"
-"""The node authorizer's answer to either node about a claim that was just reserved. The node retries."""
+"""The node authorizer's refusal to let either node read a claim that was just reserved. The node then retries."""
 
 OLD_CLAIM = 40.0
-"""Seconds: a kubelet trusts a silent driver's last health report for 30."""
+"""Seconds without a health report: a kubelet trusts a silent driver's last report for only 30."""
 
 
 @frozen
@@ -130,7 +130,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(both: Both) -> Seen:
-    """Each pod in its final state. A pod that never reaches that state is reported, and does not hide the others."""
+    """Return each pod in its final state. A pod that never reaches it is reported, and does not hide the others."""
     admin, problems, passing = both.plane.admin, list[str](), {one: dict[str, Json]() for one in both.spaces}
     claim: Json = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
     for node in (both.ours, both.real):
@@ -156,7 +156,7 @@ def seen(both: Both) -> Seen:
 
 
 def _unmet(wait: Callable[[], object]) -> list[str]:
-    """Wait for a condition. If the condition is not met, return its description."""
+    """Wait for a condition, and return the error as a list of one text, or an empty list if there is none."""
     try:
         wait()
     except RealClusterError as error:
@@ -165,7 +165,7 @@ def _unmet(wait: Callable[[], object]) -> list[str]:
 
 
 def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict[str, Json]]) -> list[str]:
-    """Wait until all pods are as their cases expect, within one common timeout. Return the unmet expectations.
+    """Wait until all pods are as their cases expect, with one timeout for all. Return the unmet expectations.
 
     Pods that wait between two restarts are stored in `passing` after the same number of restarts on both nodes.
     """
@@ -190,7 +190,7 @@ def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict
 
 
 def _keep(case: Case, pod: Json, kept: tuple[dict[int, Json], ...], at: int, passing: dict[str, Json]) -> str:
-    """Store a pod that waits as expected by its restart count. Return the state it has not reached yet."""
+    """Store a pod that waits as expected, by its restart count. Return the state that it has not reached yet."""
     times = case.restarts(pod)
     if times is not None and not (times in kept[at] and _waits(kept[at][times])):
         kept[at][times] = pod
@@ -205,7 +205,7 @@ def _waits(pod: Json) -> bool:
 
 
 def _go_on(admin: Client, case: Case, pod: Json) -> str:
-    """Release a pod that is waiting for the test. Return the state it has not reached yet.
+    """Release a pod that is waiting for the test. Return the state that it has not reached yet, or an empty string.
 
     Scheduling gates are removed. A pod that is to be deleted is deleted once it is in the expected state.
     """
@@ -224,7 +224,7 @@ def _go_on(admin: Client, case: Case, pod: Json) -> str:
 def _backs_off(admin: Client, case: Case, pod: Json) -> bool:
     """Return whether the container of a pod waits as expected and the node has sent the event of its back-off.
 
-    A pod that is deleted earlier never gets this event.
+    A pod that is deleted before that never gets the event.
     """
     events = admin.list("Event", pod["metadata"]["namespace"])
     return case.restarts(pod) is not None and any(
@@ -289,15 +289,15 @@ def _undecided(case: Case, real: Json) -> list[str]:
     """Return the paths that vary with the time at which a kubelet last looked at the pod.
 
     Between two restarts, a kubelet may show a container as terminated. A deleted pod's container may have restarted
-    first. For a pod that ended on its own, a kubelet shows the requests and the devices' health if it has not looked
-    again.
+    before the deletion. For a pod that ended on its own, a kubelet shows the requests and the devices' health if it has
+    not looked at the pod again.
     """
     has_ended = case.until == "Succeeded" or DO in case.annotations
     found = ["status.resources", "status.containerStatuses[].allocatedResourcesStatus"] if has_ended else []
     if case.waits and case.is_deleted:
         found += ["status.containerStatuses[].restartCount", "status.containerStatuses[].lastState"]
     elif case.waits and "not-" in case.annotations[DO]:
-        # A container that was stopped by a probe waits only if it did not run for longer than its back-off.
+        # A container that was stopped by a probe waits only if it ran for less time than its back-off lasts.
         found += ["status.containerStatuses[].state.waiting.message"]
     if case.waits and not case.is_deleted and not _waits(real):
         found += ["status.containerStatuses[].state", "status.containerStatuses[].lastState"]
@@ -321,7 +321,7 @@ def _owners(kind: str, name: str, ours: _Owned, real: _Owned, more: Collection[s
 
 
 def _whole(owners: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the fields that a manager owns, except conditions, which their last writer owns."""
+    """Return the fields that each manager owns, except conditions, which their last writer owns."""
     found: dict[str, set[str]] = {}
     for manager, paths in owners.items():
         kept = [path for path in paths if not path.startswith("status.conditions[")]

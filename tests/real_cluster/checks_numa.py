@@ -107,7 +107,7 @@ def test_thirty_pods_arrive_under_both_settings() -> None:
 
 
 def _as_cadvisor_says_it() -> Json:
-    """Return the machine with the totals that a kubelet requests."""
+    """Return the machine's description, with the totals that a kubelet expects."""
     described: Json = described_machine(MACHINE)
     pages: dict[int, int] = {}
     for node in described["topology"]:
@@ -155,7 +155,7 @@ def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
 
 
 def _prepare(nodes: Nodes, step: Step) -> None:
-    """Delete the pods that must go before this step, and restart the nodes if the step says so."""
+    """Delete the pods that must be gone before this step, and restart the nodes if the step says so."""
     for node in nodes.all:
         for name in step.after:
             nodes.plane.admin.delete("Pod", name, node.name, grace=0)
@@ -186,7 +186,7 @@ def _names(nodes: Nodes, node: ClusterNode) -> dict[str, str]:
 
 
 def _states(nodes: Nodes, node: ClusterNode) -> Json:
-    """Return a node's stored and reported pod state, with names in place of UIDs."""
+    """Return what a node has stored and reports about its pods, by their names instead of UIDs."""
     names = _names(nodes, node)
     found = {}
     for file in (CPU_FILE, MEMORY_FILE):
@@ -206,12 +206,12 @@ def _states(nodes: Nodes, node: ClusterNode) -> Json:
 
 
 def _is_repeated(state: Json) -> bool:
-    """Return whether `data` of a state file repeats its fields, as a kubelet of 1.37 writes it."""
+    """Return whether the field `data` of a state file, if any, repeats the file's other fields, as in kubelet 1.37."""
     return "data" not in state or json.loads(state["data"]) == {key: state[key] for key in state if key not in _OF_UIDS}
 
 
 def _resources(of: Json) -> Json:
-    """Return the CPUs, memory and devices of an answer. Any device of a NUMA node may be chosen, so ids are ignored."""
+    """Return a response's CPUs, memory and devices. Any device of a NUMA node may be chosen, so ids are ignored."""
     devices = [
         (one.resource_name, tuple(node.ID for node in one.topology.nodes)) for one in of.devices for _ in one.device_ids
     ]
@@ -220,7 +220,7 @@ def _resources(of: Json) -> Json:
 
 
 def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
-    """Return the differences between a devicecore node and the kubelet, once both have written everything."""
+    """Return the differences between a devicecore node and the kubelet, once they have none, or after a while."""
     end = time.monotonic() + _SETTLED
     while True:
         found = [str(one) for one in differences(_states(nodes, node), _states(nodes, nodes.real))]
@@ -241,7 +241,7 @@ def _wait_until_gone(nodes: Nodes, node: ClusterNode, pods: tuple[str, ...]) -> 
 
 
 def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
-    """Wait until a restarted node has all its pods. Until then, `fits` reports that the answer is unknown."""
+    """Wait until a restarted node lists all its running pods. Until then, `fits` reports that the answer is unknown."""
 
     def is_listed() -> bool:
         running = {
@@ -250,7 +250,7 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
             if one["status"].get("phase") == "Running"
         }
         with (
-            suppress(PodResourcesError),  # the node may not answer until it has started
+            suppress(PodResourcesError),  # a node that is still starting may not answer
             PodResourcesClient(node.directory / "pod-resources" / "kubelet.sock") as client,
         ):
             return running <= {one.name for one in client.list().pod_resources}

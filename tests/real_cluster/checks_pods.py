@@ -46,13 +46,13 @@ _KINDS = (
 )
 _STAYING = ("Namespace", "PriorityClass", "DeviceClass", "StorageClass")
 _PRIORITIES = (100, 1000)
-_NOT_YET = ("", ": ", "no nodes available", "SchedulerError")  # lines that are not about the pod
+_NOT_YET = ("", ": ", "no nodes available", "SchedulerError")  # messages that are not about the pod
 
 
 @pytest.fixture(scope="module")
 def paused() -> Iterator[ControlPlane]:
-    """A control plane without a controller manager, which would release what absent pods hold."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end with the checks
+    """Yield a control plane without a controller manager, which would release the claims of absent pods."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end together with the checks
     with ControlPlane(parts=("etcd", "kube-apiserver", "kube-scheduler")) as plane:
         plane.admin.create({"kind": "Namespace", "metadata": {"name": "other"}})
         for namespace in ("default", "other"):
@@ -131,13 +131,13 @@ def truth_of(client: Client) -> tuple[str, str, str]:
         for claim in client.list("ResourceClaim")
         for by in claim.get("status", {}).get("reservedFor", ())
     )
-    if "SchedulingGated" in last or last in ("", ": ") or is_reserved:  # with devices, the pod waits to be bound
+    if "SchedulingGated" in last or last in ("", ": ") or is_reserved:  # the pod has its devices, and waits to be bound
         return "waiting", "", last
     return "refused", "", last
 
 
 def described(where: Path, objects: tuple[Json, ...]) -> list[str]:
-    """Write a description of each node, as `fits` reads it, and return the options that name them."""
+    """Write a description of each node, as `fits` reads it, and return the options that name the descriptions."""
     options = []
     for node in (one for one in objects if one["kind"] == "Node"):
         name = node["metadata"]["name"]
@@ -167,7 +167,7 @@ def asked(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """With the server and with files, both give the scheduler's verdict, node and devices, and `why` its message."""
+    """From the server and from files, both give the scheduler's verdict, node and devices, and `why` its message."""
     situation, client, scheduler = SITUATIONS[name], paused.admin, paused._parts["kube-scheduler"]  # noqa: SLF001 - no property has it
     try:
         for body in situation.objects:
@@ -264,12 +264,12 @@ def differences(document: Json, node: str, devices: set[str], *, is_close: bool)
             yield f"devices {sorted(given)}; the scheduler gave {sorted(devices)}"
 
 
-_MAX_PROPOSALS = 4  # proposals for one situation
+_MAX_PROPOSALS = 4  # proposals that are tried in one situation
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_each_proposal_gives_the_pod_a_node(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """Apply each proposal of `why` for a situation. After that, the real scheduler must find a node."""
+    """Apply each proposal of `why` for a situation, one at a time. Then the real scheduler must find a node."""
     situation, client = SITUATIONS[name], paused.admin
     objects = [*CLASSES, *STORAGE_CLASSES, *situation.objects]
     (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))

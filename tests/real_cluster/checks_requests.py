@@ -31,7 +31,7 @@ COUNT = int(os.environ.get("REQUESTS") or 2000)
 SEED = int(os.environ.get("SEED") or secrets.randbelow(10**6))
 # The only admission plugins of the API server for tests are the taint of new Nodes and NodeRestriction.
 _OFF = "ServiceAccount,DefaultTolerationSeconds,Priority"
-_SHOWN = 100  # kinds of differences that a failure shows
+_SHOWN = 100  # the most kinds of differences that a failure shows
 _REPLACED = (
     (TIME, "TIME"),
     (UID, "UID"),
@@ -50,7 +50,7 @@ class Server:
     _lists: dict[str, Json] = field(factory=dict)
 
     def ask(self, asked: Asked) -> tuple[int, Json]:
-        """Send a request. Return the status, and the answer without values that differ between any two servers."""
+        """Send a request. Return the status, and the response without values that always differ between two servers."""
         body = asked.body if isinstance(asked.body, bytes) else self._filled(asked.where, asked.body)
         query = self._filled(asked.where, dict(asked.query))
         answer = self.client.raw(asked.method, asked.where, body, asked.kind, query)
@@ -74,7 +74,7 @@ class Server:
             listed["metadata"] |= {"continue": page["metadata"].get("continue", "")}
 
     def forget(self, where: str) -> None:
-        """Remove a request's objects, so that later watches do not see them."""
+        """Remove the objects that a request is about, and make later watches start after their removal."""
         where = where.removesuffix("/status").removesuffix("/none")
         above, _, last = where.rpartition("/")
         every, names = (above, [last]) if last in NAMES else (where, NAMES)
@@ -89,7 +89,7 @@ class Server:
         self._first.pop(place, None)
 
     def _watch_from_now(self, every: str) -> None:
-        """Start later watches of a list after everything that has happened."""
+        """Make later watches of a list start after everything that has happened so far."""
         listed = self.client.raw("GET", every)
         if listed.status_code == httpx2.codes.OK:
             mark = listed.json()["metadata"]["resourceVersion"]
@@ -175,7 +175,7 @@ def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
                 known[cause] += 1
             else:
                 unknown.setdefault(_alike(asked, one), []).append(f"{number}. {asked}\n      {one}"[:1500])
-        if found:  # so that this difference does not cause others later
+        if found:  # so that this difference causes no other differences later
             for server in servers:
                 server.forget(asked.where)
         if number % 500 == 0:
@@ -190,7 +190,7 @@ def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
 
 
 def _alike(asked: Asked, one: Difference) -> str:
-    """Return what differences with the same cause share: verb, place in the answer, and beginnings of the values."""
+    """Return what differences with one cause have in common: verb, place in the answer, beginnings of the values."""
     where = re.sub(r"\[[^\]]*\]", "[]", one.path)
     values = re.sub(r"[^a-zA-Z]+", " ", str(one)[len(one.path) :])[:40]
     return f"{asked.method} {asked.kind if asked.method == 'PATCH' else ''} {where} {values}"

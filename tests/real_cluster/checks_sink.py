@@ -47,7 +47,7 @@ def test_what_the_sink_publishes_stays_alongside_a_real_kubelet(
         assert _counts(plane, OURS) == ("3", "3")
         assert _counts(plane, GPU) == ("3", "3")
         kubelet.kubelet.stop()
-        kubelet.kubelet.start()  # a starting kubelet sets third-party extended resources to zero
+        kubelet.kubelet.start()  # at its start, a kubelet sets third-party extended resources to zero
         wait_for("the Node to have the devices again", lambda: _counts(plane, OURS) == ("3", "3"), 60.0)
         sink.publish(NodeStatus({thing: 2}, {thing: 2}))
         sink.wait_until_published(30.0)
@@ -58,7 +58,7 @@ def test_what_the_sink_publishes_stays_alongside_a_real_kubelet(
 
 
 def _without(status: Json) -> Json:
-    """Return the status without fields that change on their own, and without the sink's resource."""
+    """Return the status without fields that change on their own, and without the sink's and the plugin's resources."""
     kept = json.loads(json.dumps({key: value for key, value in status.items() if key not in ("conditions", "images")}))
     for part in ("capacity", "allocatable"):
         for name in (OURS, GPU):

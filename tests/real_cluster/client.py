@@ -107,7 +107,7 @@ class Client:
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
-        """Send one request and return the answer, even if it is a refusal. Raises OSError if there is no answer."""
+        """Send one request and return the response, whatever its status. Raises OSError if there is no response."""
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": kind}
         try:

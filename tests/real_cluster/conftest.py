@@ -1,4 +1,4 @@
-"""Shared fixtures of `make cluster`: one control plane for all checks in a process. Checks wait most of the time.
+"""Shared fixtures of `make cluster`: one control plane for all checks in a process.
 
 With the variable SHARE, only the checks that CI has time for are run.
 """
@@ -26,12 +26,12 @@ grow_planted()
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt  # so that pytest stops the programs it started
+    raise KeyboardInterrupt  # so that pytest stops the programs that it has started
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files that need one process first, because they take longest. Skip checks that are in no SHARE."""
+    """Run files that need a single process first: they take longest. With SHARE, keep only the checks in `SHARE`."""
     if os.environ.get("SHARE"):
         items[:] = [item for item in items if any(part in item.nodeid for part in SHARE)]
     items.sort(key=lambda item: item.get_closest_marker("apart") is not None)

@@ -39,9 +39,10 @@ class ControlPlane:
     `etcd`, `api_server` and `controller_manager` can each be stopped, killed, paused and started again.
 
     Attributes:
-        programs: the programs to run.
-        arguments: further arguments by the name of the program, such as `{"kube-apiserver": ["--v=4"]}`.
-        parts: the programs to run; without a scheduler and a controller manager, objects stay as clients make them.
+        programs: the built programs of one version of Kubernetes.
+        arguments: further arguments, by program name, such as `{"kube-apiserver": ["--v=4"]}`.
+        parts: the names of the programs to run; without a scheduler and a controller manager, objects stay as clients
+        make them.
         keep: a directory to use and keep, instead of a temporary one.
     """
 
@@ -129,7 +130,7 @@ class ControlPlane:
     def pair(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
         """Return a certificate and its key for a user in groups.
 
-        The certificate is issued once, because programs may read its files at any time.
+        The certificate is issued once, because programs may read the files at any time.
         """
         if (known := self._pairs.get((user, groups))) is None:
             known = self._pairs[user, groups] = self.authority.issue(user.replace(":", "-"), user, groups)
@@ -187,7 +188,7 @@ class ControlPlane:
             self._last_to_first.callback(part.stop)
             part.start()
             if name == "kube-apiserver":
-                self.wait_until_ready()  # the controller manager exits if it may not read yet
+                self.wait_until_ready()  # the controller manager exits if it has no permission to read yet
         wait_for("the namespace default", partial(self.admin.get, "Namespace", "default"), _FIRST_START)
         if "kube-controller-manager" in self.parts:
             look = partial(self.admin.get, "ServiceAccount", "default")

@@ -1,6 +1,6 @@
 """The differences between two JSON documents, as paths that the tables of docs/ can name.
 
-`status.conditions[Ready].reason` is a path. An item of a list is named by its `type`, `name` or `key`, else by `[]`.
+`status.conditions[Ready].reason` is a path. A list item is named by its `type`, `name` or `key`, or else by `[]`.
 """
 
 import re
@@ -19,7 +19,7 @@ _MISSING = object()
 
 @frozen
 class Difference:
-    """One difference, and the values on both sides."""
+    """A path at which two documents differ, and their values there."""
 
     path: str
     ours: Json
@@ -55,7 +55,7 @@ def differences(ours: Json, real: Json, path: str = "") -> Iterator[Difference]:
 
 
 def _keyed(items: list[Json]) -> dict[str | int, Json]:
-    """Return the items by their names, or by their numbers if they have none."""
+    """Return the items by name, or by number if they have no distinct names."""
     for name in _NAMES:
         if items and all(isinstance(one, dict) and name in one for one in items):
             found = {str(one[name]): one for one in items}
@@ -69,7 +69,7 @@ def _shown(value: Json) -> str:
 
 
 def is_listed(path: str, rows: Mapping[str, str]) -> bool:
-    """Return whether a table row names the path or a part of the document that contains it."""
+    """Return whether a table row names the path, or a part of the document that contains the path."""
     return any(re.fullmatch(_pattern(row) + r"([.\[].*)?", path) for row in rows)
 
 
@@ -87,7 +87,7 @@ def owned(managed_fields: list[Json]) -> dict[str, list[str]]:
 
 
 def _owned(fields: Json, path: str) -> Iterator[str]:
-    """Yield the paths of an entry of managedFields that have no owned path below them."""
+    """Yield the paths in a managedFields entry below which there is no other owned path."""
     below = {key: value for key, value in fields.items() if key != "."}
     if not below and path:
         yield path

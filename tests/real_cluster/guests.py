@@ -218,7 +218,7 @@ def autoscaler(stage: Stage) -> Mapping[str, object]:
 def _scale(stage: Stage, seen: dict[str, float]) -> None:
     """Add nodes for unschedulable pods, and delete the Nodes that have had no pod for a while.
 
-    `seen` contains the time at which each pod was handled, and since when each node has had no pod.
+    `seen` contains the time at which each pod was handled, and the time since which each node has had no pod.
     """
     now = time.monotonic()
     waiting = [pod["metadata"]["uid"] for pod in stage.pods("Pending") if _is_unschedulable(pod)]

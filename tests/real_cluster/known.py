@@ -17,7 +17,7 @@ _REFUSED = 400
 
 @frozen
 class Answered:
-    """A request, one difference between its answers, and both answers."""
+    """A request, one difference between the servers' answers, and both answers."""
 
     asked: Asked
     difference: Difference
@@ -26,13 +26,13 @@ class Answered:
 
 
 def _path(pattern: str) -> Callable[[Answered], bool]:
-    """Return a test whether a difference is at one of these paths, in the answer or in the object of a watch event."""
+    """Return a test for differences at one of these paths, in the answer or in the object of a watch event."""
     whole = re.compile(rf"answer(\[[^\]]*\]\.object)?\.({pattern})")
     return lambda one: bool(whole.fullmatch(one.difference.path))
 
 
 def _is_nothing(value: Json) -> bool:
-    """Return whether a value is what Go writes for an empty struct."""
+    """Return whether a value contains nothing but zero values, as Go writes them for an empty struct."""
     if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     return value in ("", 0, [], None)
@@ -73,7 +73,7 @@ def _is_refused_by_both(one: Answered) -> bool:
 
 
 def _says(ours: str, real: str) -> Callable[[Answered], bool]:
-    """Return a test whether both servers reject the request, and their messages differ in this way.
+    """Return a function that tests whether both servers reject the request, with messages that differ in this way.
 
     The groups that both patterns name must match the same text in both messages.
     """
@@ -142,7 +142,7 @@ def _is_dropped(one: Answered) -> bool:
 
 
 def _leaves(value: Json, name: str) -> list[str]:
-    """Return the names of the leaf fields of a value, or of those that a manager owns."""
+    """Return the names of the leaf fields of a value, or of the leaf fields that a manager owns."""
     if isinstance(value, dict) and "fieldsV1" in value:
         value = value["fieldsV1"]
     below = {key: one for key, one in value.items() if key != "."} if isinstance(value, dict) else {}

@@ -1,8 +1,8 @@
 """A real kubelet on this machine, with a container runtime that runs nothing (`peers/cri`).
 
 Law: the machine does not change, because the kubelet has a separate mount namespace. In this namespace, /var/lib and
-the kernel settings that a kubelet writes are a directory and files of the run. Outside the namespace, the kubelet's
-directory is `RealKubelet.directory`.
+the kernel settings that a kubelet writes are replaced by a directory and files of the run. Outside the namespace, the
+kubelet's directory is `RealKubelet.directory`.
 """
 
 import json
@@ -39,8 +39,8 @@ class RealKubelet(ClusterNode):
 
     Attributes:
         config: fields of KubeletConfiguration that replace ours.
-        arguments: additional arguments of the kubelet.
-        machine: CPUs and memory in cAdvisor's format, which the kubelet believes its machine has.
+        arguments: additional arguments for the kubelet.
+        machine: CPUs and memory, in cAdvisor's format, that the kubelet believes its machine has.
     """
 
     config: Mapping[str, Json] = field(factory=dict)
@@ -66,13 +66,13 @@ class RealKubelet(ClusterNode):
         return found[-1]
 
     def break_runtime(self, what: str, text: str) -> None:
-        """Make the runtime fail: `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`, with a message."""
+        """Make the runtime fail with a message, as `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`."""
         file = self.home / "cri" / what
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
     def end_container(self, pod: str, code: int = 0, container: str = "main", namespace: str = "default") -> None:
-        """End a container with an exit code."""
+        """Make the runtime end a container with an exit code."""
         self.break_runtime(f"exit/{namespace}_{pod}_{container}", str(code))
 
     def begin(self) -> None:
@@ -109,7 +109,7 @@ class RealKubelet(ClusterNode):
         return "kubelet" if self.machine is None else DESCRIBED
 
     def _machine(self) -> list[str]:
-        """Write the machine description. Return the arguments that pass it to the kubelet."""
+        """Write the machine description, if any. Return the arguments that pass the description to the kubelet."""
         if self.machine is None:
             return []
         file = self.directory / MACHINE_FILE  # where `fits` finds the machine of a kubelet that runs elsewhere
@@ -117,7 +117,7 @@ class RealKubelet(ClusterNode):
         return ["env", f"DESCRIBED_MACHINE={file}"]
 
     def _settings(self) -> dict[Path, Path]:
-        """Copy the kernel's settings that a kubelet writes. Return each copy and its original."""
+        """Copy the kernel settings that a kubelet writes. Return the original of each copy."""
         copies = {self.home / "sys" / one.replace("/", "_"): Path("/proc/sys") / one for one in _SETTINGS}
         for ours, its in copies.items():
             ours.parent.mkdir(exist_ok=True)
@@ -136,8 +136,8 @@ class RealKubelet(ClusterNode):
             "podLogsDir": str(self.home / "logs"),
             "volumePluginDir": str(self.home / "volume-plugins"),
             "clusterDNS": ["10.96.0.10"],  # nothing listens there, and nothing connects
-            "nodeStatusUpdateFrequency": "1s",  # not 10, so that tests wait less
-            "syncFrequency": "10m",  # not 1: a kubelet would read a pod's resources from a cgroup that does not exist
+            "nodeStatusUpdateFrequency": "1s",  # not 10s, so that tests wait less
+            "syncFrequency": "10m",  # not 1m: a kubelet would read a pod's resources from a cgroup that does not exist
             "runtimeRequestTimeout": "1h",  # not 2m, after which a kubelet gives up on a container that starts slowly
             "registryPullQPS": 0,  # otherwise, pods that arrive together wait for their images in random order
             "eventRecordQPS": 0,

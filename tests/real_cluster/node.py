@@ -25,8 +25,8 @@ _PLANTED = Path(__file__).with_name("planted.py")
 DEVICECORE = (
     (sys.executable, "-P", str(_PLANTED)) if os.environ.get(VARIABLE) else (sys.executable, "-m", "devicecore_tools")
 )
-"""The command `devicecore`, with an injected fault if there is one."""
-_START = 90.0  # seconds until the Node is ready
+"""The command `devicecore`, with the injected fault that the environment names, if any."""
+_START = 90.0  # seconds within which the Node must be ready
 _SETTLED = 30.0  # seconds within which the Node shows a change
 
 
@@ -114,7 +114,7 @@ class ClusterNode(ABC):
         return self.plane.admin.wait_for_phase(pod["metadata"]["name"], "Running")
 
     def bind(self, pod: Json) -> None:
-        """Create a pod that is already bound to the node, so no scheduler handles it."""
+        """Create a pod that is already bound to the node, so that no scheduler handles it."""
         self.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": self.name}})
 
     def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
@@ -164,7 +164,7 @@ class ClusterNode(ABC):
         wait_for(f"{count} devices of {driver} in ResourceSlices", published)
 
     def wait_for_resource(self, resource: str, count: int | None) -> None:
-        """Wait until the Node's allocatable contains a resource, with this count unless it is None."""
+        """Wait until the Node's allocatable contains a resource, with this count unless `count` is None."""
 
         def look(node: Json) -> bool:
             shown = node["status"].get("allocatable", {}).get(resource)
@@ -174,12 +174,12 @@ class ClusterNode(ABC):
         self.plane.admin.wait("Node", self.name, f"to have {shown}{resource}", look)
 
     def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
-        """Wait until the Node shows a change, so that all readers see the same. Return the Node."""
+        """Wait until the Node shows a change, so that every later reader sees it. Return the Node."""
         return self.plane.admin.wait("Node", self.name, expected, look, timeout=_SETTLED)
 
     @property
     def cdi(self) -> Path:
-        """The CDI directory of the drivers that `driver` starts."""
+        """The CDI directory that the drivers started by `driver` use."""
         return self.home / "cdi"
 
     @staticmethod
@@ -246,12 +246,12 @@ class FleetNode(ClusterNode):
         )
 
     def plugin(self, resource: str = GPU, count: int = 4, *_options: str, name: str = "") -> Program:
-        """Wait until the devices of the plugin are there."""
+        """Wait until the Node has the devices of the fleet's plugin."""
         self.wait_for_resource(resource, count)
         return self.kubelet
 
     def driver(self, name: str = "gpu.example.com", count: int = 4, *_options: str) -> Program:
-        """Wait until the devices of the driver are there."""
+        """Wait until the devices of the fleet's driver are published."""
         self.wait_for_devices(name, count)
         return self.kubelet
 

@@ -43,7 +43,7 @@ class Plant:
 
     Attributes:
         part: the part that the check belongs to, such as `doctor`.
-        check: what selects it in the part's file (pytest: `-k`).
+        check: the expression that selects the check in the part's file (pytest: `-k`).
         says: a string that the check's report must contain, to prove that the check failed because of the fault.
         grow: injects the fault.
     """
@@ -75,7 +75,7 @@ def grow_planted() -> None:
 
 
 def _around(owner: object, name: str, wrapped: Callable[..., object]) -> None:
-    """Replace a function with one that receives the original and its arguments."""
+    """Replace a function with one that passes the original and the arguments to `wrapped`."""
     original = getattr(owner, name)
 
     def planted(*arguments: object, **named: object) -> object:

@@ -23,7 +23,7 @@ from tools.make_peers import default_version, problem_of, program
 
 T = TypeVar("T")
 
-_GRACE = 10.0  # seconds to end after SIGTERM
+_GRACE = 10.0  # seconds that a program has to end after SIGTERM
 _PORTS = range(15_000, 30_000)
 _LOOK_AGAIN = 0.1  # seconds between polls of something that sends no event
 
@@ -66,8 +66,8 @@ class Programs:
 def free_port() -> int:
     """Return a free port on the loopback address.
 
-    The port is not in the kernel's ephemeral range, because another program could get it before the intended one
-    starts.
+    The port is not in the kernel's ephemeral range, because another program could get such a port before the intended
+    program starts.
     """
     while True:
         port = secrets.choice(_PORTS)
@@ -111,7 +111,7 @@ class Program:
     """A process that is started, stopped, killed, paused and started again. The process's output is appended to a file.
 
     Attributes:
-        name: what errors and the log call it.
+        name: the program's name in errors and in the log.
         command: the program and its arguments.
         directory: the directory of its output, and its working directory.
         environment: additional environment variables.
@@ -144,7 +144,7 @@ class Program:
         """Start the program. Do nothing if the program is already running."""
         if self.is_running:
             return
-        work = self.directory / f"{self.name}.work"  # a kubelet removes files of its working directory
+        work = self.directory / f"{self.name}.work"  # a kubelet removes files from its working directory
         work.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             output.write(f"$ {shlex.join(self.command)}\n".encode())
@@ -156,7 +156,7 @@ class Program:
                 stderr=output,
                 cwd=work,
                 env={**os.environ, **self.environment},
-                start_new_session=True,  # so that Ctrl-C reaches it only through us, and its children end with it
+                start_new_session=True,  # so that only we pass Ctrl-C on to it, and its children end with it
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes a system call
             )
 
@@ -187,7 +187,7 @@ class Program:
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Continue the program after `pause`."""
+        """Let the program continue after `pause`."""
         self.signal(signal.SIGCONT)
 
     def signal(self, number: signal.Signals) -> None:

@@ -46,7 +46,7 @@ def report_on(situation: Situation, objects: str) -> ClaimReport:
 
 
 def proposals_in(report: ClaimReport, situation: Situation) -> Iterator[tuple[str, Situation]]:
-    """Yield each proposal in a report on a situation's pod as text, and the situation after carrying it out."""
+    """Yield the text of each proposal in a report on a situation's pod, with the situation after carrying it out."""
     if report.status == 0 or not report.answers:
         return
     for change in report.answers[0].changes:
@@ -60,7 +60,7 @@ def proposals_in(report: ClaimReport, situation: Situation) -> Iterator[tuple[st
 
 
 def changed(situation: Situation, change: Change) -> Situation:
-    """Return a situation after changing claims: a released claim is deleted."""
+    """Return a situation in which claims have been changed; a claim that is to be released is deleted."""
     specs = {claim.name.partition("/")[2]: claim for claim in change.claims}
     objects = []
     for body in situation.objects:
@@ -95,7 +95,7 @@ def with_limits(pod: Json, claim: ExtendedResourceClaim) -> Json:
 
 
 def spec_of(claim: UnallocatedClaim, before: Json) -> Json:
-    """Return the spec of a claim, as the API has it."""
+    """Return the spec of a claim, in the form of the API."""
     requests = [
         request_of(ways[0])
         if not ways[0].parent
@@ -173,7 +173,7 @@ def _has_no_affinity(situation: Situation, *_: str) -> Situation:
 
 
 def _requests(situation: Situation, size: str | None, name: str) -> Situation:
-    """Reduce the request of the pod's largest part: the pod as a whole, an init container, or its container."""
+    """Reduce a request where the pod makes it: for the pod as a whole, in an init container, or in its container."""
     spec = situation.pod["spec"]
     own = {which: {**of, name: size} for which, of in spec.get("resources", {}).items() if name in of}
     if own:

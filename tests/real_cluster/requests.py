@@ -121,7 +121,7 @@ class _Requests:
         return way(kind, name)
 
     def _meta(self) -> Json:
-        """Return a change to the metadata."""
+        """Return a random change to an object's metadata."""
         random = self.random
         return random.choice(
             (

@@ -224,7 +224,7 @@ def a_pod_was_deleted_by_force_and_the_kubelet_is_down(node: RealKubelet) -> Non
 
 @situation(a_pod("one", 1), a_pod("two", 2), is_quiet=True)
 def pods_of_other_kinds_wait(node: RealKubelet) -> None:
-    """Of three pods, one is gated, one requests too much, and one matches no node."""
+    """Of three waiting pods, one is gated, one requests too much, and one matches no node."""
     node.plugin()
     node.run(a_pod("holder", 3))
     node.plane.admin.create(a_pod("gated", 1, schedulingGates=[{"name": "acme.io/gate"}]))

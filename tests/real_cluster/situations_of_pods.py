@@ -12,7 +12,7 @@ PLUGIN, SERVED, IMPLICIT = "acme.io/card", "example.com/gpu", "deviceclass.resou
 
 @frozen
 class Situation:
-    """Objects, and a pod for the scheduler. With `is_close`, another node with an equal score is also correct."""
+    """A cluster's objects, and a pod for the scheduler. With `is_close`, a node of equal score is also correct."""
 
     objects: tuple[Json, ...]
     pod: Json
@@ -75,21 +75,21 @@ def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields:
 
 
 def a_claim(name: str, *requests: Json, held: tuple[str, str] | None = None, by: Json = (), **spec: Json) -> Json:
-    """Return a claim reserved for the pods `by`. `held` names the device, and the node's pool, that it holds."""
+    """Return a claim reserved for the pods `by`. `held` names the node and the device that it holds."""
     claim: Json = {
         "kind": "ResourceClaim",
         "metadata": {"name": name},
         "spec": {"devices": {"requests": list(requests or (a_request(),)), **spec}},
     }
     if held is not None:
-        claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]  # as a scheduler allocates
+        claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]  # added by a scheduler
         node, device = held
         first = claim["spec"]["devices"]["requests"][0]
         driver = NIC if first.get("exactly", {}).get("deviceClassName") == "nic" else GPU
         fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
         claim["status"] = {
             "allocation": {
-                "allocationTimestamp": "2026-01-01T00:00:00Z",  # without it, a scheduler cannot reserve the claim
+                "allocationTimestamp": "2026-01-01T00:00:00Z",  # without a time, a scheduler cannot reserve the claim
                 "devices": {"results": [{"request": "r", "driver": driver, "pool": node, "device": device}]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
             },
@@ -314,7 +314,7 @@ def a_quota(hard: Json, used: Json) -> Json:
 
 
 def room(size: str) -> tuple[Json, ...]:
-    """Return the objects that limit the size of a volume of the class `tracked` on n1."""
+    """Return the objects that limit how large a volume of the class `tracked` can be on n1."""
     topology = {"matchLabels": {HOST: "n1"}}
     return (
         {"kind": "CSIDriver", "metadata": {"name": "room.example.com"}, "spec": {"storageCapacity": True}},
@@ -382,7 +382,7 @@ def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
 
 
 def a_condition(kind: str) -> Json:
-    """Return a condition of a device that is true."""
+    """Return a device condition whose status is true."""
     return {
         "type": f"fabric.example.com/{kind}",
         "status": "True",
@@ -393,7 +393,7 @@ def a_condition(kind: str) -> Json:
 
 
 def sized(size: str) -> str:
-    """Return the expression for a part of a device."""
+    """Return the CEL expression that selects parts of devices by size."""
     return f'device.attributes["{GPU}"].size == "{size}"'
 
 
@@ -589,7 +589,7 @@ OF_PODS: dict[str, Situation] = {
     "selector-alone": two(a_pod(nodeSelector={ZONE: "b"})),
     "taint-alone": Situation((a_node("n1", taints=tainted()),), a_pod()),
     "another-scheduler": two(a_pod(schedulerName="volcano")),
-    # pods next to it
+    # pods that want to be near other pods
     "near": two(a_pod(**near(a_term(DB))), bound("n2", "b", labels=DB)),
     "near-nobody": two(a_pod(**near(a_term(DB)))),
     "near-itself": two(a_pod(labels=ASK, **near(a_term(ASK))), is_close=True),

@@ -7,9 +7,9 @@ A situation is a function that causes trouble on a node, with the probe pods to 
         node.plugin().kill()
 
 Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names a possibility that
-it cannot rule out. `doctor` must find the same as when the situation was recorded. The record that `doctor` saves gives
-the same report as the live node. If `fits` says that a probe fits, the probe runs. If `fits` says that the probe does
-not fit, the probe does not run. `why` explains the cluster's messages about a probe that does not run.
+it cannot rule out. `doctor` must find at least what it found when the situation was recorded. The record that `doctor`
+saves gives the same report as the live node. If `fits` says that a probe fits, the probe runs. If `fits` says that the
+probe does not fit, the probe does not run. `why` explains the cluster's messages about a probe that does not run.
 
 The tools' output is left in the file `said.txt` in the node's directory. If the variable RECORDS names a directory, one
 file per situation is written there, with the output of `doctor --save` and the results of the probes.
@@ -50,7 +50,7 @@ class Situation:
         make: causes the problem.
         probes: pods that would run on a healthy node.
         finds: codes that `doctor` must find.
-        names: words that must appear in a finding of `doctor` or among the possibilities it cannot rule out.
+        names: words that must appear in a finding of `doctor` or among the possibilities that it cannot rule out.
         is_quiet: whether the node is healthy, so that `doctor` must find nothing.
         config: fields of KubeletConfiguration.
     """
@@ -116,14 +116,14 @@ def a_claim(name: str, count: int = 1, class_name: str = "gpu.example.com") -> J
 
 
 def with_claims(node: RealKubelet, **counts: int) -> None:
-    """Create a class, and claims with these names for this many devices."""
+    """Create a class, and a claim with each of these names, for the given number of devices."""
     node.plane.admin.create(a_class())
     for name, count in counts.items():
         node.plane.admin.create(a_claim(name, count))
 
 
 def a_driver_in_use(node: RealKubelet) -> Program:
-    """Start a driver. A pod holds one of its devices through the claim `held`; the claim `asked` is for another."""
+    """Start a driver. A pod holds a device through the claim `held`; the claim `asked` is for another device."""
     driver = node.driver()
     with_claims(node, held=1, asked=1)
     node.run(a_claiming_pod("holder", "held"))
@@ -146,7 +146,7 @@ class Verdicts:
         codes: the codes of the findings of `doctor`.
         sentences: the sentences of the findings.
         not_ruled_out: the possibilities that `doctor` does not rule out.
-        of_record: what `doctor` says about only one of the two: the record and the live node.
+        of_record: what `doctor` says about only the record, or only the live node.
         fits: the exit status of `fits` for each probe.
         truths: the result of each probe.
         unexplained: the cluster's messages about probes that `why` does not explain.
@@ -222,7 +222,7 @@ def _keep(file: Path, record: Path, of: Situation, verdicts: Verdicts) -> None:
 
 
 def _content(text: str) -> Json:
-    """Return the document embedded in a string if that loses nothing, because it is easier to read."""
+    """Return the parsed document, which is easier to read, or the text itself if parsing would lose something."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -266,7 +266,7 @@ def _where(node: RealKubelet) -> tuple[object, ...]:
 
 
 def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
-    """Return the reports on the live node and on its record."""
+    """Return the reports of `doctor` on the live node and on its record."""
     living = _ours(record.parent, "doctor", *_where(node), "--plugins", "--save", record, "--json")
     recorded = _ours(record.parent, "doctor", "--root", record, "--json")
     _ours(record.parent, "doctor", "--root", record)  # for people
@@ -274,7 +274,7 @@ def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
 
 
 def _doctor_late(node: RealKubelet, record: Path, expected: Collection[str]) -> tuple[Json, Json]:
-    """Return these reports once they have the expected findings, or after a while without them.
+    """Return the reports of `doctor` once it has found what is expected, or after a while, even if it has not.
 
     A kubelet on a busy machine may not show the problem yet when it is first queried.
     """
@@ -351,7 +351,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         truth = Truth(runs=False, why=_waiting(node, uid))
     with (node.home / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
-    if not truth.runs:  # what `why` says about claims depends on the question, so it is only kept for readers
+    if not truth.runs:  # what `why` says about claims depends on the question, so it is only saved for people
         _ours(node.home, "why", name, "--kubeconfig", node.plane.kubeconfig())
     admin.delete("Pod", name, grace=0)
     wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)

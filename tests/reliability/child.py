@@ -9,7 +9,7 @@ from tests.adapters.peers import environment
 class Child(subprocess.Popen[str]):
     """A module of these tests as a program.
 
-    At the end of its `with` statement, the program is killed if it still exists, even if it is stopped.
+    At the end of the `with` statement, the program is killed if it still exists, even if it is suspended.
     """
 
     def __init__(self, module: str, *arguments: object) -> None:

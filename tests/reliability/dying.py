@@ -78,7 +78,7 @@ def seed(directory: Path) -> None:
 
 
 def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill at each call of `os`, which a first run counts."""
+    """Kill the child at each call of `os`. A first run counts the calls."""
     counted = root / "counted"
     seed(counted)
     with FaultyOs() as healthy:

@@ -20,7 +20,7 @@ HALF = "half of it"
 
 
 class FaultyOs:
-    """A context manager in which the `at`-th call of `os`, counted from 1, fails.
+    """A context manager in which the `at`-th call to `os`, counted from 1, fails.
 
     `fault` is one of `KILLS`, one of `ERRORS`, or `HALF`. With `lasting`, every later call fails too. `calls` contains
     the names of all calls.

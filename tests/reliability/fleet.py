@@ -1,7 +1,7 @@
 """A process with many plugins whose lists change all the time.
 
-`python -m tests.reliability.fleet DIRECTORY FIRST LAST` prints a line when a kubelet has registered all of them, and
-serves until it is killed or its input ends.
+`python -m tests.reliability.fleet DIRECTORY FIRST LAST` prints a line when a kubelet has registered all plugins, and
+serves the plugins until the process is killed or its input ends.
 """
 
 import itertools

@@ -1,8 +1,8 @@
-"""Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`; `make fuzz` runs them all.
+"""Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`.
 
-The fuzzer starts with the inputs recorded under `tests/data` and continues with those that an earlier run kept in
-`build/fuzz`. The first input that breaks a law ends the run; it is saved in `tests/data/fuzz`, which
-`test_fuzz_wire.py` reads.
+`make fuzz` runs all targets. The fuzzer starts with the inputs recorded under `tests/data` and continues with those
+that an earlier run kept in `build/fuzz`. The first input that breaks a law ends the run; it is saved in
+`tests/data/fuzz`, which `test_fuzz_wire.py` reads.
 """
 
 import base64
@@ -38,13 +38,13 @@ WORDS = (
 
 
 def checkpoint_seeds() -> Iterator[bytes]:
-    """Checkpoints that kubelets have written, and some that no kubelet would write."""
+    """Yield checkpoints that kubelets have written, and some that no kubelet would write."""
     yield from (path.read_bytes() for path in (DATA / "checkpoint").glob("*.json"))
     yield from (base64.b64decode(row["file_b64"]) for row in lines("checkpoint/decode.jsonl"))
 
 
 def wire_seeds() -> Iterator[bytes]:
-    """One message of each kind."""
+    """Yield one message of each kind."""
     devices = (Device(DeviceId("gpu-0"), topology=(NumaNode(0), NumaNode(1))), Device(DeviceId("gpu-1")))
     answer = deviceplugin.ContainerAllocateResponse(
         envs={"A": "B"},
@@ -66,7 +66,7 @@ def wire_seeds() -> Iterator[bytes]:
 
 
 def manifest_seeds() -> Iterator[bytes]:
-    """A manifest in YAML and in JSON, and short hostile ones."""
+    """Yield a manifest in YAML and in JSON, and short hostile manifests."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
     pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"acme.io/gpu": 1, "cpu": "500m"}}}]}
     yield json.dumps(pod).encode()
@@ -76,13 +76,13 @@ def manifest_seeds() -> Iterator[bytes]:
 
 
 def pods_file_seeds() -> Iterator[bytes]:
-    """A state file with and without additional lines."""
+    """Yield a state file with and without additional lines."""
     yield b'{"boot": "boot", "files": {"a.json": "{}"}, "running": ["u"]}\n"v"\n"w"\n'
     yield b'{\n "boot": "",\n "files": {},\n "running": []\n}\n'
 
 
 def kubeconfig_seeds() -> Iterator[bytes]:
-    """A kubeconfig with every field that is read."""
+    """Yield a kubeconfig with every field that is read."""
     cluster = {"server": "https://127.0.0.1", "tls-server-name": "x", "proxy-url": "http://y"}
     program = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -102,7 +102,7 @@ def kubeconfig_seeds() -> Iterator[bytes]:
 
 
 def api_answer_seeds() -> Iterator[bytes]:
-    """A node with and without a status."""
+    """Yield a node with and without a status."""
     fields: dict[str, Any] = {"f:status": {"f:capacity": {"f:acme.io/gpu": {}}}}
     entry = {"manager": "devicecore", "operation": "Apply", "subresource": "status", "fieldsV1": fields}
     metadata = {"name": "a", "resourceVersion": "1", "managedFields": [entry]}
@@ -111,7 +111,7 @@ def api_answer_seeds() -> Iterator[bytes]:
 
 
 def question_seeds() -> Iterator[bytes]:
-    """Any bytes: they choose which parts of the objects grow."""
+    """Yield some bytes: any bytes choose which parts of the objects grow."""
     yield from (bytes([number]) for number in range(8))
 
 
@@ -127,8 +127,8 @@ SEEDS = {
 
 
 def main(target: str, seconds: str) -> None:
-    """Fuzz one target for a few seconds."""
-    is_of_tools = target == "questions"  # the tests of the library cannot read its inputs
+    """Fuzz one target for this many seconds."""
+    is_of_tools = target == "questions"  # the library's tests cannot read this target's inputs
     seeds, corpus = BUILD / f"{target}-seeds", BUILD / target
     found = BUILD / f"{target}-found" if is_of_tools else DATA / "fuzz" / target
     for folder in (seeds, corpus, found):
@@ -137,7 +137,7 @@ def main(target: str, seconds: str) -> None:
         (seeds / str(number)).write_bytes(seed)
     words = BUILD / "words"
     words.write_text("".join(f'"{word}"\n' for word in WORDS))
-    logging.disable()  # each input causes a warning
+    logging.disable()  # each input would log a warning
     arguments = [
         sys.argv[0],
         str(corpus),

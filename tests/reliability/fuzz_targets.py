@@ -29,7 +29,7 @@ from devicecore.wire import conversion, deviceplugin, podresources
 from devicecore.wire.device_lists import read_devices
 
 M = TypeVar("M", bound=Message)
-SMALL_MESSAGE = 200  # bytes, so that lists from a fuzzer come close to the limit
+SMALL_MESSAGE = 200  # bytes: so few that a fuzzer's lists come close to the limit
 RESOURCE = model.resource_name("acme.io/gpu")
 POD = model.Pod(model.PodUid("fuzz"), containers=(model.Container("main", {RESOURCE: 2}),))
 

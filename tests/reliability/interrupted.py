@@ -37,7 +37,7 @@ LIMIT = 300.0  # seconds for a hundred calls; after that, the program prints whe
 
 
 class Subject(Protocol):
-    """A manager with a store: the work for a pod, and the checks after an interrupt."""
+    """A manager with a store, the work to do for a pod, and the checks after an interrupt."""
 
     def work(self, uid: str) -> None:
         """Do the work for a pod that may be interrupted."""
@@ -174,8 +174,8 @@ def watch() -> None:
 
 def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, directory: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
-    # Threads inherit blocked signals, so only this one gets the signal, and none arrives after the timer is switched
-    # off.
+    # Threads inherit blocked signals, so only this thread gets the timer's signal, and no signal arrives after the
+    # timer is switched off.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     subject = kind(FileStore(directory / "checkpoint"))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
@@ -203,7 +203,7 @@ def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, direc
 
 
 class SlowStore(MemoryStore):
-    """A store in which a save takes so long that other threads' commits wait for it together."""
+    """A store whose saves take so long that the commits of other threads wait together."""
 
     def save(self, blob: bytes) -> None:
         time.sleep(0.0005)
@@ -226,7 +226,7 @@ class Crowd:
         chance = random.Random(1)  # noqa: S311 - as above
         left = 0
         while self._left and not self._failures:
-            if len(self._left) != left:  # otherwise, the threads hang
+            if len(self._left) != left:  # if this stops changing, the threads hang
                 left = len(self._left)
                 faulthandler.dump_traceback_later(LIMIT, exit=True)
             self._fill_slots()
@@ -251,7 +251,7 @@ class Crowd:
         try:
             self._work_for_pods(slot)
         except KeyboardInterrupt:
-            self.counts["interrupted while it was checked"] += 1  # the interrupt was sent before the call returned
+            self.counts["interrupted while it was checked"] += 1  # the interrupt was sent before the call had returned
         except BaseException as error:  # noqa: BLE001 - to be raised in the main thread
             self._failures.append(error)
 

@@ -2,7 +2,7 @@
 
 The plugin uses the same socket again; the same path, bound again; another path, where the old instance disconnects
 after the new one has registered; and a socket that does not exist. `python -m tests.reliability.registrar DIRECTORY N`
-prints each answer with its count, and serves one plugin until its input ends.
+prints each answer with its count, and serves one plugin until the program's input ends.
 """
 
 import json

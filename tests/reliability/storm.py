@@ -39,7 +39,7 @@ Record = dict[str, Any]
 
 
 class Clock:
-    """Monotonic seconds plus `ahead`, which jumps; a thread that holds `still` sees no jump."""
+    """A clock of monotonic seconds plus `ahead`, which jumps, but not while a thread holds `still`."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -87,7 +87,7 @@ class SteadyClient(threading.Thread):
 
 
 def measured() -> Record:
-    """Return what this process holds now."""
+    """Return this process's threads, descriptors and memory."""
     gc.collect()
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (rss,) = re.findall(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
@@ -99,7 +99,7 @@ def measured() -> Record:
 
 
 def settled(before: Record) -> Record:
-    """Return what this process holds once it holds no more than `before`, or after a while."""
+    """Return what `measured` returns once this process holds no more than `before`, or after a while."""
     deadline = time.monotonic() + SETTLING
     while True:
         with suppress(AttributeError):  # memory that glibc keeps for later does not count
@@ -121,7 +121,7 @@ def live(node: NodeState) -> list[ResourceName]:
 
 
 def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int) -> Record:
-    """Start `number` plugins, and end them in every abnormal way."""
+    """Start `number` plugins, and stop or kill them with signals; return the measurements."""
     share = -(-number // PROCESSES)
     with ExitStack() as stack:
         fleet = [
@@ -145,9 +145,9 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
 
 
 def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
-    """Several fleets, one after another."""
+    """Run several fleets, one after another."""
     with managed(directory) as (manager, clock):
-        one_fleet(directory, manager, clock, 2 * PROCESSES)  # objects that are created once and kept
+        one_fleet(directory, manager, clock, 2 * PROCESSES)  # this creates the objects that are kept from then on
         before = measured()
         client = SteadyClient(manager, clock)
         client.start()
@@ -159,7 +159,7 @@ def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
 
 
 def registrations(directory: str, number: str) -> Iterator[Record]:
-    """One plugin that registers this many times."""
+    """Run a plugin that registers this many times."""
 
     def one_plugin(node: NodeState) -> bool:
         known = node.inventory.resources.get(ResourceName(RESOURCE))
@@ -182,7 +182,7 @@ def registrations(directory: str, number: str) -> Iterator[Record]:
 
 @contextmanager
 def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None]:
-    """A manager with one healthy plugin, in a process of its own."""
+    """Run a manager, and a healthy plugin in a separate process."""
     clock = Clock()
     # With the limit, 10,000 registrations would take minutes, as intended; the limit has its own tests.
     transport = GrpcUnixTransport(directory, limits=PluginLimits(registrations_per_second=None))
@@ -198,7 +198,7 @@ def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None
 
 
 def healthy(directory: str) -> Iterator[str]:
-    """The plugin that always works."""
+    """Serve the plugin that always works."""
     with serve_plugin(plugin(HEALTHY, 8), directory) as served:
         served.wait_registered(PATIENCE)
         yield "ready"
@@ -206,7 +206,7 @@ def healthy(directory: str) -> Iterator[str]:
 
 
 def main(scenario: str, *arguments: str) -> None:
-    """Print the result."""
+    """Run a scenario, and print its results."""
     scenarios: dict[str, Callable[..., Iterator[Record | str]]] = {
         "fleets": fleets,
         "registrations": registrations,

@@ -20,7 +20,7 @@ from tests.reliability.pods import Holders, admit, held, in_memory, plugin, pod
 
 
 def on_disk(directory: Path) -> Holders:
-    """Return the devices that each pod would hold after a restart, from a copy of the file."""
+    """Return the devices that each pod would hold after a restart, by restoring a copy of the file."""
     copy = directory.with_name(f"{directory.name}-copy")
     copy.mkdir()
     try:
@@ -119,7 +119,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Callable[[], None]:
-    """Fill the disk; return a function that frees it again."""
+    """Fill the disk; return a function that frees the space again."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         any(file.write(bytes(4096)) == 0 for _ in itertools.count())

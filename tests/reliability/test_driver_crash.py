@@ -1,4 +1,4 @@
-"""A driver that is killed at any change of a file: the next one finds the existing files, and can undo everything."""
+"""If a driver is killed at any change to a file, the next one finds the existing files, and can undo everything."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ class KilledError(BaseException):
 
 @define
 class Process:
-    """Changes files until it is killed."""
+    """A simulated process, which changes files until it is killed."""
 
     dies_at: int
     dies_after: bool
@@ -52,7 +52,7 @@ class Process:
 
 @contextmanager
 def killed_at(number: int, *, after: bool) -> Iterator[Process]:
-    """Kill the process before or after the file change with this number."""
+    """Yield a process that is killed before or after the file change with this number."""
     process = Process(number, after)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_write_new", process.change(files._write_new))  # noqa: SLF001 - the one place of new files

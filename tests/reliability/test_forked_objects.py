@@ -1,4 +1,4 @@
-"""Running objects in a fork: they can be neither started nor stopped there, and the parent's keep running.
+"""A running object can be neither started nor stopped in a fork, and it keeps running in the parent.
 
 Law: each class that starts threads, processes, sockets or connections is in a table here, or has only `HasLifecycle`'s
 start and stop, which refuse. A class that is in no table fails the test, whether it is public or not.
@@ -66,14 +66,14 @@ def in_fork(action: Callable[[], object]) -> int:
 
 
 def refused(subject: Runs) -> None:
-    """Start and stop an object that another process has started."""
+    """Check that an object that another process has started can be neither started nor stopped."""
     for call in (subject.stop, subject.start, subject.stop):
         with pytest.raises(ForkedError):
             call()
 
 
 def check(make: Callable[[], AbstractContextManager[LifecycleHarness]]) -> None:
-    """Start an object, and use it in a fork and then here."""
+    """Start an object, check that a fork can neither start nor stop it, and then use it here."""
     with make() as harness:
         subject = harness.new()
         try:
@@ -106,7 +106,7 @@ def test_what_talks_to_an_api_server_is_refused_in_a_fork(
 
 
 def classes_that_run() -> set[type]:
-    """Return each class of all distributions that can be started, without abstract ones."""
+    """Return all classes of our distributions that can be started, except abstract ones."""
     for package in (devicecore, devicecore_tools, devicecore_fleet, devicecore_numa):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and ".faults" not in module.name:

@@ -48,8 +48,8 @@ from tests.reliability.scale import scale
 Caplog = pytest.LogCaptureFixture
 GREEDY, MODEST = DriverName("greedy.example.com"), DriverName("modest.example.com")
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
-ENOUGH = 40  # answers that filled the file before limits existed
-TRIES = scale(2, ENOUGH)  # answers that are too large alone, so the first of them is refused
+ENOUGH = 40  # so many answers filled the file before limits existed
+TRIES = scale(2, ENOUGH)  # tries of an answer that is too large by itself; the first is refused
 
 
 class Driver(DraDriver):

@@ -112,7 +112,7 @@ class TestTooMuch:
             deviceplugin.ListAndWatchResponse(
                 devices=[{"ID": f"gpu-{number:05}", "health": "Healthy"} for number in (*range(devices), devices + n)]
             )
-            for n in range(2)  # one device differs, so that no list is read like the previous one
+            for n in range(2)  # one device differs, so that no list equals the previous one
         ]
         ended = threading.Event()
 
@@ -229,7 +229,7 @@ class TestRegistry:
     def test_the_kubelets_own_socket_is_never_dialed(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Here the registry is the plugin directory itself, and a second name leads to the same socket."""
+        """Here, the registry is the plugin directory itself, and a second name is a link to the kubelet's socket."""
         transport = GrpcUnixTransport(directory, plugins_registry=directory)
         transport.start(recorder)
         os.link(directory / "kubelet.sock", directory / "second-name.sock")

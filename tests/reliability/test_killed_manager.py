@@ -81,7 +81,7 @@ class Answers:
     evicting: set[str] = field(factory=set)
 
     def record(self, said: Any) -> bool:  # noqa: ANN401 - JSON is of any type
-        """Record a line; return whether it was an admission."""
+        """Record a line that a run has printed; return whether it reports an admission."""
         if "evicting" in said:
             self.evicting.add(said["evicting"])
             del self.holding[said["evicting"]]
@@ -90,7 +90,7 @@ class Answers:
         return True
 
     def check(self, restored: dict[str, Devices]) -> None:
-        """Check that every answer is restored, no device is held twice, and at most `THREADS` pods are unanswered."""
+        """Check that every answer is restored, no device is held twice, and at most `THREADS` pods have no answer."""
         assert self.holding.items() <= restored.items()
         unanswered = restored.keys() - self.holding.keys() - self.evicting
         assert len(unanswered) <= THREADS

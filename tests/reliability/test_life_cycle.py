@@ -127,7 +127,7 @@ class Transport(MemoryTransport):
 
 
 def test_a_stop_during_a_start_leaves_nothing_running() -> None:
-    """The start raises an error. If the start continued without its directory, it could write the next owner's file."""
+    """The start raises an error: without its directory, it could write the next owner's file if it continued."""
     store, transport, gate = Store(), Transport(), Gate(LIMIT)
     store.before_load = gate.wait
     manager = DeviceManager(transport, store, MemorySink())
@@ -329,7 +329,7 @@ def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
 
 
 def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(directory: Path) -> None:
-    """The event of a plugin waits for the publication, and a stop would wait for the event."""
+    """The event of a plugin waits for the publication, and a stop that waited for the event would never end."""
     sink, plugin, errors = ActingSink(), gpus(), list[DeviceCoreError]()
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
 
@@ -348,14 +348,14 @@ def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(direct
         with serve_plugin(plugin, directory):
             manager.wait_for(lambda state: state.inventory.current_report(GPU), LIMIT)
             while sink.action == fail:
-                time.sleep(0.001)  # there is no event for a failed sink
+                time.sleep(0.001)  # no event says that the sink has failed
             assert in_thread(manager.tick).result(LIMIT).capacity == {GPU: 4}
     assert [type(error) for error in errors] == [CalledFromInsideError]
 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_an_observer_that_admits_a_pod(same: bool) -> None:
-    """Admitting the same pod would wait for itself, which is an error that is logged; another pod is admitted."""
+    """An admission of the same pod would wait for itself, so it raises an error; a different pod is admitted."""
     transport = Transport()
     inner = pod("p" if same else "other")
     errors: list[DeviceCoreError] = []
@@ -375,7 +375,7 @@ def test_an_observer_that_admits_a_pod(same: bool) -> None:
 
 
 def test_a_plugin_that_admits_the_pod_it_is_called_for_is_an_error() -> None:
-    """The call fails with this message, and the pod is refused."""
+    """The plugin's call to `admit` raises an error, and the pod is refused."""
 
     class Recursive(SimulatedPlugin):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -421,7 +421,7 @@ def in_fork(action: Callable[[], object]) -> str:
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
-        gc.disable()  # collecting garbage of other tests may wait for threads that the fork does not have
+        gc.disable()  # other tests' garbage, when collected, may wait for threads that the fork does not have
         message = NOTHING_RAISED
         try:
             action()

@@ -47,7 +47,7 @@ def live(path: Path, seed: int, said: int) -> None:
     manager = DeviceManager(transport, FileStore(path), MemorySink(), clock=clock)
     manager.start()
     transport.connect(SimulatedPlugin(GPU))
-    write = os.write  # the real one, not the faulty calls
+    write = os.write  # the real function: `os.write` may be faulty later
     for _ in range(chance.randrange(STEPS)):
         clock.ahead += chance.choice(JUMPS)
         name = f"pod-{chance.randrange(PODS)}"

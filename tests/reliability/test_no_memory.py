@@ -21,7 +21,7 @@ from tests.reliability.scale import scale
 
 GPU = "example.com/gpu"
 LIMIT = 60  # seconds
-MOST = 100_000  # the largest number of allocations in a save or restore
+MOST = 100_000  # more allocations than any save or restore makes
 STEP = scale(197, 1)
 
 testcapi: Any = pytest.importorskip("_testcapi")  # part of CPython's tests, which distributions may leave out
@@ -82,7 +82,7 @@ def fail_in_turn(prepare: Callable[[], Callable[[], object]], check: Callable[[]
         check()
         failed += had_effect
         idle = 0 if had_effect else idle + 1
-        if idle * STEP > 2000:  # the action has fewer allocations
+        if idle * STEP > 2000:  # the action makes fewer allocations
             break
     assert idle, "there are more allocations than were tried"
     return failed

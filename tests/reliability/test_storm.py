@@ -40,7 +40,8 @@ def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed
     for fleet in record["rounds"]:
         assert fleet["during"]["threads"] <= MOST_THREADS
         assert fleet["during"]["megabytes"] <= MOST_MEGABYTES
-        assert number <= fleet["during"]["descriptors"] <= before["descriptors"] + number + 16  # one for each plugin
+        # one descriptor for each plugin
+        assert number <= fleet["during"]["descriptors"] <= before["descriptors"] + number + 16
         assert fleet["stopped"] == -(-number // PROCESSES)  # plugins that are only stopped are not lost
         assert fleet["removed"] == number
         assert fleet["after"]["descriptors"] <= before["descriptors"] + 1  # the client's file may be open

@@ -41,7 +41,7 @@ def lists(*ids: str) -> "Lists":
 
 
 class Lists:
-    """A condition on the state."""
+    """The condition that `lists` returns."""
 
     def __init__(self, ids: tuple[str, ...]) -> None:
         self._ids = set(ids)

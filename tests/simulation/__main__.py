@@ -9,7 +9,7 @@ from tests.simulation.run import Simulation
 
 
 def main() -> int:
-    """Run the seeds of the command line, and return the exit status."""
+    """Run the seeds that the command line names, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_seeds, default=_seeds("0-9"), metavar="SEED|FIRST-LAST")
     parser.add_argument("--steps", type=int, default=1000, help="how many steps each seed is run for (%(default)s)")

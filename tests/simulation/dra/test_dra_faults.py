@@ -10,7 +10,7 @@ from tests.simulation.dra.world import FAULTS, Action, Fault, run
 
 
 def parsed(text: str) -> list[Action]:
-    """Return the actions of a scenario, from their text."""
+    """Return the actions that the text of a scenario lists."""
     return [tuple(action.split()) for action in text.split(", ")]
 
 
@@ -58,7 +58,7 @@ def test_the_laws_hold_with_another_action_alongside_every_call(name: str) -> No
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_laws_hold_with_two_faults_of_drivers_in_a_row(name: str) -> None:
-    """The second fault is in the action after the first one."""
+    """The second fault is in the action after that of the first fault."""
     actions = SCENARIOS[name]
     drivers = [(number, call) for number, call, port in places(actions) if port == "driver"]
     first = ("error", "silent, done", "missing", "power cut after")

@@ -1,4 +1,4 @@
-"""Removes one protection at a time, and shows that the world notices.
+"""Each mutation removes one protection, and the test shows that the world notices.
 
 Many of the mutations are what a kubelet does, or what a developer who does not know the reasons for the code might
 write.
@@ -37,10 +37,10 @@ Anything = Any  # arguments of the real function, which the mutation passes on
 
 
 breaks = Mutations()
-"""Mutations that break a law of the world, with the law, and a scenario that shows it."""
+"""Mutations that break a law of the world, each with the law, and a scenario that shows it."""
 
 fails = Mutations()
-"""Mutations that make a test fail, with the test."""
+"""Mutations that make a test fail, each with the test."""
 
 
 # --- what is saved, and when ------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def failures_are_counted_as_successes(patch: Patch) -> None:
 
 
 def plays(scenario: str) -> Iterator[Callable[[], object]]:
-    """A scenario without a fault, with each fault, and with each action alongside it."""
+    """Yield runs of a scenario: without a fault, with each fault, and with each action alongside each call."""
     actions = SCENARIOS[scenario]
     yield lambda: run(actions, {})
     found = list(places(actions))
@@ -340,7 +340,7 @@ def test_a_protection_that_is_taken_out_is_missed(
                 noticed.append(str(broken))
                 if law in noticed[-1]:
                     return
-    except AssertionError as broken:  # the unchanged scenario, played to find its calls
+    except AssertionError as broken:  # the error comes from `places`, which plays the scenario without faults
         noticed.append(str(broken))
     assert any(law in problem for problem in noticed), noticed[:3]
 
@@ -394,7 +394,7 @@ def nothing_is_deleted_at_the_start(patch: Patch) -> None:
 
 @fails(unit.test_a_deletion_of_slices_that_fails_is_tried_again_forever)
 def a_failed_deletion_is_not_tried_again(patch: Patch) -> None:
-    """M12: a kubelet does this after nine tries."""
+    """M12: a kubelet gives up after nine tries."""
     patch.setattr(Wipe, "after_failure", lambda self, _now: evolve(self, due=float("inf")))
 
 

@@ -55,11 +55,11 @@ CLAIMS: Mapping[str, Sequence[tuple[DriverName, str]]] = {
 PODS: Mapping[str, Sequence[str]] = {"first": ["one", "two"], "second": ["two", "three"], "third": ["one"]}
 
 PATIENCE = 60.0  # seconds until a test stops waiting for something that should come at once
-_HELD = 1.0  # seconds after which a lock counts as held during a call, not for a moment
+_HELD = 1.0  # seconds after which a lock counts as held during the call, not just briefly
 
 
 class PowerCutError(BaseException):
-    """Raised where the process ends: only the world catches it."""
+    """Raised where the process would end; only the world catches it."""
 
 
 @frozen
@@ -176,7 +176,7 @@ class Driver(DraDriver):
 
     @contextmanager
     def _calling(self, claims: Sequence[ClaimRef]) -> Iterator[None]:
-        """A driver has at most one call for a claim at a time."""
+        """Check that a driver has at most one call for a claim at a time."""
         uids = {claim.uid for claim in claims}
         if self.called & uids:
             self.world.broken.append(f"{self.name} has two calls at once for {self.called & uids}")
@@ -194,7 +194,7 @@ class Driver(DraDriver):
         )
 
     def _fault(self, method: str) -> str | None:
-        """Return the fault of this call; a fault before the driver's work happens here."""
+        """Return this call's fault, or raise its error if it precedes the driver's work."""
         fault = self.world.call("driver")
         if fault == "power cut before":
             raise PowerCutError
@@ -209,7 +209,7 @@ class Driver(DraDriver):
     def _spoilt(
         self, method: str, fault: str | None, answer: dict[ClaimUid, Result], empty: Result, failed: Result
     ) -> dict[ClaimUid, Result]:
-        """Return the answer, after the fault that follows the driver's work."""
+        """Return the answer, as changed by a fault that follows the driver's work; raise the fault's error, if any."""
         first = next(iter(answer))
         if fault == "power cut after":
             raise PowerCutError
@@ -232,7 +232,7 @@ def pod_of(name: str) -> Pod:
 
 
 class World:
-    """The node. A test needs only `play`."""
+    """The node. A test calls only `play` and `finish`."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
@@ -246,7 +246,7 @@ class World:
         self.pods = MemoryPods()
         self.allocations: dict[ClaimUid, tuple[AllocatedDevice, ...]] = {}
         self.using: dict[str, frozenset[ClaimUid]] = {}  # by name of a pod whose preparation has succeeded
-        self.ending: set[str] = set()  # pods that are being released, or that a failed release has left
+        self.ending: set[str] = set()  # pods that are being released, or whose release has failed
         self._generation = 0
         self._known: dict[ClaimKey, ClaimInfo] = {}
         self._beside: list[threading.Thread] = []
@@ -290,7 +290,7 @@ class World:
         if fault is None:
             return None
         if fault.beside is not None:
-            if port != "disk":  # if another thread waits for a lock, as it should
+            if port != "disk":  # during a save, another thread would wait for a lock, as it should
                 self._play_beside(fault.beside)
             return None
         return fault.kind if fault.kind in FAULTS[port] else None
@@ -376,7 +376,7 @@ class World:
             self.broken.append(f"{name} is released and still uses a claim")
 
     def _vanish(self, name: str) -> None:
-        """End a pod without notice; `reconcile` has to find out."""
+        """End a pod without telling the manager; `reconcile` has to notice."""
         self.using.pop(name, None)
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))
@@ -397,7 +397,7 @@ class World:
         self.instances[driver.name] = self.transport.register(driver)
 
     def _replace_claim(self, name: str) -> None:
-        """The claim is deleted and created again, with a different UID."""
+        """Delete a claim and create it again, with a different UID."""
         self._create(name)
 
     @contextmanager
@@ -421,7 +421,7 @@ class World:
             self.broken.append(f"{law}: expected {expected!r}, got {actual!r}")
 
     def saved(self) -> ClaimCache:
-        """Return the file's content."""
+        """Return the claims in the file."""
         return ClaimCache() if self.disk.blob is None else _cache_in(self.disk.blob)
 
     def check_prepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
@@ -452,7 +452,7 @@ class World:
                 self.broken.append(f"a claim is released while {users} use it: {ref}")
 
     def _check_locks(self) -> None:
-        """M17: while a driver is being called, the call holds no lock. Another thread may hold a lock briefly."""
+        """Check M17: a call to a driver is made without a lock. Another thread may hold a lock briefly."""
         manager: Any = self.manager
         for lock in (manager._saved._saved._lock, manager._saved._state._lock, manager._drivers._state._lock):  # noqa: SLF001 - whose lock it is, no port tells
             if not lock.acquire(timeout=_HELD):
@@ -484,7 +484,7 @@ class World:
             self._check_user(pod, uids)
 
     def _check_user(self, name: str, uids: frozenset[ClaimUid]) -> None:
-        """M1, M9: a pod whose prepare has succeeded has its claims, at the drivers and for its containers."""
+        """Check M1 and M9: drivers have prepared a prepared pod's claims, and its containers get the CDI names."""
         for uid in uids:
             for result in self.allocations[uid]:
                 if uid not in self.drivers[result.driver].prepared:
@@ -501,7 +501,7 @@ class World:
         return not any(entry.uid in self.drivers[driver].prepared for driver in entry.drivers)
 
     def finish(self) -> None:
-        """M16: when faults stop and all pods end, everything is released by two reconciliations."""
+        """Check M16: after the faults have stopped and all pods have ended, one reconciliation releases everything."""
         for name in PODS:
             self._vanish(name)
         self.play(("reconcile",))
@@ -517,7 +517,7 @@ class _FailedError(Exception):
 
 @lru_cache(maxsize=16)
 def _cache_in(blob: bytes) -> ClaimCache:
-    """Decode a file once, because the laws read it several times in each action."""
+    """Decode a file once, because the laws read it several times for each action."""
     return decode(blob).cache
 
 
