@@ -46,7 +46,7 @@ For maintainers of the conformance checks. `make found` writes this page: it run
 `devicecore conformance faults` under `devicecore conformance`, with the same time limits that users get. Programs whose
 check is not in the default run are also run with `--full --only` and that check. A fault counts as found if every check
 that it names fails. A fault also names the checks that cannot pass alongside it; these do not count as other failures.
-On a busy machine, a check that fails for lack of time is reported as undecided, so run this on an idle machine.
+On a busy machine, a check that fails for lack of time is reported as undecided, so run `make found` on an idle machine.
 """
 
 
