@@ -197,6 +197,9 @@ def test_objects_are_selected_by_label(server: LocalApiServer, selector: str, na
 # --- the rules of each kind -------------------------------------------------------------------------------------------
 
 
+SIZED = {"value": "1Gi", "requestPolicy": {"validValues": ["1Gi"]}}
+
+
 @pytest.mark.parametrize(
     ("broken", "cause"),
     [
@@ -212,6 +215,8 @@ def test_objects_are_selected_by_label(server: LocalApiServer, selector: str, na
         ({"devices": [{"name": "a", "attributes": {"x": {"version": "v1.2.3"}}}]}, "semver.org spec 2.0.0"),
         ({"devices": [{"name": "a", "attributes": {"x": {"string": "x" * 65}}}]}, "may not be more than 64 bytes"),
         ({"devices": [{"name": "a", "capacity": {"memory": {"value": "much"}}}]}, "quantities must match"),
+        ({"devices": [{"name": "a", "capacity": {"memory": SIZED}}]}, "requestPolicy.default: Required value"),
+        ({"devices": [{}]}, "ResourceSlice.resource.k8s.io "),
         ({"devices": [{"name": "a", "taints": [{"key": "k", "effect": "Never"}]}]}, "Unsupported value"),
         (
             {"devices": [{"name": "a", "taints": [{"key": "k", "value": "95 C", "effect": "None"}]}]},
@@ -967,6 +972,7 @@ def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, wa
         ({"scope": "Node"}, "spec.scope"),
         ({"versions": []}, "spec.versions"),
         ({"versions": [{"name": "V1"}]}, "spec.versions[0].name"),
+        ({"group": "other.example.com"}, "metadata.name"),
     ],
 )
 def test_a_definition_that_cannot_be_served_is_refused(server: LocalApiServer, spec: Json, field: str) -> None:
