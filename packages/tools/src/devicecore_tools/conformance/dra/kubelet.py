@@ -269,7 +269,7 @@ class DriverKubelet:
         instance.info_seconds = time.monotonic() - began
         instance.info = info
         is_ready = info.type != calls.PLUGIN_TYPE or instance.connection.dial(1.0)
-        if not is_ready and not instance.is_gone:  # otherwise the process was killed in the meantime
+        if not is_ready and not instance.is_gone and is_reachable(instance.path):  # otherwise the process was killed
             instance.ready_problem = instance.connection.why_not()
         try:
             instance.stage = "type"
