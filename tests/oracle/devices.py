@@ -240,7 +240,7 @@ class _Author:
         return step
 
     def _running(self) -> Json:
-        """Return some containers. A finished init container is left out together with those after it: see D12."""
+        """Return some containers. A finished init container is left out together with all later containers: see D12."""
         found = []
         for pod in [RUNNING, *self.pods.values()]:
             sidecars = [one for one in pod["initContainers"] if "restartPolicy" in one]

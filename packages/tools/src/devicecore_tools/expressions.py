@@ -27,7 +27,7 @@ _PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server 
 
 
 def _compared(expression: str, device: PoolDevice) -> bool | None:
-    """Return the value of string comparisons joined by `&&`, or None if only the library can evaluate it.
+    """Return the value of string comparisons joined by `&&`, or None if only the library can evaluate them.
 
     A missing attribute is an error in Kubernetes, and an attribute of a different type may be one, so neither is
     decided here. As in CEL, false on either side takes precedence over an error on the other.
@@ -43,7 +43,7 @@ def _compared(expression: str, device: PoolDevice) -> bool | None:
 
 
 def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
-    """Return whether a comparison can be parsed here, and its value, or None if that is an error or uncertain."""
+    """Return whether a comparison can be parsed here, and its value, or None if the value is an error or uncertain."""
     if simple := _OF_DRIVER.fullmatch(term):
         return True, device.key.driver == simple[2]
     found = _OF_ATTRIBUTE.fullmatch(term)

@@ -223,11 +223,11 @@ def held_in_state_file(
     from devicecore_numa.domain.memory_policy import MemoryState, bytes_by_node
 
     known = start_checks.Known(str(configuration.get(_POLICIES[name], "")))
-    with suppress(DeviceCoreError):  # in that case, nothing is known about reservations
+    with suppress(DeviceCoreError):  # if they are invalid, nothing is known about reservations
         reserved = read_reserved_memory(Value(configuration.get("reservedMemory"), "reservedMemory"))
         known = evolve(known, reserved=bytes_by_node(reserved))
     if knows_machine:
-        with suppress(NumaError):  # in that case, only the file is checked
+        with suppress(NumaError):  # if the machine is not usable, only the file is checked
             known = evolve(known, machine=_machine(machine))
             known = evolve(known, policies=read_policies(configuration, machine) if known.policy else None)
     cpus, memory = CpuState(), MemoryState()

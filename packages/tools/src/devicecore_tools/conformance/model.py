@@ -71,7 +71,7 @@ class DoesNotApply(Skip):
 
 
 class DevicesInUse(Skip):
-    """Raised by a check that needs a device while other checks have all of them."""
+    """Raised by a check that needs a device while other checks have all devices."""
 
 
 class NotYet(Skip):
@@ -304,7 +304,7 @@ def needed(what: str) -> Iterator[None]:
 
 @contextmanager
 def skipping(error: type[Exception]) -> Iterator[None]:
-    """Skip a check if this block raises one of these errors: another check reports it, or no one is to blame."""
+    """Skip a check if this block raises one of these errors: another check reports the error, or no one is to blame."""
     try:
         yield
     except error as raised:

@@ -62,7 +62,8 @@ def run_checks(
         later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
         not_made: why no check is run, or an empty string if the checks are run.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        queued: returns how long the subject itself had to wait. A subject that got a CPU immediately is not excused.
+        queued: returns how long the subject itself had to wait for a processor. A subject that got a CPU immediately is
+        not excused.
 
     Returns:
         The results of all checks, and why the last ones were not run, or an empty string.
@@ -128,7 +129,7 @@ def queued_between(before: Mapping[str, float], after: Mapping[str, float]) -> f
 def waited_for_disks() -> float:
     """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
 
-    A subject that writes its state safely waits for the disk, and is not queued for a processor then.
+    A subject that writes its state safely waits for the disk, and is not queued for a processor meanwhile.
     """
     try:
         return int(PRESSURE.read_text(encoding="ascii").splitlines()[0].rpartition("total=")[2]) / 1e6

@@ -114,7 +114,7 @@ class Attempts:
     _before: Callable[[PodUid], Before]
     _refusal: Callable[[Pod], PodRefusal | None]  # returns why an admitted pod may not run here
     _threads: Lanes  # a lane for each set of resources
-    _wake: Callable[[], None]  # called when there is a result, unless the main loop sees it because it is in `begin`
+    _wake: Callable[[], None]  # called when there is a result, unless the main loop is in `begin` and sees it anyway
     _clock: Callable[[], float]  # monotonic seconds
     _done: "queue.SimpleQueue[Done]" = field(factory=queue.SimpleQueue, init=False)
     _admitted: "queue.SimpleQueue[PodEntry]" = field(factory=queue.SimpleQueue, init=False)

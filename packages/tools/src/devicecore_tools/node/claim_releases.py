@@ -55,7 +55,7 @@ class ClaimReleases:
     _problems: Mapping[PodUid | None, str] | None = field(default=None, init=False)  # problems of the finished call
     _look_at: float = field(default=math.inf, init=False)
     version: object = field(factory=object)
-    """Replaced when `problems` may have changed."""
+    """A value that is replaced when `problems` may have changed."""
 
     def __contains__(self, pod: PodUid) -> bool:
         """Return whether claims of a removed pod with this UID have not been released yet."""
@@ -78,7 +78,7 @@ class ClaimReleases:
         return min([one.retry_at for one in self._leaving.values() if not one.is_queued] + [self._look_at])
 
     def add(self, pod: PodUid, name: str) -> None:
-        """Record a removed pod. `advance` starts its release."""
+        """Record a removed pod. `advance` starts the release of the pod's claims."""
         self._leaving.setdefault(pod, _Leaving(name)).retry_at = 0.0
         self.version = object()
 

@@ -154,7 +154,7 @@ class NodeClaims:
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
-        """Return whether `prepare` failed during a call to a driver, as opposed to before it."""
+        """Return whether `prepare` failed during a call to a driver, as opposed to before the call."""
         from devicecore_tools.node.dra_state import is_of_driver
 
         return is_of_driver(error)
@@ -167,7 +167,7 @@ class NodeClaims:
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: Pod) -> bool:
-        """Return whether the pod was recorded in all of its claims, as it was if its containers already ran."""
+        """Return whether the pod was recorded in all of its claims, which is so if its containers already ran."""
         if self.manager is None:
             return False
         from devicecore_tools.node.dra_state import are_entered

@@ -82,7 +82,7 @@ class NodeEngine:
             pinned on each NUMA node.
         workers: the threads for admissions and releases, which nodes may share; by default, threads of its own.
         clock: monotonic seconds.
-        managers: the managers of CPUs and memory, or None if nobody pins either.
+        managers: the managers of CPUs and memory, or None if the node pins neither.
     """
 
     def __init__(

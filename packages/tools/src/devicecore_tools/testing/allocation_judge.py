@@ -57,7 +57,7 @@ MAX_STEPS = 200_000
 
 
 _OF_OTHERS = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
-"""The outcome for devices that a request does not describe."""
+"""The rules that a device breaks if the request does not describe it."""
 
 
 class TooLargeError(Exception):
@@ -445,7 +445,7 @@ class _Reading:
             sizes[request.claim] += len(devices) if request.is_all else request.count
         if any(size > MAX_RESULTS for size in sizes.values()):
             return None
-        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # those with the least choice first
+        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # requests with the least choice first
         state = self._state(start)
         slots = [
             (request, (one,) if request.is_all else devices, not request.is_all and number > 0)
@@ -522,7 +522,7 @@ class _Reading:
         return f"claim {self._claims[claim]['metadata']['name']}"
 
     def _breaches_of(self, results: Json) -> Iterator[Breach]:
-        """Yield what is wrong with devices. Checks that depend on the devices being right come last."""
+        """Yield what is wrong with an answer's devices. Checks that depend on the devices being right come last."""
         taken, broken = self._read(results)
         yield from broken
         if broken:

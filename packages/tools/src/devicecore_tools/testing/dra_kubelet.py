@@ -140,7 +140,7 @@ class ClaimPod:
         self.forget()
 
     def forget(self) -> None:
-        """End the pod without unpreparing, as if it ended while the kubelet was down.
+        """End the pod without unpreparing its claims, as if it ended while the kubelet was down.
 
         `advance(60)` unprepares the claims later.
         """
@@ -363,7 +363,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
 
     def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
-        """Return the kubelet's record of a claim, its pods and the devices from drivers, or None if there is none."""
+        """Return the kubelet's record of a claim, with pods and the drivers' devices, or None if there is no record."""
         return self.manager.claims.claims.get(claim.key)
 
     def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
@@ -374,7 +374,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
-        """Wait until a driver has this many registered and connected instances. Return the newest.
+        """Wait until a driver has this many registered and connected instances. Return the newest instance.
 
         Raises:
             WaitTimeoutError: there were not enough before the timeout.

@@ -81,7 +81,7 @@ class GoodDriver:
     type = "DRAPlugin"
     kind = "example.org/chip"
     versions: tuple[str, ...] = (*SERVICES, *HEALTH_SERVICES)
-    health_seconds = 10.0  # between two reports
+    health_seconds = 10.0  # seconds between two reports
 
     def __init__(self) -> None:
         self.node = os.environ["NODE_NAME"]

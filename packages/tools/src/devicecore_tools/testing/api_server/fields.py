@@ -211,7 +211,7 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """Return the order of a merged list: the new list's, with every other item after the one it used to follow."""
+    """Return the order of a merged list: the new list's, with every other item after the one that it used to follow."""
     # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler sort gives a different
     # order when the two lists disagree about the order of their common items.
     rest, new, result = deque(left), deque(right), dict[str, None]()

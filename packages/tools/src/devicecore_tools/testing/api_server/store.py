@@ -45,7 +45,7 @@ MAX_EVENTS = 10_000
 """How many events are kept for watchers. A watcher that is further behind must list again."""
 
 MAX_WEIGHT = 256 * 1024 * 1024
-"""The approximate memory limit, in bytes, for all objects. A write beyond it is refused, as a full etcd does."""
+"""The approximate memory limit, in bytes, for all objects. A write beyond the limit is refused, as by a full etcd."""
 
 MAX_HISTORY = 64 * 1024 * 1024
 """The approximate memory limit, in bytes, for the events kept for watchers."""
@@ -273,7 +273,8 @@ class ObjectStore:
     def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
 
-        Raises ApiError if the object does not exist, is a different or newer one, or breaks the rules of its kind.
+        Raises ApiError if the object does not exist, is a different object or a newer version, or breaks the rules of
+        its kind.
         """
         with self._changed:
             known = self._objects[place.kind.resource].get(place.key)  # kube-apiserver reads the body first

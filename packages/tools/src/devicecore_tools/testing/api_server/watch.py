@@ -1,7 +1,7 @@
 """The events that a client gets when it watches objects.
 
-Law: a watch sends the existing objects if the client requests them, then every later event that matches its
-selectors, once and in order. If the history no longer reaches back far enough, it reports that and ends.
+Law: a watch sends the existing objects if the client requests them, then every later event that matches its selectors,
+once and in order. If the history no longer reaches back far enough, the watch reports that and ends.
 """
 
 import json

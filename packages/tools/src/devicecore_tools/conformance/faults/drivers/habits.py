@@ -190,7 +190,7 @@ class NeedsAllItsDevices(GoodDriver):
 
 
 class HasOneDevice(GoodDriver):
-    """The driver has one device, like the driver on most nodes with a network card."""
+    """The driver has one device, like a network driver on a node with a single card."""
 
     is_good = True
 
@@ -199,7 +199,7 @@ class HasOneDevice(GoodDriver):
 
 
 class GivesNothingForAChip(GoodDriver):
-    """Containers need nothing for every other chip, so the answer has no CDI device for it."""
+    """Containers need nothing for every other chip, so the answer has no CDI device for such a chip."""
 
     is_good = True
 

@@ -1,4 +1,4 @@
-"""Drivers with one fault in preparing claims.
+"""Drivers with one fault in how they prepare claims.
 
 Law: each driver fails the checks that it names, and no others.
 """

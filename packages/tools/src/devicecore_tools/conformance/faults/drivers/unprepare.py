@@ -1,4 +1,4 @@
-"""Drivers with one fault in unpreparing claims.
+"""Drivers with one fault in how they unprepare claims.
 
 Law: each driver fails the checks that it names, and no others.
 """
