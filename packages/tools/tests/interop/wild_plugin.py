@@ -112,7 +112,7 @@ def ino(path: str) -> tuple[int, int]:
 
 
 def nvidia() -> None:
-    """Watches only for a new kubelet.sock; after a failure, it sleeps for 30 seconds."""
+    """Watches only for a new kubelet.sock; after a failure, it sleeps for 10 seconds, a real one for 30."""
     server = Server("nvidia.com/gpu.shared", "nvidia-gpu.shared.sock", REPLICAS)
     while True:
         seen = ino(KUBELET)
@@ -122,7 +122,7 @@ def nvidia() -> None:
             server.register()
         except grpc.RpcError as error:
             print("could not register:", error, flush=True)  # noqa: T201 - a log
-            again = time.monotonic() + 30
+            again = time.monotonic() + 10
         while ino(KUBELET) in (seen, (0, 0)) and time.monotonic() < again:
             time.sleep(LOOK)
         server.server.stop(None)
