@@ -161,4 +161,5 @@ with short_directory() as directory, serve_plugin(SimulatedPlugin("example.com/g
 def test_a_served_plugin_in_a_fork_says_so_instead_of_hanging() -> None:
     command = [sys.executable, "-W", "ignore", "-c", IN_A_FORK]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert [line.partition(" in process ")[0] for line in ran.stdout.splitlines()] == ["this was started"] * 2
+    begins = [line.partition(" in process ")[0] for line in ran.stdout.splitlines()]
+    assert begins == ["an object that was started"] * 2

@@ -426,7 +426,7 @@ class TestStartAndStop:
             GrpcUnixTransport(deep).start(recorder)
         assert refused.value.args == (str(deep / "kubelet.sock"), 107)
         assert not deep.exists()
-        with pytest.raises(errors.SocketPathTooLongError, match=f"has {len(str(deep / 'kubelet.sock'))} bytes"):
+        with pytest.raises(errors.SocketPathTooLongError, match=f"is {len(str(deep / 'kubelet.sock'))} bytes long"):
             GrpcUnixTransport(directory / os.fsdecode(b"\xff" * 100)).start(recorder)
         fits = directory / ("x" * (107 - len(str(directory)) - len("//kubelet.sock")))
         with running(fits, recorder):

@@ -217,16 +217,17 @@ def test_a_checkpoint_beyond_the_limit_is_read_and_large_answers_are_refused(mon
 
 def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(directory: Path, caplog: Caplog) -> None:
     """Each control character takes six bytes in the file, so eight lists of 1 MB used to fill it."""
+    plugins = scale(3, 8)
     lists = [[f"{number}".rjust(4_000, "\x01") for number in range(count)] for count in (100, 101, 200)]
     transport = GrpcUnixTransport(directory)
     with DeviceManager(transport, FileStore.in_directory(directory), MemorySink()) as manager, ExitStack() as stack:
-        for number in range(8):
+        for number in range(plugins):
             stack.enter_context(RawPlugin(directory / f"greedy-{number}.sock", *lists))
             register(directory, f"greedy-{number}.sock", f"example.com/greedy-{number}")
         stack.enter_context(serve_plugin(Plugin(NIC, 10), directory))
-        wait_until(lambda: caplog.text.count("would take 4,79") == 8, "refusals")
+        wait_until(lambda: caplog.text.count("would take up 4,79") == plugins, "refusals")
         manager.wait_for(lambda state: state.inventory.current_report(NIC), timeout=60)
         assert isinstance(manager.admit(pod_with(NIC, "modest")), Admitted)
-    for number in range(8):
+    for number in range(plugins):
         warning = f"the list from example.com/greedy-{number}: 2,39"
         assert len([text for text in caplog.messages if text.startswith(warning)]) == 1

@@ -85,7 +85,7 @@ def test_slices_of_wrong_types_fail_the_check_of_slices_and_end_no_run() -> None
 def test_a_driver_for_an_alpha_api_learns_which_version_is_served() -> None:
     settings = evolve(QUICK, starting=10.0)
     report = run(command("AsksForV1alpha3"), settings=settings, checks=[BY_NAME["publishes-slices-in-time"]])
-    assert "asked for resource.k8s.io/v1alpha3; the API server has v1, v1beta2, v1beta1" in report.results[0].actual
+    assert "asked for resource.k8s.io/v1alpha3; the API server serves v1, v1beta2, v1beta1" in report.results[0].actual
 
 
 def test_a_good_driver_for_an_older_api_passes_and_the_report_names_the_version() -> None:

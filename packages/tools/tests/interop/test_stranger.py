@@ -71,6 +71,7 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "answers-pre-start-container",
         "answers-notify-registration-status",
         "keeps-its-numa-nodes",
+        "mounts-existing-paths",
         "pre-starts-after-a-kill",
         "pre-starts-after-a-kubelet-restart",
         "pre-starts-after-sigterm",
