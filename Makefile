@@ -98,7 +98,8 @@ laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not
 	  tests/property $(SHARED_TESTS)
 
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
-	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance packages/tools/tests/kit/test_conformance.py packages/tools/tests/kit/test_conformance_health.py packages/tools/tests/kit/test_conformance_restarts.py
+	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance \
+	  $(addprefix packages/tools/tests/kit/test_,conformance.py conformance_health.py conformance_restarts.py dra_guide.py)
 
 found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all injected faults under `devicecore conformance`: half an hour
 	@$(BIN)/python -m tools.find_faults

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from tests.conformance.harness import TRIES_ALL_FAULTS
 from tests.kit.test_docs import DOCS, assert_prints_what_is_shown
 
 from tests.guides import PYTHON
@@ -57,6 +58,7 @@ GO_COMMAND = shutil.which("go")
 
 
 @pytest.mark.skipif(GO_COMMAND is None, reason="this test needs Go")
+@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="Go compiles its own library first; `make faults` runs this test")
 def test_the_go_code_is_compiled_as_it_is_printed(tmp_path: Path) -> None:
     (code,), (option,) = GO.findall(GUIDE), ROLLING_UPDATE.findall(GUIDE)
     shutil.copytree(GO_SOURCES, tmp_path / "src")
