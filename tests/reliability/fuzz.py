@@ -146,7 +146,7 @@ def main(target: str, seconds: str) -> None:
         f"-max_total_time={seconds}",
         f"-dict={words}",
         f"-max_len={MAX_SEED_SIZE}",
-        f"-timeout={6 * MAX_SECONDS:.0f}" if is_of_tools else "-timeout=10",
+        f"-timeout={(6 if is_of_tools else 2) * MAX_SECONDS:.0f}",  # in real time, also beside other work
         "-rss_limit_mb=2048",
         "-print_final_stats=1",
         f"-artifact_prefix={found}/",
