@@ -132,7 +132,7 @@ def test_a_pod_is_not_sure_of_its_node_without_the_other_pods(
     assert asked(tmp_path, large, "why", file_of(tmp_path, POD)) == 3
     shown = " ".join(capsys.readouterr().out.split())
     assert "n1 has its devices, but not everything that the pod" in shown
-    assert f"not looked at the Pods: {TOO_MUCH}" in shown
+    assert f"not checked the Pods: {TOO_MUCH}" in shown
 
 
 def test_a_message_is_explained_with_the_sources_that_could_be_read(

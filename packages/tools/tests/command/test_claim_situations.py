@@ -425,7 +425,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "because       request r asks for a part of nic.example.com/n1/eth0, which is published without allow",
             "do            restart the pod of driver nic.example.com, so that it publishes its devices again",
-            "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on",
+            "before 1.36, an API server drops the field unless the feature gate DRAConsumableCapacity is on",
         ],
     ),
     "HAMi: the holder has kept its capacity, so the API server knows the field": (
@@ -611,7 +611,7 @@ def test_what_a_plugin_has_left_for_a_pod_is_not_known_without_pods(why: Callabl
     metadata = {"name": "n1"}
     node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, a_slice("n2", GPU, GPUS[:0])])
-    says = "a device plugin serves nvidia.com/gpu there, but no pods were read that may hold its devices"
+    says = "a device plugin serves nvidia.com/gpu there, but the pods that may hold their devices were not read"
     assert (status, lines[1]) == (3, f"  reason  {says}")
     full = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"nodeName": "n1", "containers": [_container("8")]}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, full])

@@ -423,7 +423,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path
     assert doctor("--checkpoint", str(file), "--claims", str(claims), "--slices", str(slices)) == 1
     text = " ".join(capsys.readouterr().out.split())
     assert "belongs to container 'main' of pod 'u-1', and also to ResourceClaim 'default/one'" in text
-    assert "both have the PCI address 0000:3b:00.0" in text
+    assert "the plugin and the driver both name the PCI address 0000:3b:00.0" in text
     assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "not ruled out: a plugin's device of the same vendor, or with a PCI address as" in text

@@ -281,17 +281,17 @@ def test_the_topology_policy_is_read_from_the_configuration_or_named_as_unread(t
     assert fits(tmp_path, "one.yaml", "root") == 0
     assert "the kubelet's topology policy, assumed to be none" in " ".join(capsys.readouterr().out.split())
     assert fits(tmp_path, "one.yaml", "root", options=("--topology-policy", "none")) == 0
-    assert "not looked at" not in capsys.readouterr().out
+    assert "not checked" not in capsys.readouterr().out
     settings: dict[str, object] = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "best-effort"}
     (root / "config.yaml").write_text(json.dumps(settings))
     assert fits(tmp_path, "one.yaml", "root") == 0
-    assert "not looked at" not in capsys.readouterr().out
+    assert "not checked" not in capsys.readouterr().out
     settings["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
     (root / "config.yaml").write_text(json.dumps(settings))
     assert fits(tmp_path, "one.yaml", "root") == 0
     assert "how far apart the NUMA nodes are" in " ".join(capsys.readouterr().out.split())
     assert fits(tmp_path, "one.yaml", "root", options=("--numa-distances", "10,20/20,10")) == 0
-    assert "not looked at" not in capsys.readouterr().out
+    assert "not checked" not in capsys.readouterr().out
     assert fits(tmp_path, "one.yaml", "root", options=("--numa-nodes", "0-8")) == 1
     assert "the machine has 9 NUMA nodes, and max-allowable-numa-nodes" in " ".join(capsys.readouterr().out.split())
 

@@ -305,7 +305,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "claim not released": (DRIVERS, without_pod, "whether ResourceClaim 'team-14/k2' is released"),
     "device not ready": (DRIVERS, link_down, "Ready is False: LinkDown: no carrier"),
     "two claims": (DRIVERS, second_claim, "two-claims"),
-    "health not reported": (DRIVERS, silent_health, "its driver has not reported it recently"),
+    "health not reported": (DRIVERS, silent_health, "the driver has not reported the health recently"),
     "no sandbox for the network": (PLUGINS, without_sandbox, "FailedCreatePodSandBox: VF 3 is in use"),
     "old status": (BOTH, old_status, "whether the Node's status, which is 40 minutes old, is still true"),
     "unknown policy": (BOTH, configured("topologyManagerPolicy", "single-numa"), "kubelet-cannot-start"),

@@ -96,7 +96,7 @@ def test_a_cdi_name_that_both_were_given_is_the_same_device() -> None:
     look = nodes.with_cdi_files(nodes.with_receipt(look, nodes.receipt("other.org/gpu=dev-7")))
     (finding,) = of_claims(look)
     assert (finding.resource, finding.devices) == (NIC, ("nic-1",))
-    assert "both have the CDI device other.org/gpu=dev-7" in finding.sentence
+    assert "the plugin and the driver both use the CDI device other.org/gpu=dev-7" in finding.sentence
 
 
 def test_the_kubelets_answer_alone_is_enough_to_find_it() -> None:

@@ -258,7 +258,7 @@ def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys)
     _, document = findings(capsys, root)
     assert "over-allocated" in [one["code"] for one in document["findings"]]
     status, said = asked(capsys, root, resource)
-    assert (status, f"3 devices of {resource} held, but the Node has 1" in said) == (1, True)
+    assert (status, f"pods hold 3 devices of {resource}, but the Node has 1" in said) == (1, True)
 
 
 def test_a_device_that_is_only_watched_is_free_and_the_last_holder_of_another_is_named(

@@ -132,7 +132,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
                 f"{one.reason.held} still has its capacity, so the API server knew the field when the claim was created"
             )
             if not trial.asks_for_capacity(one.reason.held.claim):
-                gate = "before 1.36 an API server drops the field unless the feature gate DRAConsumableCapacity is on"
+                gate = "before 1.36, an API server drops the field unless the feature gate DRAConsumableCapacity is on"
             todo = f"restart the pod of driver {one.device.driver}, so that it publishes its devices again"
             yield (
                 "do",
@@ -160,7 +160,7 @@ def _taint_pairs(
                 f"adminAccess does not ignore taints; a pod that only watches devices may tolerate this taint; {_LOOK}"
             )
         else:
-            todo = f"{_LOOK}, or use another device, before a claim tolerates this"
+            todo = f"{_LOOK}, or use a different device, before a claim tolerates this"
         yield (
             "because",
             f"{listed(list(devices), 1)} {'have' if len(devices) > 1 else 'has'} the taint {text} from {who}",

@@ -110,7 +110,9 @@ class ClaimReport:
         if self.lacking:
             return self.lacking
         if self.asks.gates:
-            return f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler looks at it"
+            return (
+                f"the pod has the scheduling gate {listed(self.asks.gates, _MAX_NAMES)}: no scheduler considers the pod"
+            )
         objects = self.trial.objects
         knows = {"knows_pods": objects.bound is not None, "knows_volumes": objects.volumes.are_read}
         is_known = not self.asks.said or decides_itself(self.asks.said, **knows)
@@ -281,7 +283,7 @@ class ClaimReport:
             agrees = (
                 ""
                 if not best.fits
-                else ". According to what was just read, it fits on a node, so it will be tried again"
+                else ". According to what was just read, the pod fits on a node, so the scheduler will try it again"
             )
             yield "scheduler", f"it last said: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
         yield from self._waiting_pairs()
@@ -324,11 +326,11 @@ class ClaimReport:
             for one in self.allocated:
                 if one.waits_for and one.since:
                     yield "since", f"{foreign_text(one.since, 100)}, when claim {one.name} got its devices"
-            yield "next", "after 10 minutes (bindingTimeout), it gives the devices back and tries again"
+            yield "next", "after 10 minutes (bindingTimeout), the scheduler releases the devices and tries again"
 
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
         """Rows for what was not read or not examined."""
-        yield from (("not looked at", what) for what in self.unjudged)
+        yield from (("not checked", what) for what in self.unjudged)
         yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
 
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:

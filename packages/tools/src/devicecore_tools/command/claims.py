@@ -38,7 +38,7 @@ _NO_CLASSES_THERE = (
     "in spec.selectors a CEL expression such as device.driver == 'gpu.example.com'"
 )
 _NO_CLASSES = (
-    "no DeviceClass is known; add --kubeconfig FILE, or pass a file with it to --slices: "
+    "no DeviceClass is known; add --kubeconfig FILE, or pass a file with the DeviceClasses to --slices: "
     "kubectl get resourceslices,deviceclasses,nodes -o json"
 )
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
@@ -360,7 +360,7 @@ def _title_of(pod: Value) -> str:
 
 
 _NEVER_ALLOCATED = (
-    "the pod names its node, {}, so no scheduler looks at it, and nothing allocates devices for its claims: "
+    "the pod names its node, {}, so no scheduler considers the pod, and nothing allocates devices for its claims: "
     "select the node by its label kubernetes.io/hostname instead of nodeName"
 )
 

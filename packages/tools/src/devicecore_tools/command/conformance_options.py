@@ -57,14 +57,16 @@ plugin_options = option_group(
     seconds_option(
         "--noticing",
         8.0,
-        "How many seconds the plugin may take to register again after a closed stream, or only a new kubelet.sock.",
+        "How many seconds the plugin may take to register again after its stream was closed, or after only "
+        "kubelet.sock was recreated.",
     ),
     seconds_option("--away", 3.0, "For how many seconds the kubelet is down."),
     seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
     seconds_option(
         "--budget",
         300.0,
-        f"How many seconds the run may take after the first registration, and may wait for that registration. {_LATE}",
+        "The time limit in seconds for the run after the first registration, and for that registration itself. "
+        f"{_LATE}",
     ),
     click.option(
         "--provoke-health",

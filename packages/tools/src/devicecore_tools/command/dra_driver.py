@@ -67,7 +67,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
     metavar="N,N-N,N+N",
     default="",
     callback=_numa_nodes,
-    help="NUMA nodes of the devices, in turn; 0+1 for a device that is attached to both.",
+    help="The NUMA nodes to which devices are assigned in turn; 0+1 for a device that is attached to both.",
 )
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."
@@ -115,7 +115,8 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @path_option(
     "--unhealthy-file",
     "FILE",
-    "Devices that are unhealthy, by name or number; read again when the file changes, such as a mounted ConfigMap.",
+    "A file, such as a mounted ConfigMap, that lists the unhealthy devices by name or number; read again when it "
+    "changes.",
 )
 @click.option("--commands", is_flag=True, help="Read commands from standard input.")
 def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value of each option

@@ -363,7 +363,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
             return Value({"name": document["metadata"]["name"].text(), "devices": []}, str(path))
         message = (
             f"{path}: expected a kubelet's directory, a checkpoint or a description, but its kind is "
-            f"{described(kind)}. A description is what this prints on the node: devicecore doctor --json"
+            f"{described(kind)}. To get a description of a node, run on it: devicecore doctor --json"
         )
         raise ValueError(message)
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):
@@ -412,11 +412,11 @@ def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     for warning in answer.warnings:
         yield "warning", warning
     if answer.uncertain:
-        yield "not certain", f"which devices it gets, because {answer.uncertain}"
+        yield "not certain", f"which devices the pod gets, because {answer.uncertain}"
     if answer.topology_not_known:
-        yield "not looked at", answer.topology_not_known
+        yield "not checked", answer.topology_not_known
     for claim in answer.claims:
-        yield "not looked at", f"ResourceClaim {claim}: whether any devices for it are left"
+        yield "not checked", f"ResourceClaim {claim}: whether any devices for it are left"
     for change in answer.changes:
         yield "fits if", change.sentence
 

@@ -26,7 +26,7 @@ _FEW = 3  # how many devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that a narrow terminal omits: SOURCE, NUMA
 # how `sources.machine` starts if sources are from two nodes
-_OF_ANOTHER = re.compile(r"Node \S* ?is a different (machine|one) from")
+_OF_ANOTHER = re.compile(r"Node \S* ?is (a different machine from|not the Node of) ")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # columns of a truncated cell
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}

@@ -130,7 +130,13 @@ def plugin() -> None:
 @click.option(
     "--endpoint", metavar="NAME", help="The name of the plugin's socket; by default derived from the resource."
 )
-@click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
+@click.option(
+    "--numa-nodes",
+    metavar="N,N-N",
+    default="",
+    callback=numbers,
+    help="The NUMA nodes to which devices are assigned in turn.",
+)
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that start out unhealthy, by number."
 )
@@ -142,7 +148,8 @@ def plugin() -> None:
 @path_option(
     "--unhealthy-file",
     "FILE",
-    "Devices that are unhealthy, by id or number; read again when the file changes, such as a mounted ConfigMap.",
+    "A file, such as a mounted ConfigMap, that lists the unhealthy devices by id or number; read again when it "
+    "changes.",
 )
 @click.option("--commands", is_flag=True, help="Read commands from standard input.")
 @click.pass_context

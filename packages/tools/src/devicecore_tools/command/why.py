@@ -274,7 +274,8 @@ def _standing(said: Said) -> str:
     if seen is not None and seen.phase == "Pending" and seen.node and not seen.is_acknowledged:
         here = f"pod {foreign_text(seen.identity)} was sent to node {foreign_text(seen.node)}"
         return (
-            f"{here}, whose kubelet has not picked it up yet: run devicecore doctor there to find out what it waits for"
+            f"{here}, whose kubelet has not picked it up yet: run devicecore doctor there to find out what the kubelet "
+            "is waiting for"
         )
     if seen is None or seen.phase not in {"Running", "Succeeded"}:
         return ""

@@ -83,7 +83,7 @@ def two_nodes(step: StepRun) -> None:
     step.show_both(describe(first), describe(second))
     step.record(nodes={first.name: first.status(), second.name: second.status()})
     step.check("the first node has no device resources", first.status(), NATIVE[first.name])
-    step.check("the second node has none either", second.status(), NATIVE[second.name])
+    step.check("the second node has no device resources either", second.status(), NATIVE[second.name])
 
 
 def a_plugin_registers(step: StepRun) -> None:
@@ -166,7 +166,7 @@ def the_kubelet_restarts(step: StepRun) -> None:
     first.restart()
     step.check("3 allocations are restored", first.manager.restored.allocations, 3)
     step.wait("the gpu plugin has registered again on its own", lambda: first.counts(GPU), (10, 10))
-    step.wait("so has the rdma plugin", lambda: first.counts(RDMA), (10, 10))
+    step.wait("the rdma plugin has registered again, too", lambda: first.counts(RDMA), (10, 10))
     for known in tuple(first.pods):
         step.check(f"{known.name} is admitted again", outcome(first, known), "Running")
     step.check("every container has the devices and the environment it had", first.containers(), before)
@@ -212,7 +212,9 @@ def a_driver_registers(step: StepRun) -> None:
     driver = step.cluster.start_driver(first, DRIVER)
     step.show(f"$ devicecore {' '.join(driver.arguments)} &", style="cyan")
     step.record(pid=driver.pid)
-    step.wait("the node is connected to it", lambda: [one.driver for one in first.claims.drivers.connected], [DRIVER])
+    step.wait(
+        "the node is connected to the driver", lambda: [one.driver for one in first.claims.drivers.connected], [DRIVER]
+    )
 
 
 def a_claim_is_prepared(step: StepRun) -> None:

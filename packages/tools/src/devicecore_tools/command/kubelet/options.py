@@ -64,7 +64,7 @@ kubelet_options = option_group(
         "--topology-manager-scope",
         "scope",
         choices=("container", "pod"),
-        text="For each container, or for the pod as a whole.",
+        text="Whether NUMA nodes are chosen for each container, or for the pod as a whole.",
     ),
     *(
         click.option(f"--{flag}", flag.replace("-", "_"), metavar=metavar, help=text)
@@ -88,7 +88,8 @@ kubelet_options = option_group(
     click.option(
         "--machine",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A description of CPUs and memory: sockets, coresPerNumaNode, ..., or cAdvisor's. Default: this machine.",
+        help="A description of CPUs and memory: sockets, coresPerNumaNode, ..., or cAdvisor's description. Default: "
+        "this machine.",
     ),
     numa_distances_option,
     choice_option(

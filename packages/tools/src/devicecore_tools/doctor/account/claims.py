@@ -41,7 +41,9 @@ class ClaimedHardware:
         self.missing: str = _missing(look)
         """Why any device may belong to a claim, or an empty string if the claims' devices are known."""
         self._unpublished = [key for key in self._prepared if key not in published]
-        self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
+        self._no_slices = (
+            f", because the slices were not read: {look.slices.problem}" if look.slices.value is None else ""
+        )
         self._by_address: dict[str, tuple[Device, str]] = {}
         self._by_identifier: dict[str, tuple[Device, str]] = {}
         self._by_name = grouped((name.lower(), (driver, pool, name)) for driver, pool, name in self._prepared)
@@ -101,7 +103,7 @@ class ClaimedHardware:
             return found
         for name in self._cdi_of.get((resource, device), ()):
             if name in self._by_cdi:
-                return self._same(self._by_cdi[name], f"both have the CDI device {name}")
+                return self._same(self._by_cdi[name], f"the plugin and the driver both use the CDI device {name}")
         return found
 
     def _of_one_name(self, resource: str, id_: str) -> SameDevice | str:
@@ -112,10 +114,14 @@ class ClaimedHardware:
         for key in self._by_name.get(id_.lower(), ()):
             driver = key[0]
             if _is_one_vendor(resource, driver):
-                return self._same(key, f"both are called {id_}, and the resource and the driver have the same vendor")
+                return self._same(
+                    key,
+                    f"the plugin and the driver both call it {id_}, and the resource and the driver have the same "
+                    "vendor",
+                )
             names = self._names.get(driver, set())
             if is_telling and ids == names:
-                because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"
+                because = f"the plugin and the driver both call it {id_}, and list the same {len(ids):,} names"
                 return self._same(key, because)
             if ids <= names or names <= ids:  # one of the two lists may be older than the other
                 perhaps = f"a ResourceClaim has a device of {driver} that is also called {id_}"
@@ -129,14 +135,14 @@ class ClaimedHardware:
         for name in device.cdi_devices:
             self._by_cdi[name] = key
         if len(device.device) >= _MIN_IDENTIFIER:
-            self._by_identifier[device.device] = key, f"both have the id {device.device}"
+            self._by_identifier[device.device] = key, f"the plugin and the driver both list the id {device.device}"
         address = pci_address(device.device)
         if address is not None:
-            self._by_address[address] = key, f"both name the PCI address {address}"
+            self._by_address[address] = key, f"the plugin and the driver both name the PCI address {address}"
         for name, value in (published.attributes if published else {}).items():
             address = pci_address(value)
             if address is not None:
-                self._by_address[address] = key, f"both have the PCI address {address}"
+                self._by_address[address] = key, f"the plugin and the driver both name the PCI address {address}"
             elif len(value) >= _MIN_IDENTIFIER:
                 self._by_identifier[value] = key, f"the attribute {name} of the device is {value}"
 

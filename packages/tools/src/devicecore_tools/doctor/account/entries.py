@@ -108,7 +108,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
         (Source.CHECKPOINT, "a checkpoint entry that is wrong"),
         (Source.SOCKETS, "a plugin or driver that hangs or has ended"),
         (Source.POD_RESOURCES, "what the kubelet allocates to which container"),
-        (Source.CLAIMS, "a ResourceClaim that is prepared wrongly"),
+        (Source.CLAIMS, "a ResourceClaim that is prepared incorrectly"),
     )
     of_server = (
         (Source.PODS, "a pod that waits, was refused or runs without its devices"),
@@ -181,8 +181,10 @@ def _registration(facts: Facts, living: int) -> str:
     if facts.kubelet is not KubeletNow.ANSWERS or sockets is None:
         return ""
     if not sockets.kubelet or sockets.served.get(KUBELET_SOCKET) is False:
-        why = "nobody listens at its socket" if sockets.kubelet else "its socket does not exist"
-        return f"whether plugins can register with the kubelet, which answers: {why} ({KUBELET_SOCKET})"
+        why = (
+            "nobody listens at its registration socket" if sockets.kubelet else "its registration socket does not exist"
+        )
+        return f"whether plugins can register: the kubelet answers, but {why} ({KUBELET_SOCKET})"
     known = {*facts.lists.resources, *(node.capacity if node else ())}
     if look.plugins.value is None and living > len(known):
         return (
@@ -228,7 +230,9 @@ def _drivers(facts: Facts) -> Iterator[Entry]:
         yield Entry(Kind.DRIVER, driver, hole, driver)
     for socket in facts.dra.unasked:
         yield Entry(
-            Kind.DRIVER, socket, f"which driver listens at {name(socket)}, and what it publishes: it was not queried"
+            Kind.DRIVER,
+            socket,
+            f"which driver listens at {name(socket)}, and what it publishes: the socket was not queried",
         )
     for remark, devices in grouped((one.remark, one.device) for one in published if one.is_own and one.remark).items():
         hole = (
@@ -432,7 +436,10 @@ def _why_not_released(facts: Facts, claim: str, uids: Collection[str]) -> str:
 def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str:
     told = facts.look.health.value or {}
     unsure = [key[2] for key in devices if told.get(key) == "Unknown"]
-    said = f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: its driver has not reported it recently"
+    said = (
+        f"whether {names(unsure)} of ResourceClaim {name(claim)} is healthy: the driver has not reported the health "
+        "recently"
+    )
     return said if unsure else ""
 
 

@@ -82,7 +82,9 @@ class WhyAbsent(Enum):
     GONE = "its plugin is gone"
     SICK = "its plugin reports all of its devices as unhealthy"
     EMPTY = "its plugin lists no devices"
-    UNKNOWN = "its plugin is gone, has not registered since the kubelet started, or reports all of them as unhealthy"
+    UNKNOWN = (
+        "its plugin is gone, has not registered since the kubelet started, or reports all of its devices as unhealthy"
+    )
 
 
 _WARNINGS = {

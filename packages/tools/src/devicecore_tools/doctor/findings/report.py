@@ -262,7 +262,9 @@ def report(
     If the budget is spent, the report names the checks that did not run and the findings that no later look confirmed.
     """
     spent = budget.spent() if budget else ""
-    again = f"was not searched for again, because {spent}" if spent else "the evidence changed from look to look"
+    again = (
+        f"was not searched for again, because {spent}" if spent else "the evidence changed from one reading to the next"
+    )
     sources = tuple(
         SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
         for source, reading in facts.look.readings.items()

@@ -150,8 +150,8 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
             others = ", ".join(str(one.attribute(first.constraint.attribute)) for one in first.others)
             rule = first.constraint.rule.value if first.constraint.rule else "constraint"
             return (
-                f"breaks {rule} {first.constraint.attribute}: they have {_listed(map(str, own))}, "
-                f"the others have {others}"
+                f"breaks {rule} {first.constraint.attribute}: these devices have {_listed(map(str, own))}, the others "
+                f"have {others}"
             )
     if isinstance(first, CounterExhausted):
         short = Counter(one.counter for one in reasons if isinstance(one, CounterExhausted))

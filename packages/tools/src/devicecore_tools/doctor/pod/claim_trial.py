@@ -795,7 +795,10 @@ class ClaimTrial:
             return ClaimAnswer(node, NoAllocation(problem, is_error=True))
         answer = self._allocate(claims, node)
         if plugins and bound is None and isinstance(answer, DeviceAllocation):
-            why = f"a device plugin serves {listed(plugins, 3)} there, but no pods were read that may hold its devices"
+            why = (
+                f"a device plugin serves {listed(plugins, 3)} there, but the pods that may hold their devices were not "
+                "read"
+            )
             return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
         return ClaimAnswer(node, answer)
 

@@ -66,4 +66,7 @@ def still_prepared(chosen: Iterable[Taken], facts: Facts) -> Iterator[str]:
     for one in chosen:
         if one.key in prepared and not one.consumed and not one.request.admin_access:
             device, claim = foreign_text(str(one.key), 200), foreign_text(prepared[one.key], 200)
-            yield f"device {device} is prepared here for ResourceClaim {claim}, so its driver may refuse to prepare it"
+            yield (
+                f"device {device} is prepared here for ResourceClaim {claim}, so the driver may refuse to prepare it "
+                "again"
+            )

@@ -116,7 +116,9 @@ def _unknown(text: str) -> Iterator[Explanation]:
     """Return the warnings of unknown programs in a description, so that no warning is dropped."""
     for reason, message in warnings_in(text):
         if not any(find_unscheduled(message)) and not any(find_foreign(f"{reason} {message}")):
-            because = "devicecore does not know which program writes this message, so it is repeated unchanged."
+            because = (
+                "devicecore does not know which program writes this message, so the message is repeated unchanged."
+            )
             shown = foreign_text(f"{reason}: {message}", _MAX_UNKNOWN)
             yield Explanation(shown, "unknown", "another program", because, "", "Find out who sent the event.", (), ())
 

@@ -19,9 +19,8 @@ MAX_MESSAGE = 16_000
 
 NEXT: Mapping[str, str] = {
     "final": (
-        "The pod stays Failed: a kubelet decides about a pod only once. Its owner may create new pods, which can "
-        "fail in "
-        "the same way. The failed pods remain until a user or a controller deletes them."
+        "The pod stays Failed: a kubelet decides about a pod only once. Its owner may create new pods, which can fail "
+        "in the same way. The failed pods remain until a user or a controller deletes them."
     ),
     "container": "The kubelet retries every 10 to 15 seconds, indefinitely.",
     "prepare": "The kubelet retries every 60 to 90 seconds, and whenever the pod changes.",

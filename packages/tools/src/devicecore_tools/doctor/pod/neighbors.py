@@ -124,7 +124,7 @@ class Neighbors:
         for key, value in labels.items():
             if count(_EXISTING, key, value):
                 which = self._first_at(key, value, pods, node, partial(self._wants_apart, key))
-                because = f"{which} at {foreign_text(f'{key}={value}')} has anti-affinity with pods like this"
+                because = f"{which} at {foreign_text(f'{key}={value}')} has anti-affinity with pods like this one"
                 says = "node(s) didn't satisfy existing pods anti-affinity rules"
                 return Obstacle(says, because, f"{which} ends")
         return None

@@ -169,8 +169,8 @@ def _of_problem(problem: str) -> tuple[str, str]:
         error = foreign_text(problem, _MAX_SHOWN)
         why = f"Another client changed the ResourceClaim in the meantime, so the API server refused a write: {error}."
         return why, (
-            "Wait: the scheduler retries with the current claim. If this persists, find out who else writes its "
-            "status: kubectl get resourceclaim NAME -o yaml --show-managed-fields."
+            "Wait: the scheduler retries with the current claim. If this persists, find out who else writes the "
+            "claim's status: kubectl get resourceclaim NAME -o yaml --show-managed-fields."
         )
     return "", ""
 
@@ -185,8 +185,8 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
         change = f"Correct the expression. {edit}".strip()
         return f"The expression is not valid CEL: {owner}: {error}.", change
     pool = device.split("/")[1] if device.count("/") == 2 else ""
-    where = f" of pool {pool}, which often has the name of its node," if pool else ""
-    because = f"An expression has no value for device {device}{where} regardless of other devices: {owner}: {error}."
+    where = f" of pool {pool}, often named after its node" if pool else ""
+    because = f"Regardless of other devices, an expression has no value for device {device}{where}: {owner}: {error}."
     if key := _NO_KEY.search(wrong["error"]):
         change = (
             f"The device has no {key[1]}, which the expression reads. If other devices have it, write "
@@ -222,7 +222,8 @@ def _said_besides(text: str) -> Iterator[Unscheduled]:
         who, node = f"{foreign_text(found[1], 60)} {foreign_text(found[2], 100)}", foreign_text(found[3], 253)
         yield Unscheduled(
             found[0],
-            f"The scheduler has preempted this pod because {who}, whose priority is higher, needs its place on {node}.",
+            f"The scheduler has preempted this pod because {who}, whose priority is higher, needs this pod's place on "
+            f"{node}.",
             "Give the pod a priorityClassName with a higher priority, or add nodes. kubectl get pods -A -o "
             "custom-columns=NAME:.metadata.name,UID:.metadata.uid shows which pod that is.",
             id="SC-05",
@@ -244,13 +245,13 @@ def _after(text: str) -> tuple[str, str]:
     if placement := _PLACEMENT.search(text):
         ended, node = counted(int(placement[2]), "pod"), foreign_text(placement[1], 253)
         done = f"The scheduler preempts {ended} of lower priority on node {node}, and reserves the place for this pod."
-        return done, "Wait until they have ended."
+        return done, "Wait until the preempted pods have ended."
     if released := _RELEASED.search(text):
         done = "released an unused ResourceClaim of the pod, because its devices did not fit"
         if released[1] == "deletion":
             done = "deleted the ResourceClaim that it had created for the pod's extended resources"
         wait = "Wait: the scheduler tries again within seconds, and only its next message counts."
-        return f"The scheduler has {done}: the pod may get other devices.", wait
+        return f"The scheduler has {done}: the pod may get different devices.", wait
     return "", ""
 
 
@@ -350,7 +351,9 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
     if none:
         capacity = max(nodes[node][resource][0] for node in none)
         gone = (
-            "its plugin is gone, or reports all as unhealthy" if capacity else "its plugin is gone, or lists no devices"
+            "its plugin is gone, or reports all devices as unhealthy"
+            if capacity
+            else "its plugin is gone, or lists no devices"
         )
         parts.append(f"{_nodes(none)} has 0 of {name} now: {absent or gone}")
         changes.append(f"Restart the plugin for {name} there; devicecore doctor on the node shows what is wrong.")

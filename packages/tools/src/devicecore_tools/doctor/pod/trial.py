@@ -203,7 +203,8 @@ class TrialNode:
             taken = {device for one in others for device in one.numa_nodes}
             if size and 0 < self.capacity.get(resource, 0) < len(taken) + size:
                 has = (
-                    f"{counted(len(taken), 'device')} of {resource} held, but the Node has {self.capacity[resource]:,}"
+                    f"pods hold {counted(len(taken), 'device')} of {resource}, but the Node has "
+                    f"{self.capacity[resource]:,}"
                 )
                 return NotNow(f"{has}: the scheduler sends no pod that requests {size:,} more")
         return None
@@ -362,7 +363,9 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
     for one in node.allocations:
         if one.key.pod == UNKNOWN_HOLDER and one.resource in _wanted(node, pod):
             what = f"{counted(len(one.numa_nodes), 'device')} of {one.resource}"
-            warnings += (f"{what} counted as held, because the holder is unknown: name it, or write owner: free",)
+            warnings += (
+                f"{what} counted as held, because the holder is unknown: name the holder, or write owner: free",
+            )
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
     if not node.stopped and not missing:

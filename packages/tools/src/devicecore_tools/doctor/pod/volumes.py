@@ -250,7 +250,9 @@ class Volumes:
         for driver, most in limits.items():
             more, count = (sum(of[0] == driver for of in handles) for handles in (new, has))
             if more and more + count > most:
-                because = f"it has {count} of {most} volumes of {foreign_text(driver)}, and the pod needs {more} more"
+                because = (
+                    f"the node has {count} of {most} volumes of {foreign_text(driver)}, and the pod needs {more} more"
+                )
                 return Obstacle(_TOO_MANY, because, f"pods with volumes on {node} end")
         return None
 

@@ -66,7 +66,7 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
             of_kind.append(item.data)
         if kind.endswith("List") and kind != "List":
             found.setdefault(kind.removesuffix("List"), [])
-    return {kind: f"the files have no {kind}s (kubectl get {kind.lower()}s -A -o json)" for kind in OF_NODES} | found
+    return {kind: f"the files contain no {kind}s (kubectl get {kind.lower()}s -A -o json)" for kind in OF_NODES} | found
 
 
 def looks_of(

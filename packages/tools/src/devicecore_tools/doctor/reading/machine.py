@@ -107,6 +107,6 @@ def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen |
         return ""
     here, there = ("/".join(min(places)) for places in (api.pods, theirs))
     return (
-        f"Node {foreign_text(node)} is a different one from this kubelet's, which lists pod {foreign_text(here)} "
-        f"and none of that Node's pods, such as {foreign_text(there)}"
+        f"Node {foreign_text(node)} is not the Node of this kubelet, which lists pod {foreign_text(here)} and none of "
+        f"that Node's pods, such as {foreign_text(there)}"
     )

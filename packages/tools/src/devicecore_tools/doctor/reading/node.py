@@ -406,7 +406,9 @@ class NodeSources:
         try:
             from devicecore_tools.doctor.reading.plugin_sockets import Listeners, unknown, who_listens
         except ModuleNotFoundError as error:
-            return evolve(sockets, notes=(*sockets.notes, f"no plugin was asked who it is: {_needs(error, 'grpcio')}"))
+            return evolve(
+                sockets, notes=(*sockets.notes, f"no plugin was asked to identify itself: {_needs(error, 'grpcio')}")
+            )
         places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
         if not self.plugins:  # if True, each plugin is asked for its list
             places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}

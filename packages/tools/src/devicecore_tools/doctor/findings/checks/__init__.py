@@ -374,7 +374,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node's status differs from the kubelet's devices",
         find=devices.node_status_differs,
         next="The kubelet writes the Node's status about every 10 s, so a lasting difference means that these writes "
-        "fail, that the plugin is gone, or that another program writes the status. The scheduler relies on the Node.",
+        "fail, that the plugin is gone, or that another program writes the status. The scheduler relies on the Node's "
+        "status.",
         do="Find out from the kubelet's log why it does not write the status ('Error updating node status'), and "
         "check whether another program writes it.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",
@@ -388,9 +389,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet does not look for plugins in this directory. Either the plugin has not called Register, or "
         "the kubelet has refused the call because the API version is not v1beta1, or because the resource name is "
         "invalid (expected vendor.domain/name, not below kubernetes.io).",
-        do="Read the plugin's log for the answer to Register. If the kubelet refused it, use the plugin's "
-        "release for this version of Kubernetes, or fix the resource name. Otherwise restart the plugin so "
-        "that it registers.",
+        do="Read the plugin's log for the answer to Register. If the kubelet refused the call, use the plugin's "
+        "release for this version of Kubernetes, or fix the resource name. Otherwise restart the plugin so that it "
+        "registers.",
         confirm="Look for 'Register' in the plugin's log, and for 'Got registration request' and 'Bad registration "
         "request' in the kubelet's.",
         issue=f"{_KUBERNETES}127457",
@@ -400,8 +401,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "resource-without-socket",
         "a resource is registered, but there is no plugin socket for it",
         find=plugins.resource_without_socket,
-        next="If the plugin is gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
-        "stays on the Node with the value 0. The kubelet never connects on its own: the plugin has to register.",
+        next="If the plugin is gone, its devices count as unhealthy, and after 5 minutes the kubelet removes the "
+        "resource, which stays on the Node with the value 0. The kubelet never connects on its own: the plugin has "
+        "to register.",
         do="Restart the plugin so that it creates its socket again and registers.",
         confirm="kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. If the plugin "
         "registered through another directory, its socket may be elsewhere.",
@@ -424,8 +426,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "list-too-long",
         "a plugin's list is too long",
         find=plugins.list_too_long,
-        next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
-        "0 devices.",
+        next="The kubelet accepts messages of up to 4 MiB. When a message is larger, the kubelet ends the stream, "
+        "and the resource has 0 devices.",
         do="Use shorter device ids, or fewer devices.",
         confirm="The kubelet's log contains 'received message larger than max'.",
         issue=f"{_KUBERNETES}109304",
@@ -459,7 +461,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "list-differs",
         "a plugin's list differs from the kubelet's",
         find=plugins.list_differs,
-        next="The kubelet uses its own list: it does not allocate devices that are missing from it, and keeps "
+        next="The kubelet uses its own list: it does not allocate devices that are missing from that list, and keeps "
         "allocating those that it counts as healthy.",
         do="Restart the plugin, so that it registers again and sends its list in a new stream.",
         confirm="Compare devicecore doctor --plugins --json with GetAllocatableResources of the pod-resources API.",
@@ -582,29 +584,29 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-duplicate",
         "two CDI files define the same device",
         find=file.duplicate_cdi_names,
-        next="The kubelet passes on the name. The container runtime then finds a conflict and cannot resolve the "
-        "device, so the container does not start.",
+        next="The kubelet passes the device's name on. The container runtime then finds a conflict and cannot "
+        "resolve the device, so the container does not start.",
         do="Remove the file that no program maintains any longer.",
-        confirm="grep for the name in the CDI directory.",
+        confirm="grep for the device's name in the CDI directory.",
         issue="https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
     NodeCheck(
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
         find=file.unresolvable_cdi_names,
-        next="The kubelet passes on the name whenever it creates the container. The runtime fails with 'unresolvable "
-        "CDI devices', so the container does not start again after it has ended.",
+        next="The kubelet passes the device's name on whenever it creates the container. The runtime fails with "
+        "'unresolvable CDI devices', so the container does not start again after it has ended.",
         do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
-        confirm="grep for the name in /etc/cdi and /var/run/cdi. After a reboot, /var/run/cdi is empty until the "
-        "plugin writes its files again.",
+        confirm="grep for the device's name in /etc/cdi and /var/run/cdi. After a reboot, /var/run/cdi is empty "
+        "until the plugin writes its files again.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
     ),
     NodeCheck(
         "list-near-limit",
         "a device list is nearly as large as a kubelet accepts",
         find=plugins.list_near_limit,
-        next="The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
-        "0 devices.",
+        next="The kubelet accepts messages of up to 4 MiB. When a message is larger, the kubelet ends the stream, "
+        "and the resource has 0 devices.",
         do="Use shorter device ids, or fewer devices.",
         confirm="The kubelet's log contains 'received message larger than max'.",
         issue=f"{_KUBERNETES}109304",
@@ -613,7 +615,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "sources-disagree",
         "the pod-resources API and the checkpoint name different holders",
         find=owners.sources_disagree,
-        next="The kubelet uses the state that it answers with, and its next write puts that state into the "
+        next="The kubelet uses the state that its answer shows, and its next write puts that state into the "
         "checkpoint. If it restarts before then, it takes its state from the checkpoint.",
         do=(
             "Start a pod that requests devices, so that the kubelet writes its checkpoint. If that does not help, "
@@ -629,7 +631,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=devices.many_numa_nodes,
         next="With a topology manager policy other than none, the kubelet does not start unless "
         "max-allowable-numa-nodes allows it. Computing hints may then take a very long time, because there are 2^N "
-        "masks.",
+        "combinations of NUMA nodes.",
         do="Set max-allowable-numa-nodes, or the topology manager policy none, in the kubelet's configuration.",
         confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
         "configuration.",
@@ -640,8 +642,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a container cannot start with its devices",
         find=pods.container_cannot_start,
         next="The kubelet retries every 10 to 15 seconds, indefinitely. Meanwhile the pod keeps its devices.",
-        do="Remove the cause that the message names: a CDI file or a plugin that is missing. Then the container "
-        "starts.",
+        do="Remove the cause that the message names, such as a missing CDI file or plugin. Then the container starts.",
         confirm="kubectl describe pod POD shows the container's state and the event Failed with the message.",
         issue=f"{_KUBERNETES}125579",
         patience=_POD_STATUS,

@@ -30,9 +30,7 @@ _SINCE_FORM = (1, 32)  # the first kubelet whose claims file has a supported for
 def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
     """Find out whether no kubelet is running, or one is running but does not answer."""
     running = [one for one in pods.here if one.phase == "Running"]
-    run_on = (
-        f" {counted(len(running), 'pod')} on this node {by_number(running, 'continues', 'continue')} to run without it."
-    )
+    run_on = f" {counted(len(running), 'pod')} on this node {by_number(running, 'continues', 'continue')} to run."
     pods_run = run_on if running else ""
     if kubelet is KubeletNow.STOPPED:
         served = look.sockets.value.served if look.sockets.value else {}
@@ -110,8 +108,8 @@ def _brief(why: str) -> str:
 
 
 _UNHEARD = (
-    "The API server has heard nothing for 40 s or more: the kubelet has stopped, or it is cut off. Containers "
-    "may still be running. After 5 minutes the pods on the Node are marked for deletion."
+    "The API server has heard nothing for 40 s or more: the kubelet has stopped, or is cut off from the API server. "
+    "Containers may still be running. After 5 minutes the pods on the Node are marked for deletion."
 )
 _CUT_OFF = (
     "Pods on the node continue to run with their devices. No new pod reaches the kubelet and no status leaves it. "

@@ -172,7 +172,7 @@ def plugin_restarts(look: Look) -> Iterator[Found]:
     for path in sorted(sockets.remade):
         socket = path.partition("/")[2]
         if path.startswith(PLUGINS_PREFIX) or not is_driver(socket):
-            evidence = (Evidence(Source.SOCKETS, f"{name(socket)} was recreated between two looks"),)
+            evidence = (Evidence(Source.SOCKETS, f"{name(socket)} was recreated between two readings"),)
             yield Found(f"The plugin at {name(socket)} keeps restarting.", evidence)
 
 
