@@ -1,7 +1,7 @@
-"""A certificate authority, a certificate for 127.0.0.1 and localhost, and one of a node, valid for a hundred years.
+"""A certificate authority, a certificate for 127.0.0.1 and localhost, and a certificate for a node.
 
-They are only for tests. They were created with `openssl req -x509 -newkey ec -days 36500` and `openssl x509 -req -days
-36500`; the authority's key was deleted. The node's certificate is its own authority.
+They are valid for a hundred years, and only for tests. They were created with `openssl req -x509 -newkey ec -days
+36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is its own authority.
 """
 
 import ssl
@@ -14,7 +14,10 @@ NODE_KEY = (_FILES / "node-key.pem").read_text()
 
 
 def server_context(*, mutual: bool = False) -> ssl.SSLContext:
-    """Return the TLS context of a server with this certificate; if `mutual`, clients must show the node's."""
+    """Return the TLS context of a server with this certificate.
+
+    If `mutual`, clients must show the node's certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if mutual:
         context.load_verify_locations(cadata=NODE_CERTIFICATE)

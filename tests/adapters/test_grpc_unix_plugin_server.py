@@ -155,7 +155,7 @@ def test_a_plugin_that_the_kubelet_dropped_registers_again(directory: Path, reco
         def devices(self) -> Sequence[Device]:
             if self.failures:
                 self.failures -= 1
-                raise OSError("the driver is away")
+                raise OSError("the driver is gone")
             return super().devices()
 
     gpus = Failing("d0")

@@ -353,7 +353,7 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("fault", "problem"),
         [
-            (Answer(500, {"message": "etcd is away"}), "HTTP status 500 .etcd is away."),
+            (Answer(500, {"message": "etcd is down"}), "HTTP status 500 .etcd is down."),
             (Answer(503, "the proxy\nis starting"), "HTTP status 503 .the proxy is starting."),
             (Answer(502, None, {"Content-Type": ""}), "HTTP status 502 .Bad Gateway."),
             (Answer(429, {}), "too many requests"),

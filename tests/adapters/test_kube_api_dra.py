@@ -63,8 +63,8 @@ class TestClaims:
             with pytest.raises(ClaimSourceError, match=r'^resourceclaims\.resource\.k8s\.io "claim" is forbidden'):
                 claims.get(KEY)
             server.forbidden.clear()
-            server.inject(Answer(500, {"kind": "Status", "message": "etcd is away"}))
-            with pytest.raises(ClaimSourceError, match=r"^etcd is away$"):
+            server.inject(Answer(500, {"kind": "Status", "message": "etcd is down"}))
+            with pytest.raises(ClaimSourceError, match=r"^etcd is down$"):
                 claims.get(KEY)
 
     def test_a_server_that_drops_a_request_is_queried_again_next_time(

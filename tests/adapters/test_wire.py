@@ -220,7 +220,7 @@ class TestDevices:
                     assert reader.read(data) == plain
 
     def test_only_the_new_part_of_a_list_is_read(self) -> None:
-        """The neighbors of that part are read too: the test counts ids that are new objects."""
+        """The neighbors of the new part are read, too: the test counts ids that are new objects."""
         listed = [Device(DeviceId(f"dev-{number:04}"), Health.HEALTHY) for number in range(1000)]
         reader = ListReader()
         read = []

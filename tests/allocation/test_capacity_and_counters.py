@@ -103,7 +103,7 @@ def test_a_device_without_counters_pays_for_none() -> None:
 
 
 LARGE_FIRST = [using("large", 2), using("d0", 1), using("d1", 1)]
-"""With a counter of 2, the search takes the large one first and has to backtrack, if the counter may suffice."""
+"""With a counter of 2, the search takes the large device first and has to backtrack, if the counter may suffice."""
 
 
 def test_a_device_without_counters_in_the_same_pool_leaves_the_counter_to_the_others() -> None:

@@ -148,7 +148,7 @@ class RefusesEveryStart(Minimal):
 
 
 class AnswersTheCallBefore(Minimal):
-    """Answers with the previous request."""
+    """Answers each request with the answer to the previous request."""
 
     def __init__(self) -> None:
         self.last: Sequence[DeviceId] = ()

@@ -80,8 +80,8 @@ def gpus(amount: int = 8) -> SimulatedPlugin:
     ("policy", "second"),
     [
         (kubelet_order, ids("gpu-3", "gpu-4")),  # after gpu-0 to gpu-2, in natural order
-        (packed, ids("gpu-1", "gpu-3")),  # the pod before it filled most of NUMA node 0; one device is left there
-        (spread, ids("gpu-3", "gpu-5")),  # the pod before it has two devices on NUMA node 0 and one on 1
+        (packed, ids("gpu-1", "gpu-3")),  # the previous pod filled most of NUMA node 0; one device is left there
+        (spread, ids("gpu-3", "gpu-5")),  # the previous pod has two devices on NUMA node 0 and one on 1
         (aligned, ids("gpu-1", "gpu-3")),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_policy_learns_what_the_plugin_prefers() -> None:
 
 
 def test_a_policy_may_use_the_manager_and_is_called_again_if_devices_vanish() -> None:
-    """The policy is called without a lock. Its answer counts only if all its devices are still free."""
+    """The policy is called without a lock. Its answer counts only if all devices in the answer are still free."""
     asked: list[Choice] = []
 
     def slow(choice: Choice) -> DeviceSet:

@@ -200,7 +200,7 @@ def test_each_check_catches_a_store_that_breaks_its_sentence(check: Callable[[Ma
 
 
 class BrokenStore(FileStore):
-    """Claims to save, but without any of FileStore's precautions."""
+    """Saves without any of FileStore's precautions."""
 
     def save(self, blob: bytes) -> None:
         try:

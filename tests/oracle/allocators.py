@@ -29,8 +29,8 @@ def case(random: Random) -> Json:
     lists = made.pop("features", {})
     if allocator == "stable":  # the API server drops the fields of the other feature gates
         made = _without(made) | {"allocated": {**made["allocated"], "shared": [], "capacity": []}}
-        # This allocator tries a pool's slices as they are listed, which for a scheduler is any order. The others sort
-        # them.
+        # This allocator tries a pool's slices as they are listed, which for a scheduler is any order. The other
+        # allocators sort the slices.
         made["slices"].sort(key=_place)
     return {"allocator": allocator, "features": {**gates, "ListTypeAttributes": False, **lists}, **made}
 

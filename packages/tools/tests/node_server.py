@@ -20,7 +20,8 @@ Json = Any
 class NodeServer(LocalApiServer):
     """An API server where tests write Nodes as a kubelet and other clients would.
 
-    With `secure`, it speaks TLS with a certificate of our authority; with `mutual`, clients must show the node's.
+    With `secure`, it speaks TLS with a certificate of our authority; with `mutual`, clients must show the node's
+    certificate.
     """
 
     def __init__(self, *, secure: bool = False, mutual: bool = False, bearer: str | None = None) -> None:

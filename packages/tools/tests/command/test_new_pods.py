@@ -465,7 +465,7 @@ def test_a_container_that_names_a_claim_twice_is_refused(
         ({}, {"taints": [{"key": "a", "effect": "NoSchedule"}]}, 0, "on n1: fits"),
         ({}, {"taints": [{"key": "a", "effect": "NoExecute"}]}, 1, "untolerated taint"),
         ({"nodeSelector": {"a": "b"}}, {}, 1, "node affinity/selector"),
-        ({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, 1, "no scheduler looks at it"),
+        ({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, 1, "no scheduler considers the pod"),
     ],
 )
 def test_a_manifest_that_names_its_node_is_left_to_the_kubelet(
@@ -509,7 +509,7 @@ def test_quotas_that_were_not_read_are_assumed_not_to_be_there(tmp_path: Path, c
 
 
 def test_json_names_the_request_of_each_container(tmp_path: Path, capsys: Capsys) -> None:
-    """A scheduler writes the same into the pod: a finished init container uses devices that a later container gets."""
+    """A scheduler writes the same mappings into the pod's status: an init container uses a later container's device."""
     served = {**CLASS, "spec": {"extendedResourceName": CARD}}
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slice_ = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {**spec, "devices": [{"name": "d0"}]}}
@@ -551,7 +551,7 @@ def test_a_resource_that_another_node_has_is_not_misspelled(tmp_path: Path, caps
 
 
 def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:
-    """The claim's holder does not block the pod: the device is on the node that remains."""
+    """The pod that holds the claim is not a reason, because its device is on the only node."""
     node, cls, slice_, claim = fabric()
     claim["metadata"] = {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     claim["status"] = {**claim["status"], "reservedFor": [{"resource": "pods", "name": "x", "uid": "u-x"}]}

@@ -121,7 +121,7 @@ def test_a_container_finds_its_devices(kubelet: Kubelet, start: Start, options: 
 
 
 def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
-    """A plugin may start first."""
+    """A plugin may start before the kubelet."""
     plugin = start("--resource", "example.com/gpu")
     read_until(plugin, "cannot register")
     kubelet.start()

@@ -72,7 +72,7 @@ def a_port(port: int, **fields: Json) -> Json:
         (a_pod(nodeSelector={"zone": "b"}), 1, "didn't match Pod's node affinity/selector"),
         (a_pod(nodeSelector={"zone": "a"}), 0, "fits"),
         (a_pod(limits={"acme.io/card": "1"}), 1, "Insufficient acme.io/card"),
-        (a_pod(schedulerName="volcano"), 3, "not looked at  the rules of its own scheduler, volcano"),
+        (a_pod(schedulerName="volcano"), 3, "not checked  the rules of its own scheduler, volcano"),
     ],
 )
 def test_a_pod_needs_no_claims_to_be_judged(pod: Json, status: int, says: str, tmp_path: Path, capsys: Capsys) -> None:
@@ -201,7 +201,7 @@ def test_unread_sources_are_not_taken_for_granted(pod: Json, says: str, tmp_path
     (tmp_path / "node.json").write_text(json.dumps(a_node("n1")), encoding="utf-8")
     (tmp_path / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
     assert main(["why", str(tmp_path / "pod.json"), "--node", str(tmp_path / "node.json")]) == 3
-    assert f"not looked at  {says}" in capsys.readouterr().out
+    assert f"not checked  {says}" in capsys.readouterr().out
 
 
 def test_a_pod_that_a_budget_protects_is_preempted_last(tmp_path: Path, capsys: Capsys) -> None:
@@ -222,7 +222,7 @@ def test_a_manifest_has_the_priority_of_its_class(tmp_path: Path, capsys: Capsys
 
 
 def test_everything_that_keeps_a_pod_off_a_node_is_named_with_a_remedy(tmp_path: Path, capsys: Capsys) -> None:
-    """Fixing only one of the two would not help."""
+    """Fixing only one of the two problems would not help."""
     node = {**a_node("n1"), "spec": {"unschedulable": True}}
     assert asked(tmp_path, a_pod(limits={"cpu": "9", "memory": "64Gi"}), node) == 1
     lines = capsys.readouterr().out.splitlines()

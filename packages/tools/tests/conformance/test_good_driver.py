@@ -65,7 +65,7 @@ def test_a_good_driver_passes_every_check() -> None:
 
 
 def test_a_good_driver_with_generated_stubs_passes_the_default_run(stubs: Path) -> None:
-    """`make faults` runs all its checks; here, the same checks have just passed without these stubs."""
+    """`make faults` runs all checks of the default run; here, the same checks have just passed without these stubs."""
     checks = [check for check in CORE if TRIES_ALL_FAULTS or check.name in AROUND_HABITS]
     assert_all_pass(run_on(None, checks, stubs, QUICK), *(OTHERS & {check.name for check in checks}))
 

@@ -44,7 +44,10 @@ SAID = {
     "devices-on-a-numa-node-that-is-not-there": (3, "devices on NUMA node 7, which the machine may not have"),
     "memory-manager-reserved-memory-changed": (1, "kubelet-gone"),
     "plugin-answers-allocate-after-40-seconds": (1, "the kubelet has not admitted it in more than 10 s"),
-    "plugin-answers-allocate-with-nothing": (1, "The plugin answered Allocate without an answer for the container"),
+    "plugin-answers-allocate-with-nothing": (
+        1,
+        "The plugin's answer to Allocate contains no response for the container",
+    ),
     "plugin-in-crash-loop": (1, "plugin-gone"),
     "plugin-of-another-api-version": (1, "the API version is not v1beta1"),
     "plugin-with-bad-resource-name": (1, "the resource name is invalid"),

@@ -171,7 +171,7 @@ def reused_after_an_init_container(look: Look) -> Look:
 
 
 def shared_without_pods(look: Look) -> Look:
-    """Without pods, it is not known that `load` is an init container, but it is the same pod."""
+    """Without pods, it is not known that `load` is an init container, but both containers are in the same pod."""
     return nodes.without(look, "pods")
 
 
@@ -464,7 +464,7 @@ def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -
 def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     policy: str, count: int, most: int, is_found: bool
 ) -> None:
-    """A kubelet then fails with `Failed to start ContainerManager`, so its devices may be on no NUMA node."""
+    """Such a kubelet exits with `Failed to start ContainerManager`, so its devices may be on no NUMA node."""
     machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
     recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
     found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]
@@ -488,7 +488,7 @@ for code, plant in PLANTS.items():
 
 
 def test_no_finding_depends_on_the_order_of_a_set() -> None:
-    """So a report on a record equals the report on the live node, even though different processes make them."""
+    """Therefore a report on a record equals the report on the live node, even though different processes make them."""
     said = {
         subprocess.run(
             [sys.executable, "-c", FINDINGS_OF_EACH_PLANT],

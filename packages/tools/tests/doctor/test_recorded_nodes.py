@@ -349,7 +349,7 @@ def with_a_file_of_other_pods(root: Path) -> None:
 def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
     """The pod holds the device that is not healthy.
 
-    The pods were listed before it existed, and the kubelet did not answer.
+    The pods were listed before that pod existed, and the kubelet did not answer.
     """
     rewritten(root, "pods.json", lambda text: without_last(text, "items"))
     damage(root / ALLOCATABLE_NAME, "cut")
@@ -540,7 +540,7 @@ def without_device(answer: dict[str, Any], device: str) -> None:
         (
             "13-pending-claim-events-only",
             [with_a_stopped_kubelet],
-            "1 pod on this node continues to run without it",
+            "1 pod on this node continues to run",
             "2 pods",
         ),
         (

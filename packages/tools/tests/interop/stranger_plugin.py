@@ -75,7 +75,7 @@ class Npu(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc genera
 
 
 def ino(path: str) -> int:
-    """Return the inode, or 0."""
+    """Return the number of a file's inode, or 0 if there is no file."""
     try:
         return os.stat(path).st_ino  # noqa: PTH116 - other authors need not use pathlib
     except OSError:

@@ -1,8 +1,8 @@
 """Server-side apply on the API server for tests, compared with Kubernetes' Go library on the same requests.
 
-`applied_fields.jsonl` contains random sequences of requests. For each sequence, it has the refusals, and the object and
-its owners after the last success, according to `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4. The program that
-recorded it also does what kube-apiserver does before and after an apply.
+`applied_fields.jsonl` contains random sequences of requests. For each sequence, it contains the refusals, and the
+object and its owners after the last success, according to `k8s.io/apimachinery/pkg/util/managedfields` 0.36.4. The
+program that recorded it also does what kube-apiserver does before and after an apply.
 """
 
 import json
@@ -53,7 +53,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_a_field_may_be_called_as_an_item_is() -> None:
-    """A map's keys can be any strings. In `managedFields`, a key becomes `f:` and the key, unlike that of an item."""
+    """A map's keys can be any strings. In `managedFields`, each becomes `f:` and the key, unlike an item's key."""
     names = ("k:", "v:x", "k:{", 'k:{"a":1}', 'v:"x"')
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
     with LocalApiServer() as server:

@@ -128,7 +128,7 @@ def test_sigterm_ends_the_plugin_and_leaves_nothing(directory: Path, tmp_path: P
     """SIGTERM arrives as if a CI job were canceled."""
     started = tmp_path / "started"
     os.mkfifo(started)
-    # More than a pipe holds is printed, so the command has begun to read it when the process names itself.
+    # The plugin prints more than a pipe holds, so the command has begun to read it when the plugin writes its id.
     plugin = ["sh", "-c", f"seq 20000; echo $$ > {started}; exec sleep 600"]
     with subprocess.Popen(
         [*CONFORMANCE, "--", *plugin],

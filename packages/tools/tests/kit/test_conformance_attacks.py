@@ -44,7 +44,7 @@ def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"
 
 
 def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
-    """One process has the plugin's environment, one has dropped it, and both keep its output open."""
+    """One process has the plugin's environment, one has dropped it, and both keep the plugin's output open."""
     pids = tmp_path / "pids"
     script = f"setsid sleep 600 & echo $! >> {pids}; env -i setsid sleep 600 & echo $! >> {pids}; exit 3"
     words = f"-m devicecore_tools conformance plugin --no-restart --only {NAMES[0]} -- sh -c".split()

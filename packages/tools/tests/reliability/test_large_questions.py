@@ -1,7 +1,7 @@
 """No object within the API's limits takes more than 512 MB or 30 s of processor time in `why` and `fits`.
 
-`make storm` uses full-size objects. In `make test`, they are small, and it is only checked that a question ends with an
-answer, in this process.
+`make storm` uses full-size objects. In `make test`, the objects are small, and the tests check only that a question
+ends with an answer, in this process.
 """
 
 import json

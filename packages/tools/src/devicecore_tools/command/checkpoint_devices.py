@@ -1,4 +1,4 @@
-"""A device checkpoint for `devicecore checkpoint`: its verdict, and the differences from another one.
+"""A device checkpoint for `devicecore checkpoint`: its verdict, and the differences from another device checkpoint.
 
 Law: the readable parts of a file are shown even if its checksum is wrong.
 """

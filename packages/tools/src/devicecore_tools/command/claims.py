@@ -73,7 +73,7 @@ def may_decide(sources: Mapping[str, object]) -> bool:
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
     """Return the claims and the waiting pods in the objects of a source. Return None if there are none.
 
-    A pod counts only if its file or `sources` may have what a scheduler needs to place it.
+    A pod counts only if its file or `sources` may contain what a scheduler needs to place it.
     """
     from devicecore_tools.doctor.reading.large_documents import parse_documents
 

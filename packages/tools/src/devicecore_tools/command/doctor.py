@@ -116,8 +116,8 @@ def doctor(
     $ devicecore doctor --save record; devicecore doctor --root record
 
     --html and --svg write files in addition to the printed report. An existing file is replaced. With --watch, each
-    report replaces it. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in total,
-    the picture leaves some out and says how many.
+    report replaces the files. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in
+    total, the picture leaves some out and says how many.
 
     Sources are read one after another, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.

@@ -396,7 +396,7 @@ def pinned_pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
 
 
 def pinned_document(answer: "Fit") -> list[dict[str, str]]:
-    """Return the same as JSON."""
+    """Return the containers' exclusive CPUs and NUMA-local memory as JSON."""
     return [{"container": one.container, "resource": one.resource, "what": one.what} for one in answer.pinned]
 
 

@@ -17,7 +17,10 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and the rest of the arguments. Raises click.UsageError if there is none."""
+        """Return the name, the command and the rest of the arguments.
+
+        Raises click.UsageError if there is no such command.
+        """
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             # click suggests commands only since 8.4, and does not know commands that are imported only when they are

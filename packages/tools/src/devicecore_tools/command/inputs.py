@@ -19,8 +19,8 @@ _PART = 1024 * 1024  # bytes per read
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """Read the input that a user names on the command line: a file, or a pipe like a shell's `<(...)`.
 
-    It may have at most `max_bytes` bytes. Symbolic links are followed. Raises OSError with a sentence as its `strerror`
-    if it cannot be read, is too long, or is a pipe to which nothing is written.
+    The input may have at most `max_bytes` bytes. Symbolic links are followed. Raises OSError with a sentence as its
+    `strerror` if the input cannot be read, is too long, or is a pipe to which nothing is written.
     """
     opened: list[int] = []
     try:

@@ -1,6 +1,6 @@
 """`devicecore plugin directory`: every file below a folder is a device.
 
-Law: it starts, waits and exits as `devicecore plugin simulated` does.
+Law: the command starts, waits and exits as `devicecore plugin simulated` does.
 """
 
 import logging

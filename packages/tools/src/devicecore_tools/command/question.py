@@ -154,7 +154,7 @@ def exists(text: str) -> bool:
     """Return whether a string is the name of a file or of a pipe, such as `<(kubectl ...)`."""
     try:
         return Path(text).exists()
-    except PermissionError:  # opening it reports that
+    except PermissionError:  # opening the file reports the error
         return True
     except (OSError, ValueError):  # no path looks like this
         return False
@@ -168,7 +168,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
-    Return None if there is none, or more than one. Raises ValueError if the server cannot be reached.
+    Return None if no object has this name, or more than one has. Raises ValueError if the server cannot be reached.
     """
     pods, claims = named_at_server(name, kubeconfig, budget)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)

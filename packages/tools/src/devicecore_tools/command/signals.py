@@ -23,11 +23,11 @@ _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by 
 
 
 class Signals:
-    """While it is entered, receives the signals in `ENDING` (SIGHUP only if it is not ignored) and in `others`.
+    """A context manager that receives the signals in `ENDING` (SIGHUP only if it is not ignored) and in `others`.
 
     A signal in `others` does not end the process, even if it is in `ENDING`.
 
-    Enter it before other threads start: they inherit the blocked signals, so no call in them is interrupted.
+    Enter the context before other threads start: they inherit the blocked signals, so no call in them is interrupted.
 
     Args:
         others: signals that only wake the main thread.

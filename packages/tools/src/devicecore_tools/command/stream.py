@@ -11,7 +11,7 @@ from collections import deque
 from attrs import frozen
 
 MAX_WAITING = 1024 * 1024
-"""The maximum number of bytes that wait for a slow reader. Further ones are dropped."""
+"""The maximum number of bytes that wait for a slow reader. Further bytes are dropped."""
 
 
 @frozen

@@ -84,8 +84,8 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     """Return the only pod in a manifest or in kubectl's output, with its tolerations and its parsed object.
 
-    `-` is standard input. Raises OSError if it cannot be read, RefusedPodError if an API server would refuse the pod,
-    and ValueError if it is not a manifest of one pod.
+    `-` is standard input. Raises OSError if the file cannot be read, RefusedPodError if an API server would refuse the
+    pod, and ValueError if the file is not a manifest of one pod.
     """
     from devicecore.adapters.manifests import ManifestError, read_pods
     from devicecore.system.documents import read_documents

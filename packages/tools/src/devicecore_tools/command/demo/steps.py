@@ -99,7 +99,7 @@ Step = Callable[[StepRun], None]
 
 
 def run_steps(steps: Sequence[Step], cluster: Cluster, console: Console, *, silent: bool = False) -> list[Record]:
-    """Run the steps in order until one fails. Return a record of each."""
+    """Run the steps in order until one fails. Return a record of each step."""
     records: list[Record] = []
     for number, step in enumerate(steps, 1):
         cluster.check_signals()

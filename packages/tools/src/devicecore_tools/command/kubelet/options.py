@@ -334,7 +334,7 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Refuse an option that was given without another one that it needs. Raises click.UsageError."""
+    """Refuse an option that was given without another option that it needs. Raises click.UsageError."""
     useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
     if options["kubeconfig"] is None and not options["in_cluster"]:
         useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")

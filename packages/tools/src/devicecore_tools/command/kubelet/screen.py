@@ -49,7 +49,7 @@ class Screen:
     """Shows nothing, because the log says what happens."""
 
     signals: tuple[signal.Signals, ...] = ()
-    """The signals that it handles."""
+    """The signals that the screen handles."""
 
     def show(self, picture: Picture) -> None:
         """Show a state."""

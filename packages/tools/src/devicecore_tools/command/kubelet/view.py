@@ -319,7 +319,10 @@ def _place(device: ClaimedDevice) -> str:
 
 
 def _counts(devices: Sequence[DeviceState]) -> str:
-    """Return the numbers of free, held and unhealthy devices. A device that is held and unhealthy counts in both."""
+    """Return the numbers of free, held and unhealthy devices.
+
+    A device that is held and unhealthy counts in both numbers.
+    """
     free = sum(device.health == "Healthy" and not device.owners for device in devices)
     counts = {
         "free": free,

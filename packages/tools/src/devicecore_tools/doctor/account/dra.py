@@ -58,8 +58,8 @@ class DraDevice:
 
     `pending` names the claims to which it is allocated on the API server, but which the kubelet has not prepared yet.
     `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says whether this node's
-    driver published it. `has_room` says whether its pool has enough left for a claim on this node to get it, or is None
-    if unknown.
+    driver published it. `has_room` says whether its pool has enough left for a claim on this node to get the device, or
+    is None if unknown.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -81,7 +81,7 @@ class DraDevices:
     Attributes:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
-        why_not_free: why no device can be called free, or an empty string if a device can.
+        why_not_free: why no device can be called free, or an empty string if devices can be called free.
         allocated: for each claim on the API server, the drivers of its devices, or none if it is not allocated.
         waiting: the pods that have started here but have unprepared claims, with these claims.
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.

@@ -38,7 +38,7 @@ class Counts:
     unhealthy: int | None
 
     def __add__(self, other: "Counts") -> "Counts":
-        """Return the sum of each number. A sum with an unknown number is unknown."""
+        """Return the two counts added field by field. A sum with an unknown number is unknown."""
         mine, others = _numbers(self), _numbers(other)
         sums = [None if a is None or b is None else a + b for a, b in zip(mine, others, strict=True)]
         return Counts(*sums)

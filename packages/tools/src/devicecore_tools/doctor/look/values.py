@@ -311,7 +311,7 @@ class MachineSeen:
 class StateFileSeen:
     """A state file that a kubelet reads when it starts.
 
-    `problem` says why it cannot start with the file, or is empty if it can.
+    `problem` says why the kubelet cannot start with the file, or is empty if it can.
 
     `held` contains the exclusive resources of containers, if it is the file of the CPU manager or the memory manager.
     """

@@ -75,7 +75,8 @@ class Change(NamedTuple):
         pods: the pods for which the owner holds these devices.
         device_class: the new class of a request.
         classes: the changed classes, by name.
-        is_pair: whether it consists of two changes. Such a pair is pointless if one of the two helps on its own.
+        is_pair: whether the change consists of two changes. Such a pair is pointless if one of the two helps on its
+            own.
     """
 
     sentence: str
@@ -98,7 +99,7 @@ class Refused:
 
     Attributes:
         verdicts: why each device was rejected.
-        devices: all devices of its pools.
+        devices: all devices of the node's pools.
         held_by: the devices that each claim holds, by the claim's name.
         holders: the pods of each of these claims.
         classes: all classes.
@@ -121,7 +122,7 @@ class Refused:
     """The devices that a request's class selects, and all other devices, cached by claim and request."""
 
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return changes. Releases and other changes alternate, so that some of both are tried if there are many.
+        """Return changes. Releases and other changes alternate, so that some of each kind are tried if there are many.
 
         For shared devices and counters, all holders must release their parts. Raises QuestionGivenUpError when the
         budget is spent.
@@ -378,7 +379,7 @@ def _released(name: str, held: Held) -> str:
 
 
 _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
-"""The description of a change, the changed request, its rank, and its kind."""
+"""A change to a request: its description, the changed request, the change's rank, and its kind."""
 
 
 def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
@@ -429,7 +430,7 @@ def _less_of(
         request: the request to make smaller.
         amounts: for each insufficient capacity, the amounts that devices could provide, largest first.
         fitting: the number of devices that fit.
-        defaults: a description of the capacities that it gets without requesting them.
+        defaults: a description of the capacities that the request gets without asking for them.
     """
     # A count can be any 64-bit number, but no claim gets more than `MAX_RESULTS` devices.
     most = min(fitting if request.wants_all else request.count - 1, MAX_RESULTS)

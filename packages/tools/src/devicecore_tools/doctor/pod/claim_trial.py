@@ -641,7 +641,7 @@ class ClaimTrial:
         known = [self._objects.claims[key] for key in self.claims_named_by(pod)]
         nodes = self._objects.target_nodes()
         found = []
-        with suppress(QuestionGivenUpError):  # each node that was not tried reports this itself
+        with suppress(QuestionGivenUpError):  # each untried node's answer says that the budget is spent
             for one in known:
                 self._budget.ask()
                 found.append(allocated_claim(one, nodes, self._budget))

@@ -20,7 +20,8 @@ _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable
 """Findings about other pods that also affect a pod that requests the same resource."""
 
 _ADMITTED = "request-without-device"
-"""A finding that does not stop a kubelet from admitting the pod. A warning says that other pods may use its devices."""
+"""A finding that does not stop a kubelet from admitting the pod. A warning says that other pods may use the pod's
+devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
 """Refusals that report which devices were free at that time. The trial has tested which devices are free now."""

@@ -55,7 +55,7 @@ class Filters:
             }
             names, machines, wishes = objects.namespaces or {}, objects.machines, asks.wishes
             if self._needs_namespaces:
-                wishes = evolve(wishes, near=(), apart=())  # `unjudged` names these requirements
+                wishes = evolve(wishes, near=(), apart=())  # `unjudged` names the requirements that need namespaces
             with suppress(QuestionGivenUpError):  # once the budget is spent, no node is tried
                 self._neighbors = Neighbors(
                     asks.name, asks.own_labels, wishes, machines, bound, names, self._is_counted, budget.ask

@@ -174,7 +174,7 @@ class PodAsks:
 
 
 def _priority(spec: Value, classes: Mapping[str, PriorityClass]) -> tuple[int, bool]:
-    """Return the priority of a pod, and whether it preempts others. An API server writes both into the pod."""
+    """Return the priority of a pod, and whether it preempts others, as an API server writes them into the pod."""
     of = classes.get(spec["priorityClassName"].text(""), PriorityClass())
     policy = spec["preemptionPolicy"].text("")
     return spec["priority"].integer(of.value), policy != "Never" if policy else of.preempts

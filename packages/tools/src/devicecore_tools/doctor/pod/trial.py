@@ -2,9 +2,9 @@
 
 Laws: A trial decides nothing about devices itself. A `DeviceManager` with in-memory adapters admits the pod, so the
 answer equals that of the node's own manager. The same applies to the CPU manager and memory manager, if they are
-known. The trial then compares the pods' requests with the Node's resources, as a kubelet does. It proposes a change
-only after a trial with that change has admitted the pod. A pod does not fit if the driver of one of its claims is
-gone. The answer names the claims that were not decided, and is valid apart from them.
+known. The trial then compares the pods' requests with the Node's resources, as a kubelet does. A change is proposed
+only after a trial with that change has admitted the pod. A pod does not fit if the driver of one of its claims is gone.
+The answer names the claims that were not decided, and is valid apart from them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -697,7 +697,8 @@ def _of_claims(facts: Facts) -> Iterator[tuple[str, str]]:
                 yield resource, f"the kubelet can give this pod {device}, which ResourceClaim {claim} holds"
                 break
         else:
-            # Slices that are older than the plugin's list do not show for certain that both have the same devices.
+            # Slices that are older than the plugin's list do not show for certain that the plugin and the driver have
+            # the same devices.
             may = () if facts.claimed.missing else (facts.claimed.perhaps(resource, device) for device in free)
             if why := next(filter(None, may), ""):
                 yield resource, f"the kubelet can give this pod a device that a ResourceClaim may hold: {why}"

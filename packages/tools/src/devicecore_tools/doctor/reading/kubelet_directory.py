@@ -190,7 +190,7 @@ def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
 def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
     """Return names and modes in and below a directory.
 
-    Hidden ones have mode 0. Files deleted meanwhile are left out.
+    Hidden files have mode 0. Files deleted meanwhile are left out.
     """
     with os.scandir(directory) as entries:
         for entry in entries:

@@ -48,7 +48,7 @@ def object_selector(selector: Value, more: Sequence[Mapping[str, object]] = ()) 
     """Return whether labels match a LabelSelector of the API and `more` requirements.
 
     A missing selector matches nothing, and an empty one matches everything (Kubernetes: `LabelSelectorAsSelector`).
-    Raises DocumentError if it is not a selector.
+    Raises DocumentError if the selector is malformed.
     """
     if selector.data is None:
         return lambda _: False

@@ -43,7 +43,7 @@ def read_document_file(path: str, budget: Budget | None = None, *, unique_keys: 
 
 
 def read_all_documents(path: str, budget: Budget | None = None) -> list[Value]:
-    """Return the documents in a file. A YAML file may have several.
+    """Return the documents in a file. A YAML file may contain several.
 
     Raises DocumentError if the file cannot be used.
     """
@@ -82,7 +82,7 @@ def as_utf8(data: bytes) -> bytes:
 def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, unique_keys: bool = False) -> list[Value]:
     """Return the documents in `data`, within a budget. With `unique_keys`, no object in YAML may have a key twice.
 
-    Raises DocumentError if they cannot be used, or exceed the rest of the budget.
+    Raises DocumentError if the documents cannot be used, or exceed the rest of the budget.
     """
     whole = Value(None, file)
     data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so empty lines at the start stay

@@ -75,7 +75,7 @@ def read_managers(root: str) -> ManagersSeen:
             files[name] = read_file(path, MAX_BYTES, follow_links=True)
             said = parse_document(files[name], str(path))["policyName"].text("")
         except FileNotFoundError as error:
-            errors[name] = error  # a kubelet creates one
+            errors[name] = error  # a kubelet creates a missing state file
             continue
         except OSError as error:
             errors[name] = error

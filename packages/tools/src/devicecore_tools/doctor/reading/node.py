@@ -620,7 +620,7 @@ def _needs(error: ModuleNotFoundError, package: str) -> str:
 
 
 def _why_another_node(api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None) -> str:
-    """Return why this is a different Node: the pods that the kubelet lists are bound to the kubelet's Node."""
+    """Return why `node` is not the kubelet's Node, to which the kubelet's pods are bound, or an empty string."""
     listed = api.pods if api else frozenset()
     bound = {one.node for one in pods or () if one.node and (one.pod.namespace, one.pod.name) in listed}
     if node is None or not node.name or not bound or node.name in bound:

@@ -246,7 +246,7 @@ _reading = Lock()
 
 
 def _devices_in(data: bytes) -> DeviceList:
-    """Read a list. Raises _NoAnswerError if it has too many devices, which are counted before they are parsed."""
+    """Read a list. Raises _NoAnswerError if the list has too many devices, which are counted before they are parsed."""
     if len(data) > 2 * MAX_DEVICES:
         # No kubelet accepts a longer list, and counting the millions of devices in it takes seconds.
         most = sys.maxsize if len(data) <= _COUNTED_BYTES else MAX_DEVICES + 1

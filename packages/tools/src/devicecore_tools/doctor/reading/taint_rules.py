@@ -23,12 +23,12 @@ def rules_in(document: Value) -> tuple[TaintRule, ...]:
 
 
 def rule_of(rule: Value) -> TaintRule:
-    """Return a rule. Raises DocumentError if it selects devices as rules did before Kubernetes 1.35."""
+    """Return a rule. Raises DocumentError if the rule selects devices as rules did before Kubernetes 1.35."""
     selector = rule["spec"]["deviceSelector"]
     for name in ("deviceClassName", "selectors"):
         if selector[name].data:
             selector[name].refuse(
-                "expected a rule of Kubernetes 1.35 or newer, which selects by driver, pool or device"
+                "expected a rule of Kubernetes 1.35 or later, which selects by driver, pool or device"
             )
     driver, pool, device = (selector[name].text("") for name in ("driver", "pool", "device"))
     selected = None if selector.data is None else (driver, pool, device)

@@ -142,7 +142,7 @@ _FORGETS = (
 
 
 def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
-    """Return whether the kubelet lists an entry's pod and so should also list this container."""
+    """Return whether the kubelet lists an entry's pod, and should therefore also list the entry's container."""
     api = look.pod_resources.value
     if Source.CHECKPOINT not in owner.sources or owner.state is not OwnerState.UNKNOWN or owner.pod is None:
         return False
