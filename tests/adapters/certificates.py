@@ -1,7 +1,8 @@
 """A certificate authority, a certificate for 127.0.0.1 and localhost, and a certificate for a node.
 
 They are valid for a hundred years, and only for tests. They were created with `openssl req -x509 -newkey ec -days
-36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is its own authority.
+36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is its own
+authority.
 """
 
 import ssl

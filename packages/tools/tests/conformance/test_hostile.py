@@ -250,7 +250,7 @@ def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.Monkey
 
 
 def test_a_command_that_is_killed_leaves_no_driver() -> None:
-    with short_directory() as directory:  # a name so short that the command can make a socket directory in it
+    with short_directory() as directory:  # with room for the sockets in the command's own directory
         pid = Path(directory) / "pid"
         script = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
         words = ["conformance", "driver", "--", "sh", "-c", script]
