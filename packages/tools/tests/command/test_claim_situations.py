@@ -342,7 +342,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [
             "gpu.nvidia.com/n1/gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com\n  do  ",
-            "check the driver's log to see why the device is tainted, and have the device repaired, or use another",
+            "check the driver's log to see why the device is tainted, and have the device repaired, or use a different",
             "gets them if  claim ml/train tolerates the taint",
             'tolerations: [{key: nvidia.com/xid, operator: Equal, value: "79", effect: NoSchedule}] in its requests',
         ],

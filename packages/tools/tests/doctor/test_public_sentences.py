@@ -63,7 +63,7 @@ def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> N
 @pytest.mark.parametrize(
     ("taint", "says", "toleration"),
     [
-        (" {node.kubernetes.io/unreachable: }", "does not report to the API server", False),
+        (" {node.kubernetes.io/unreachable: }", "is not reporting to the API server", False),
         (" {node.kubernetes.io/disk-pressure: }", "disk is nearly full", False),
         (" {node.kubernetes.io/of-tomorrow: }", "because of a problem", False),
         (" {node.cloudprovider.kubernetes.io/uninitialized: true}", "cloud", False),
