@@ -1,4 +1,4 @@
-"""Each example in examples/ is run as its reader would run it, and the folder's README.md lists each."""
+"""Each example in examples/ is run as its reader would run it, and the folder's README.md lists each example."""
 
 import re
 import subprocess

@@ -40,7 +40,7 @@ def test_the_page_about_installing_lists_each_extra() -> None:
 
 
 def test_the_list_of_pages_has_a_link_to_each() -> None:
-    """A page links to its own parts, and only the site has the pages made from docstrings."""
+    """The list leaves out parts of pages, and pages that only the site has, because they are made from docstrings."""
     docs = README.parent / "docs"
     linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8")))
     pages = [*docs.glob("*.md"), *docs.glob("maintain/*.md")]

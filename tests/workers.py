@@ -30,7 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark `apart`."""
-    config.addinivalue_line("markers", "apart: with `-n`, the test may run in a different process than its file")
+    config.addinivalue_line(
+        "markers", "apart: with `-n`, the test need not run in the same process as the rest of its file"
+    )
 
 
 def _unit(test: pytest.Item) -> object:

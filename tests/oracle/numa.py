@@ -668,7 +668,7 @@ def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: O
 
 
 def comparable(answer: Json) -> Json:
-    """Return an answer in a form that can be compared. Of an error, only the kind is left."""
+    """Return an answer in a form that can be compared, with only the kind of an error."""
     if "error" in answer and "ok" in answer:
         return {"ok": False, "error": _kind_of_error(answer["error"])}
     return answer

@@ -79,7 +79,7 @@ def quantity(text_: str, **answer: Json) -> str | None:
 
 @beside("D22")
 def test_the_whole_number_of_a_large_or_negative_quantity_is_compared_with_its_decimals() -> None:
-    """D22: Go computes a wrong whole number. Ours must match the decimals."""
+    """D22: Go computes a wrong whole number. Our number must match the decimals."""
     large = {"canonical": "16E", "exact": "16000000000000000000", "int64": False, "value": 0}
     assert quantity("16E", **large) == "D22"
     assert quantity("16E", **(large | {"canonical": "16P"})) is None
@@ -368,7 +368,7 @@ def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() ->
         return devices.judge(history, oracle(ours(history, (1, others)), ours(without))).cause
 
     assert cause(**{gone: []}) == "D20"
-    assert cause(**{gone: None}) == "D20"  # its devices had no topology
+    assert cause(**{gone: None}) == "D20"  # the devices of the resource had no topology
     assert cause(**{gone: [[[0], True]]}) is None
     assert cause(**{"y.example.com/other": []}) is None
     assert cause(**{gone: [], GPU: []}) == "D20"  # only the other answer is compared
@@ -489,7 +489,7 @@ _CACHED = "endpoint not found in cache for a registered resource:"
 )
 @pytest.mark.parametrize(
     "also", [{}, {"b.example.com/nic": 1}]
-)  # the second makes us refuse the start for another reason
+)  # with a NIC, we refuse the start for a different reason
 def test_only_a_start_without_a_claimed_device_is_excused(
     claimed: Json, error: str, release: str, cause: str | None, also: Json
 ) -> None:
@@ -770,7 +770,7 @@ def refused(step: Json, because: str) -> Callable[[Json, list[Json]], None]:
 
 @beside("D25")
 def test_a_pod_that_a_kubelet_refuses_is_excused_only_if_we_prepare_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later steps are compared as if the step had not happened."""
+    """Later steps are compared as if the refused step had not happened."""
     steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), GETS]
     because = "is being unprepared"
     assert judged(steps, refused(prepares("p"), because)) == "D25"

@@ -53,7 +53,7 @@ def test_a_thread_that_is_stopped_ends_without_a_word(caplog: pytest.LogCaptureF
         stopping.wait()
 
     thread = SupervisedThread("the worker", run)
-    assert thread.stop()  # before it has started
+    assert thread.stop()  # the thread has not been started yet
     thread = SupervisedThread("the worker", run)
     thread.start()
     assert running.wait(PATIENCE)

@@ -94,7 +94,7 @@ class TestDurableFile:
 
 
 class TestInterrupts:
-    """Ctrl-C at each place where Python allows it; a real signal hits such a place once in 10,000 times."""
+    """Ctrl-C at each place where Python allows an interrupt; a real signal hits such a place once in 10,000 times."""
 
     @pytest.mark.parametrize("action", ["read_file", "read_input", "write", "replace", "delete", "set_aside"])
     def test_an_interrupt_leaves_no_descriptor_open_and_no_half_a_file(self, tmp_path: Path, action: str) -> None:
@@ -115,7 +115,7 @@ class TestInterrupts:
         while Interrupts(at := at + 1, files, inputs).interrupt(actions[action]):
             assert sorted(descriptors.iterdir()) == before
             assert (path.read_bytes() if path.exists() else None) in {b"old", result}
-            file.write(b"old", None)  # works again
+            file.write(b"old", None)  # writing works again
             assert not [*tmp_path.glob(".*")]
         assert at > 5
 

@@ -17,7 +17,7 @@ PATIENCE = 60.0
 def hold(path: Path, name: str, pipe: Connection) -> None:
     with NamedLocks(path).held(name, PATIENCE):
         pipe.send("held")
-        pipe.recv()  # until this process is killed
+        pipe.recv()  # this waits until the process is killed
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_a_socket_appears_only_when_it_is_served_and_leaves_nothing_else(directo
 
 
 def test_a_new_socket_is_a_created_file_for_inotify(directory: Path, listeners: ExitStack) -> None:
-    """Some plugins wait for exactly this event of kubelet.sock, and not for that of a renamed file."""
+    """Some plugins wait for exactly the event that kubelet.sock is created, not for a rename to that name."""
     libc = ctypes.CDLL(None, use_errno=True)
     in_create = 0x100
     watch = libc.inotify_init1(os.O_NONBLOCK)

@@ -136,7 +136,7 @@ def test_a_pod_asks_for_its_peak(row: Json) -> None:
 
 @pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))
 def test_resource_names_are_judged_as_a_kubelet_judges_them(row: Json) -> None:
-    """Exactly those names are extended resource names that a kubelet accepts as such."""
+    """The same names are extended resource names as in a kubelet."""
     assert is_extended_resource(row["name"]) is row["extended"]
 
 

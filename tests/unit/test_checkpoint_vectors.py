@@ -88,7 +88,7 @@ def test_a_file_is_judged_as_the_kubelet_judges_it() -> None:
 
 def check_verdict(case: dict[str, Any]) -> None:
     finding = judge(base64.b64decode(case["file_b64"]))
-    if case["verdict"] == "malformed":  # today's kubelet says so of formats 1 and 0, too; we do not
+    if case["verdict"] == "malformed":  # to today's kubelet, formats 1 and 0 are malformed, too
         assert finding.verdict is FileVerdict.MALFORMED or finding.format in {0, 1}
         return
     assert finding.format == 2

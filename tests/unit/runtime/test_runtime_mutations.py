@@ -217,6 +217,6 @@ def test_removing_a_guarantee_makes_a_test_fail(
     for module in (turns, commits, saved, lanes, starts, dra):
         for limit in ("LIMIT", "SECONDS"):
             if hasattr(module, limit):
-                monkeypatch.setattr(module, limit, 2.0)  # seconds that a test waits for what does not come
+                monkeypatch.setattr(module, limit, 2.0)  # seconds until a hopeless wait ends
     with pytest.raises((AssertionError, DeviceCoreError, RuntimeError, TimeoutError, pytest.fail.Exception)):
         test()

@@ -45,7 +45,7 @@ class SliceDevice:
 
     @property
     def consumes_counters(self) -> bool:
-        """Whether the device shares counters with others, so it may be unavailable although no claim holds it."""
+        """Whether the device shares counters with other devices, so it can be unavailable while no claim holds it."""
         try:
             return bool(self.value.counters)
         except DocumentError:

@@ -493,7 +493,7 @@ class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, MemoryConn
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
         check_plugin(plugin, "serve")
-        # Each start creates a new transport, so it is looked up when the plugin registers.
+        # Each start creates a new transport, so the transport is looked up when the plugin registers.
         return self._serve(InMemory(plugin.resource, lambda: self._memory.connect(plugin), MemoryConnection.disconnect))
 
     def drop_stream(self, resource: str) -> None:
