@@ -129,7 +129,7 @@ def test_among_different_counts_1_36_takes_the_counters_count_last() -> None:
 
 
 def test_a_request_for_all_that_1_36_answers_without_an_error_does_not_crash() -> None:
-    """By the rules the pool is incomplete; for 1.36 it is complete, and its device is in use."""
+    """By the rules, the pool is incomplete; for 1.36 it is complete, and its device is in use."""
     slices = [
         a_slice("b", HERE, COUNTERS, count=3),
         a_slice("a", HERE, {"devices": [{"name": "gpu-0"}]}, count=2),

@@ -1,4 +1,4 @@
-"""The state of `devicecore kubelet` as JSON, which reuses the JSON of unchanged pods."""
+"""The state of `devicecore kubelet` rendered as JSON, reusing the JSON of unchanged pods."""
 
 import json
 

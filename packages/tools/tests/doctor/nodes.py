@@ -594,7 +594,7 @@ def pod_refused(look: Look) -> Look:
 
 
 def container_cannot_start(look: Look) -> Look:
-    """According to a pod's status, the runtime does not know its CDI device."""
+    """According to a pod's status, the runtime does not know the pod's CDI device."""
     containers = (Container("main", claims=[ContainerClaim("c")]),)
     message = "CDI device injection failed: unresolvable CDI devices example.com/gpu=gone"
     spec = Pod(PodUid("uid-stuck"), name="stuck", claims=[PodClaim("c")], containers=containers)

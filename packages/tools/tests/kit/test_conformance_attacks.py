@@ -328,7 +328,7 @@ def test_registrations_without_end_keep_few_connections_and_no_long_texts(direct
 
 
 def test_sockets_that_do_not_answer_hold_up_no_other_plugin(directory: Path) -> None:
-    """There are more such sockets than threads that call, and some of each kind."""
+    """There are more mute sockets than threads that call, and some of each kind."""
     kubelet = WatchingKubelet(directory, LIMIT)
     mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for number, one in enumerate(mute):
