@@ -207,7 +207,7 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
 
 
 def test_a_container_gets_what_it_missed_when_it_starts() -> None:
-    """An active pod that came before its plugin gets devices at the start (kubelet.md 7.1)."""
+    """A container of an active pod that came before its plugin gets devices when it starts (kubelet.md 7.1)."""
     with MemoryManager(pods=MemoryPods(active={PodUid("p")})) as manager:
         assert manager.admit(a_pod("p")) == Admitted(a_pod("p"), unhandled=(("main", GPU),))
         assert manager.start_container(a_pod("p"), "main") is None

@@ -105,7 +105,7 @@ class ReportedPods(PodFeed, PodReporter, Protocol):
 
 
 class NodeSink(NodeStatusSink, Protocol):
-    """A sink that publishes the counts of devices later."""
+    """A sink that publishes the counts of devices some time after it was given them."""
 
     @property
     def problem(self) -> SinkError | None:

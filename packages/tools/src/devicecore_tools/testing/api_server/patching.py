@@ -106,10 +106,7 @@ def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
 
 
 def _has_directive(value: JsonValue) -> bool:
-    """Return whether part of a patch contains a directive about the existing value.
-
-    Without a value, there is no directive.
-    """
+    """Return whether part of a patch contains a directive about the existing value."""
     return isinstance(value, dict) and _DIRECTIVE in value
 
 
