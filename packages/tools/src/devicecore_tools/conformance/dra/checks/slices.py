@@ -736,13 +736,13 @@ def survives_a_failed_write(driver: DriverUnderTest) -> str:
     clause="A driver and the API server start in no fixed order.",
 )
 def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
-    """The driver is started while the API server is down. The API server is back two seconds later."""
+    """The driver is started while the API server is down. The API server is back a second later."""
     _ = driver.slices.catalogue
     driver.process.kill()
     driver.slices.wipe()
     with driver.without_api_server():
         driver.process.start()
-        driver.process.pause(2.0)
+        driver.process.pause(1.0)
     if driver.process.running is None or driver.process.running.status is not None:
         driver.process.start()
     is_complete = driver.slices.wait_complete()
