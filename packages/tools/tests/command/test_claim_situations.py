@@ -764,6 +764,18 @@ def test_a_change_is_proposed_only_if_schedulers_would_find_the_devices(
     )
 
 
+def test_a_counter_that_is_just_used_up_is_not_over_committed(why: Callable[..., tuple[int, list[str]]]) -> None:
+    claim, objects, expected, _ = SITUATIONS["counters are over-committed after an upgrade"]
+    _, slice_, counters, holder = parts = json.loads(json.dumps(objects))
+    used = {**a_device("gpu-2-mig", type="mig"), "consumesCounters": [{**HALF, "counterSet": "gpu-2"}]}
+    slice_["spec"]["devices"].append(used)
+    counters["spec"]["sharedCounters"].append({**COUNTERS[0], "name": "gpu-2"})
+    taken = {"request": "r", "driver": GPU, "pool": "n1", "device": "gpu-2-mig"}
+    holder["status"]["allocation"]["devices"]["results"].append(taken)
+    status, lines = why([claim], parts)
+    assert (status, "counter gpu-2" in "\n".join(lines)) == (expected, False)
+
+
 def test_a_change_does_not_clear_another_nodes_error(why: Callable[..., tuple[int, list[str]]]) -> None:
     slices = [a_slice("n1", GPU, GPUS), a_slice("n2", GPU, [a_device("gpu-0", uuid="GPU-1")])]
     status, lines = why([a_claim(a_request("r", "gpu", 9))], [WHOLE, *slices])
