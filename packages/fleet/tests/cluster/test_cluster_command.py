@@ -41,7 +41,7 @@ def server() -> Iterator[LocalApiServer]:
 
 
 class Command:
-    """The process. `kill` ends it at once, as the kernel does when memory runs out."""
+    """A `devicecore kubelet` process. `kill` ends it at once, as the kernel does when memory runs out."""
 
     def __init__(self, server: LocalApiServer, directory: Path) -> None:
         self.root = directory / "root"
@@ -167,7 +167,7 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         server.change("Lease", NODE, lambda lease: lease["spec"].update(leaseDurationSeconds=1), "kube-node-lease")
         assert tick(10) == ["update leases", "get leases", "update leases"]
 
-        def lose(node: Json) -> None:  # as the node lifecycle controller does
+        def lose(node: Json) -> None:  # The node lifecycle controller does the same.
             for one in node["status"]["conditions"]:
                 one["status"] = "Unknown"
 
@@ -260,7 +260,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Make one of the two tick, and send its requests."""
+        """Make one of the two nodes tick, and send its requests."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]
@@ -324,7 +324,7 @@ def test_a_node_that_was_adopted_is_left_alone_when_its_kubelet_lives(server: Lo
 
 
 def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: LocalApiServer, tmp_path: Path) -> None:
-    """An ended process is known by its id on this machine, and on any machine by the files that both have locked."""
+    """A process on this machine is checked by its id; one elsewhere has ended if it held a lock that is now ours."""
     machine, _, started = Process().identity.split(".")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         stat = Path(f"/proc/{other.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -151,7 +151,7 @@ def test_a_pod_recreated_under_its_name_is_a_different_pod(node: ClusterNode, ca
     node.bind(a_pod("a", 3))
     uid = node.server.get("Pod", "a")["metadata"]["uid"]
     assert isinstance(node.plugin, SimulatedPlugin)
-    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # so that there are two reports about the earlier pod
+    node.plugin.set_health("gpu-1", Health.UNHEALTHY)  # a second report about the earlier pod
     node.run_until(lambda: [one.verb for one in node.server.requests].count("patch") > 2)
     node.server.clear_faults()
     node.run_until(lambda: node.held().keys() == {uid} and node.phases() == {"a": "Running"})
@@ -402,7 +402,7 @@ def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: Loca
             node.run_until(lambda: node.phases()[name] != "Pending")
             return str(node.status(name).get("reason"))
 
-        assert reason_of(asking("seen", nodeSelector={"x": "y"})) == "NodeAffinity"  # the Node is read again for it
+        assert reason_of(asking("seen", nodeSelector={"x": "y"})) == "NodeAffinity"  # this check reads the Node again
         assert reason_of(asking("intolerant")) == "TaintToleration"
         assert reason_of(asking("third", tolerations=[{"operator": "Exists"}])) == "None"
         assert reason_of(asking("fourth")) == "OutOfpods"
@@ -535,7 +535,7 @@ def test_while_the_server_is_down_nothing_is_released(node: ClusterNode, tmp_pat
     node.run_until(lambda: node.watch.problem and len(node.held()) == 1)  # the device of the ended pod is free
     node.server.users = {"new": f"system:node:{NODE}"}
     node.server.start()
-    node.server.kubeconfig(tmp_path / "kubeconfig", {"token": "new"})  # the other token has expired in the meantime
+    node.server.kubeconfig(tmp_path / "kubeconfig", {"token": "new"})  # the old token is no longer valid
     bound(node, a_pod("later", 1), a="Running", ends="Succeeded", later="Running")
     assert node.watch.problem is node.writer.problem is None
 
@@ -563,7 +563,7 @@ def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
 
 @pytest.mark.parametrize("answered", range(1, 24, 3))
 def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, tmp_path: Path, answered: int) -> None:
-    """The node ends once the server has answered this many requests, and a new node continues with its checkpoint."""
+    """Once the server has answered `answered` requests, the node ends, and a new node continues with its checkpoint."""
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
         start = len(server.requests)
@@ -584,7 +584,7 @@ def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, 
         again.run_until(lambda: "gone" not in again.phases() and "Pending" not in again.phases().values())
         again.run_until(lambda: again.shown_devices() == again.held() and again.phases()["ends"] == "Succeeded")
         phases = again.phases()
-        assert phases["a"] == "Running" or phases["b"] == "Running"  # whichever came first
+        assert phases["a"] == "Running" or phases["b"] == "Running"  # the pod that was admitted first
         kept = {uid: ids for uid, ids in devices.items() if uid in again.held()}
         assert again.held() == {**again.held(), **kept}
         taken = [device for ids in again.held().values() for device in ids]
@@ -664,7 +664,7 @@ def test_a_pod_that_cannot_be_understood_is_skipped_with_a_sentence(
 
 
 def test_a_watch_that_a_busy_server_ends_after_an_event_goes_on_at_once(tmp_path: Path) -> None:
-    """Waiting for the next watch would take longer than this test."""
+    """If the client waited before the next watch, the wait of 600 s would exceed the time limit of this test."""
     names: list[str] = []
 
     class Names(ObjectHandler):

@@ -60,7 +60,7 @@ def test_the_second_of_two_threads_at_a_gate_asks_when_the_first_is_done() -> No
 
     def is_ours() -> bool:
         second.start()
-        second.join(0.1)  # that thread would close the gate now, before the gate is opened for good
+        second.join(0.1)  # without a lock, the second thread would decide now
         return True
 
     gate.decide(is_ours)

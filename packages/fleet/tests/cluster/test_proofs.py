@@ -60,7 +60,7 @@ class Nodes:
         return self.jobs.sent(self.requests, self.server)
 
     def phases(self) -> dict[str, str]:
-        """The phase of the last pod of each node."""
+        """Return the phase of the pod listed last for each node."""
         pods = self.requests.list(PODS)
         return {one["spec"]["nodeName"]: one["status"].get("phase", "Pending") for one in pods}
 
@@ -93,7 +93,7 @@ def test_a_pod_that_is_seen_after_a_read_needs_another(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("name", ["n-0", "n-3"])
 def test_pods_of_a_replaced_node_get_no_status(nodes: Nodes, name: str) -> None:
-    """This holds for the node that sends the request, and for a node whose Node the request reads as well."""
+    """Either the node that sends the request is replaced, or a different one whose Node the request also reads."""
     nodes.server.delete("Node", name)
     nodes.server.create(
         {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}

@@ -56,7 +56,7 @@ class Registration:
         self.server.create({"kind": "Node", "apiVersion": "v1", "metadata": metadata})
 
     def note(self, verb: str, resource: str) -> list[bool]:
-        """Return a list that shows, once such a request arrives, whether the Node was ours at that time."""
+        """Return a list to which the next request of this kind adds whether the Node is ours when it arrives."""
         noted: list[bool] = []
         self.server.inject(RunFirst(lambda: noted.append(self.node.is_ours)), verb=verb, resource=resource)
         return noted

@@ -170,7 +170,7 @@ def test_a_pods_status_is_patched_as_a_kubelet_patches_it(name: str, bodies: lis
     for body in bodies:
         sent = body["status"]
         times = [one["lastTransitionTime"] for one in sent.get("conditions", ()) if "lastTransitionTime" in one]
-        now = time(times[0]) if times else now  # in the same second as the previous patch, if no time has changed
+        now = time(times[0]) if times else now  # a patch without times is from the same second as the one before
         is_sandbox_new = sent.get("phase") == "Running" and not facts_of(merged(real, body)["status"]).has_sandbox
         is_deleted = sent.get("phase") == "Failed" and "conditions" in sent
         if is_sandbox_new:  # the recording lacks the patch for the new sandbox

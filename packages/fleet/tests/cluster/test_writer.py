@@ -63,7 +63,7 @@ def test_the_log_says_what_the_server_allows_and_what_is_needed(
             writer.put(("lease", number), job)
         assert done.wait(60)
     said = [record.getMessage() for record in caplog.records]
-    lets = "the API server lets 0.5 requests per second through over 1 connections, but 1.6 are needed: "
+    lets = "the API server lets 0.5 requests per second through (connections: 1), but 1.6 are needed: "
     assert said == [f"{lets}requests wait for up to 18 s"], "once a minute"
 
 
@@ -125,7 +125,7 @@ def test_the_thread_that_became_idle_last_gets_the_next_job(requests: KubeApiReq
         for number in range(400):
             writer.put(("pod", number), job)
             assert done.acquire(timeout=60)
-    assert len({*used[-100:]}) <= 8, "when all have started; otherwise each would get a job in turn"
+    assert len({*used[-100:]}) <= 8, "once all threads have started, they do not take turns"
 
 
 def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests: KubeApiRequests) -> None:

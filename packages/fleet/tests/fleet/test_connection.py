@@ -32,7 +32,7 @@ FILE = f"nodes:\n- {{name: {NAME}, plugins: [{{resource: example.com/gpu, device
 
 
 class Connected:
-    """A registered node, and everything that it has sent since."""
+    """A registered node with a connection, whose requests the test sends."""
 
     def __init__(self, server: LocalApiServer, requests: KubeApiRequests, access: Access) -> None:
         self.server = server

@@ -52,7 +52,7 @@ OBJECTS = {"nodes": [NODE], "resourceslices": [SLICE], "deviceclasses": [CLASS],
 
 @contextmanager
 def served(directory: Path, large: Mapping[str, int]) -> Iterator[str]:
-    """Serve the objects and, for each plural in `large`, one more object that contains this many empty ones.
+    """Serve the objects and, for each plural in `large`, one more object that contains that number of empty objects.
 
     Yield a kubeconfig.
     """

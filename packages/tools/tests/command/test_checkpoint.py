@@ -47,7 +47,7 @@ def rich_file(tmp_path: Path) -> str:
 
 
 def test_verify_agrees_with_kubelets(devicecore: Run, tmp_path: Path) -> None:
-    """Every recorded file has the recorded verdict; we also accept formats 0 and 1."""
+    """Every file gets its recorded verdict, but one in format 0 or 1 that was recorded as malformed may be accepted."""
     recorded = [json.loads(line) for line in (DATA / "decode.jsonl").read_text().splitlines()]
     files = [tmp_path / str(number) for number in range(len(recorded))]
     for file, record in zip(files, recorded, strict=True):
@@ -75,7 +75,7 @@ def test_verify_agrees_with_kubelets(devicecore: Run, tmp_path: Path) -> None:
     ],
 )
 def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
-    """Of the published files from a v1.13 node, the one as printed is invalid. A missing file is absent."""
+    """The file from a v1.13 node is invalid exactly as it was published. A missing file is reported as absent."""
     ran = devicecore("checkpoint", "verify", file)
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, f"{line}\n", "")
 
@@ -88,7 +88,7 @@ def test_one_bad_file_makes_the_status_bad(devicecore: Run) -> None:
 
 
 def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
-    """A plugin directory means the kubelet_internal_checkpoint in it."""
+    """Given a plugin directory, the command reads the kubelet_internal_checkpoint in it."""
     file = tmp_path / "kubelet_internal_checkpoint"
     file.write_bytes(Path(EMPTY).read_bytes())
     ran = devicecore("checkpoint", "verify", "--json", str(tmp_path))
@@ -97,9 +97,9 @@ def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
 
 
 def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_path: Path) -> None:
-    """A kubelet's root directory means the file in its device-plugins directory.
+    """Given a kubelet's root directory, the command reads the checkpoint in its device-plugins directory.
 
-    If the root directory itself contains a checkpoint, that one is meant.
+    If the root directory itself contains a checkpoint, the command reads that checkpoint instead.
     """
     for directory in (tmp_path / "device-plugins", tmp_path):
         directory.mkdir(exist_ok=True)
@@ -119,7 +119,7 @@ def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_
     ],
 )
 def test_a_malformed_file_is_called_malformed_only_once(devicecore: Run, text: str, problem: str) -> None:
-    """The first word is the verdict, and the rest is the reason."""
+    """In the output line, the verdict is followed by the reason, which does not repeat it."""
     ran = devicecore("checkpoint", "verify", "-", stdin=text)
     assert (ran.returncode, ran.stdout.startswith(f"-: malformed: {problem}")) == (1, True)
 
@@ -139,7 +139,7 @@ def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdi
 
 
 def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
-    """The file is reported in one sentence with status 2, and the other files are still checked."""
+    """The unreadable file is reported in one sentence with status 2, and the other file is still checked."""
     ran = devicecore("checkpoint", "verify", f"{GOOD}/below", EMPTY)
     assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
     assert ran.stderr.endswith(f"{GOOD}/below: Not a directory\n")
@@ -156,7 +156,7 @@ def test_a_name_that_is_impossible_for_a_file_hides_no_verdict(devicecore: Run) 
 
 
 def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None:
-    """The JSON contains each entry's devices by NUMA node, and the plugin's answer or None if it cannot be read."""
+    """For each entry, the JSON contains the devices by NUMA node and the plugin's answer (null if unreadable)."""
     ran = devicecore("checkpoint", "show", "--json", rich_file)
     shown = json.loads(ran.stdout)
     gpu, nic = shown["entries"]
@@ -170,7 +170,7 @@ def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None
 
 
 def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None:
-    """Each fact has one line, and nothing moves a terminal's cursor or changes its colors."""
+    """Each fact is on one line, and nothing moves a terminal's cursor or changes its colors."""
     ran = devicecore("checkpoint", "show", rich_file)
     holds = "container main of pod uid-1 holds 1 device of example.com/nic"
     warning = rf"{holds} that is not registered as healthy: nic-\x1b[31m"
@@ -205,21 +205,21 @@ def test_format_1_knows_no_numa_nodes(devicecore: Run) -> None:
 
 
 def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
-    """The readable part is shown, and status 1 means that the file is not as it was written."""
+    """The readable part is shown, and the exit status is 1 because the checksum is wrong."""
     ran = devicecore("checkpoint", "show", AS_PRINTED)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
     facts = "format 1, 1 entry, 1 resource, checksum 3602853121"
     assert ran.stdout.startswith(f"{AS_PRINTED}: the checksum is wrong ({facts})\n")
     assert "podtest-8" in ran.stdout
     assert "checkpoint is corrupted" in ran.stderr
-    assert "corrupted" not in ran.stdout  # on a terminal, it would appear twice
+    assert "corrupted" not in ran.stdout  # a terminal would show the warning twice
 
 
 @pytest.mark.parametrize(("text", "verdict", "status"), [("{", "malformed", 1), (None, "absent", 2)])
 def test_a_file_that_is_not_a_checkpoint_cannot_be_shown(
     devicecore: Run, tmp_path: Path, text: str | None, verdict: str, status: int
 ) -> None:
-    """People get one sentence, programs also get the verdict, and both get the same status."""
+    """Without --json, one sentence is printed; the JSON contains the verdict, and the exit status is the same."""
     file = tmp_path / "file"
     if text is not None:
         file.write_text(text)

@@ -38,7 +38,7 @@ def two_owners(tmp_path: Path) -> str:
 
 
 def call(*arguments: str) -> int:
-    """Run the command in this process without its output, and return the exit status."""
+    """Run the command in this process, discard its output and return its exit status."""
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
         return main(arguments)
 
@@ -74,7 +74,7 @@ def test_repair_keeps_the_devices_of_the_pod_that_is_named(devicecore: Run, two_
 
 
 def test_repair_removes_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
-    """Windows editors write such a mark, and a kubelet reads nothing from a file with one."""
+    """Windows editors write byte-order marks, and a kubelet reads nothing from a file that starts with one."""
     (marked := tmp_path / "marked").write_bytes(b"\xef\xbb\xbf" + Path(two_owners).read_bytes())
     ran = devicecore("checkpoint", "repair", "--keep", "uid-1", str(marked), str(tmp_path / "new"))
     assert (ran.returncode, "lost: a byte-order mark" in ran.stdout, "byte-order" in ran.stderr) == (0, True, True)
@@ -87,7 +87,7 @@ def test_repair_refuses_a_pod_that_is_not_in_the_file(devicecore: Run, two_owner
 
 
 def test_repair_fixes_a_wrong_checksum_and_keeps_the_format(devicecore: Run, tmp_path: Path) -> None:
-    """The published file of a v1.13 node has format 1, and as printed its checksum is wrong."""
+    """The file published from a v1.13 node has format 1 and a wrong checksum."""
     old, new = DATA / "v1.13-one-pod.json", tmp_path / "new"
     ran = devicecore("checkpoint", "repair", str(old), str(new))
     assert (ran.returncode, "warning: checkpoint is corrupted" in ran.stderr) == (0, True)
@@ -98,7 +98,7 @@ def test_repair_fixes_a_wrong_checksum_and_keeps_the_format(devicecore: Run, tmp
 
 
 def test_a_list_without_entries_is_not_a_checkpoint(devicecore: Run, tmp_path: Path) -> None:
-    """Kubernetes 1.37.2 calls such a file malformed."""
+    """Kubernetes 1.37.2 calls a checkpoint that contains only `[]` malformed."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("[]")
     for command in (["repair"], ["convert", "--to", "2", "-o", str(new)]):
@@ -164,7 +164,7 @@ def test_repair_does_not_turn_another_document_into_a_checkpoint(devicecore: Run
 
 
 def test_repair_never_overwrites_the_file_it_reads(devicecore: Run, tmp_path: Path) -> None:
-    """The file is not overwritten: not under its own name, not under a different name, and not by force."""
+    """Even with --force, the input file is not overwritten, neither under its own name nor through a link."""
     file = written(tmp_path / "file", entry("uid-1", "gpu-1"))
     (tmp_path / "link").hardlink_to(file)
     (tmp_path / "kubelet_internal_checkpoint").symlink_to(file)
@@ -239,9 +239,9 @@ def test_repair_does_not_treat_a_pod_missing_from_a_partial_list_as_gone(
 def test_pods_of_other_nodes_tell_repair_nothing_about_other_namespaces(
     devicecore: Run, two_owners: str, tmp_path: Path, node: str
 ) -> None:
-    """A list of this node's pods in one namespace, with one pod from a different node added.
+    """A list with one pod from each of two nodes may still lack pods of this node in other namespaces.
 
-    Two pods from that node would show more.
+    Two pods from the other node, in different namespaces, show that the list is not limited to one namespace.
     """
     new, items = tmp_path / "new", json.loads(pods(("uid-2", "Running"), ("uid-8", "Running")))
     here, other = items["items"]
@@ -407,7 +407,7 @@ def recorded() -> Iterator[bytes]:
 
 
 def test_no_recorded_file_makes_a_command_crash(tmp_path: Path) -> None:
-    """Every command ends with an exit status.
+    """Every command returns an exit status instead of raising an error.
 
     The file that `repair` writes is ok, and repairing it again changes nothing.
 
@@ -435,7 +435,7 @@ def test_no_recorded_file_makes_a_command_crash(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["repair", "diff", "convert"])
 def test_large_files_are_read(tmp_path: Path, command: str) -> None:
-    """1,000 pods with 10 devices each, more than any real node has."""
+    """The file has 1,000 pods with 10 devices each, which is more than on any real node."""
     ids = [tuple(f"gpu-{pod}-{number}" for number in range(10)) for pod in range(1000)]
     entries = [entry(f"uid-{pod}", *of_pod) for pod, of_pod in enumerate(ids)]
     file = written(tmp_path / "file", *entries, registered=tuple(id_ for of_pod in ids for id_ in of_pod))

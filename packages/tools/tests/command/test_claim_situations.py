@@ -27,7 +27,7 @@ TEN = 10
 
 
 def a_slice(node: str, driver: str, devices: Sequence[Json], **more: Json) -> Json:
-    """Return a ResourceSlice of a node; `pool` and other fields of its spec may differ."""
+    """Return a ResourceSlice of a node; `more` overrides fields of its pool and of its spec."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1} | more.pop("pool", {})
     metadata = {"name": f"{node}-{driver}-{more.pop('part', 'a')}"}
     spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices, **more}
@@ -539,7 +539,7 @@ def test_json_contains_each_claim_even_if_all_are_allocated(
 def test_claims_any_one_of_which_must_go_are_one_line_and_other_changes_are_tried(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
-    """Even with more holders than changes that are tried, a smaller count is still proposed."""
+    """Even if more claims hold devices than `why` tries to release, it still proposes a smaller count."""
     gpus = [a_device(f"gpu-{number}", type="gpu") for number in range(100)]
     others = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(99)]
     for number, one in enumerate(others):
@@ -554,7 +554,7 @@ def test_claims_any_one_of_which_must_go_are_one_line_and_other_changes_are_trie
 
 
 def test_a_claim_of_many_requests_is_explained_on_one_screen(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """Devices that no one can change are left out first. If all rows are requested, each device has its own row."""
+    """Rows of devices that no change would make usable are left out first; --all-devices prints more rows."""
     taints = [{"key": f"example.com/{number}", "effect": "NoSchedule"} for number in range(3)]
     gpus = [a_device(f"gpu-{number}", type="gpu", model="a") for number in range(2)]
     marked = [{**a_device(f"bad-{one['key'][-1]}", type="gpu", model="a"), "taints": [one]} for one in taints]
@@ -607,7 +607,7 @@ def test_extended_resources_that_a_class_serves_are_tried(why: Callable[..., tup
 
 
 def test_what_a_plugin_has_left_for_a_pod_is_not_known_without_pods(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """A plugin takes precedence on a node that has some of the resource."""
+    """If a node has the resource from a device plugin, the plugin takes precedence over the DeviceClass."""
     metadata = {"name": "n1"}
     node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, a_slice("n2", GPU, GPUS[:0])])
@@ -633,7 +633,7 @@ def test_an_extended_resource_that_nothing_serves_is_insufficient(why: Callable[
 def test_an_api_server_says_whether_a_class_serves_an_extended_resource(
     *, is_served: bool, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """Without such a class, the pod's events are read as before."""
+    """Without a class that serves the resource, `why` explains the pod from its events."""
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
         for one in (
@@ -787,7 +787,7 @@ def test_a_change_does_not_clear_another_nodes_error(why: Callable[..., tuple[in
 def test_edited_expressions_take_little_memory(
     why: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a 10 KiB expression with 150 comparisons, 15,000 variants were made and kept before the best were tried."""
+    """An earlier version kept all 15,000 variants of a 10 KiB expression before it tried the best of them."""
     monkeypatch.setattr("devicecore_tools.doctor.pod.claim_trial.MAX_ADVICE_SECONDS", 600)  # tracing takes a long time
     devices = [a_device(f"gpu-{number}", type="gpu", model=f"A{number}") for number in range(100)]
     wanted = " || ".join(f"device.attributes['{GPU}'].model == 'B{number}'" for number in range(150))
@@ -827,7 +827,7 @@ def test_a_claim_without_a_name_is_refused(tmp_path: Path, capsys: Capsys) -> No
 
 
 def test_v1beta1_objects_are_read_like_v1_objects(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """A device's attributes are under `basic`, and a request contains the fields that v1 has under `exactly`."""
+    """In v1beta1, attributes are under `basic`, and a request itself contains what v1 has under `exactly`."""
     old = a_slice("n1", GPU, [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in GPUS])
     claim = a_claim(a_request("r", "gpu"))
     claim["spec"]["devices"]["requests"] = [{"name": "r", "deviceClassName": "gpu", "count": 2}]

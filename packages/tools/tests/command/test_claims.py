@@ -194,7 +194,7 @@ def test_a_claim_may_be_in_a_file_with_other_documents(place: Path, capsys: Caps
 
 
 def test_claims_are_explained_without_importing_code_for_nodes_or_terminals(place: Path) -> None:
-    """Importing such code took a third of the time for a claim on 1,000 nodes."""
+    """Importing that code used to take a third of the time needed to explain a claim on 1,000 nodes."""
     words = ["why", str(place / "claim.json"), "--slices", str(place / "slices.json")]
     heavy = "{'rich', 'yaml', 'devicecore.domain.checkpoint', 'devicecore_tools.doctor.look.values'}"
     program = (

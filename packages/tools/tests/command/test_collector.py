@@ -1,4 +1,4 @@
-"""After a command has changed the cycle collector, it is restored to its former state."""
+"""After a block that changes the settings of the cycle collector, they are as they were before it."""
 
 import gc
 from collections.abc import Callable

@@ -108,7 +108,7 @@ def test_the_checkpoint_is_sound(demo: DemoRun) -> None:
 
 
 def test_a_restart_loses_nothing(demo: DemoRun) -> None:
-    """Afterwards, containers have the devices that they were given when they started."""
+    """After the kubelet restarts, containers have the devices that they were given when they started."""
     after = demo.steps["the_kubelet_restarts"]["containers"]
     for step in ("a_pod_runs", "a_pod_takes_both"):
         for container, given in demo.steps[step]["containers"].items():

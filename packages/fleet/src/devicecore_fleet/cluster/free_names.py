@@ -17,7 +17,7 @@ from devicecore_fleet.cluster.words.leases import LEASE_NAMESPACE
 
 @define(eq=False)
 class FreeNames:
-    """Knows which of these names were free. Thread-safe."""
+    """Knows which of the given node names were free at the start. Thread-safe."""
 
     _names: set[str]
     _lock: threading.Lock = field(factory=threading.Lock)  # held during the lists, so that they are read only once

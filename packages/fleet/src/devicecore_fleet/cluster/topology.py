@@ -1,7 +1,7 @@
 """Keeps a node's NodeResourceTopology in sync with its devices.
 
 Law: the object is read before it is written, and written only if it differs. On a Node that this process created,
-another program's object is left alone. If a server does not have the kind, this retries after a while, because someone
+another program's object is left alone. If a server does not have the kind, the publisher retries later, because someone
 may install the CustomResourceDefinition later.
 """
 
@@ -34,7 +34,7 @@ class TopologyPublisher:
         node: the name of the node.
         topology: the NUMA nodes of the machine, and how the topology manager uses them.
         writer: sends requests to the API server.
-        uid: returns the UID of the Node, or None while unknown.
+        uid: returns the UID of the Node, or None while it is unknown.
     """
 
     def __init__(

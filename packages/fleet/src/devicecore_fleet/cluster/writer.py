@@ -40,17 +40,17 @@ because statuses show the same.
 """
 
 URGENT = ("lease", 15.0)
-"""A kind of job, and the seconds after which one takes precedence: a node whose Lease is not renewed for 40
-seconds counts as lost.
+"""A kind of job, and how many seconds such a job waits before it takes precedence: a node whose Lease is not renewed
+for 40 seconds counts as lost.
 """
 
 _BACKOFF = Backoff(0.5, 10.0)
-_OUTAGE = Backoff(0.5, 3.0)  # a cluster must see its nodes again 10 s after it is back
+_OUTAGE = Backoff(0.5, 3.0)  # the Leases must be renewed within 10 s after an outage
 _WINDOW = 10.0  # seconds over which requests are counted
 _GROW = 2.0  # seconds for which a due job may wait before connections are added
 _LATE = 10.0  # seconds for which a due job may wait before the reason is logged
 _DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-_DENIED_SECONDS = 60.0  # after a second denial, when only a change of the object or a policy helps
+_DENIED_SECONDS = 60.0  # the wait after a second denial: only a change of the object or a policy helps
 _SAY_AGAIN = 60.0  # seconds after which another job of the same kind that fails for the same reason is logged
 _LAST_SECONDS = 2.0  # seconds for the threads to end after their requests were canceled
 
@@ -74,7 +74,7 @@ class _Entry:
     due: float
     failures: int = 0
     is_running: bool = False
-    is_replaced: bool = False  # set while it runs
+    is_replaced: bool = False  # set by `put` while the job runs
     problem: object = None
     forbidden_since: float = math.inf
 
@@ -94,7 +94,7 @@ class _Kind:
 
 @define(eq=False)
 class _Window:
-    """The requests that were sent and have ended since a given time."""
+    """Counts, from the time `began` on: the requests sent before it, and the jobs ended since."""
 
     began: float
     sent: int
@@ -108,7 +108,7 @@ class ApiWriter(HasLifecycle, Writer):
     Args:
         requests: sends the requests. The writer starts and stops this object.
         threads: how many jobs initially run at once.
-        most: how many jobs may run at once if jobs wait although the server answers; by default the same number.
+        most: how many jobs may run at once if jobs wait although the server answers; `threads` by default.
         backoff: how long to wait after a failure.
         clock: monotonic seconds.
     """
@@ -199,7 +199,7 @@ class ApiWriter(HasLifecycle, Writer):
             entry.job = job
             if entry.is_running:
                 entry.is_replaced = True
-            elif not entry.failures and entry.due > self._clock():  # the job waits because it requested that
+            elif not entry.failures and entry.due > self._clock():  # it waits because it asked to run again later
                 entry.due = self._clock()
                 self._push(entry)
 
@@ -211,12 +211,12 @@ class ApiWriter(HasLifecycle, Writer):
         if self._idle and entry.due <= self._clock():
             self._idle.pop().notify()
         elif self._timed is not None:
-            self._timed.notify()  # that thread must do the job, or know when it is due
+            self._timed.notify()  # the waiting thread must run the job or wait until it is due
 
     def _wait(self, mine: threading.Condition, seconds: float | None) -> None:
-        """Wait for a job that is due in this many seconds, or for a new one.
+        """Wait until a job is due in `seconds`, or until a new job arrives.
 
-        Only one thread waits for that time, because otherwise all threads would wake up for one job.
+        Only one thread waits for the due time, because otherwise all threads would wake up for one job.
         """
         if self._timed is not None:
             self._idle.append(mine)
@@ -238,7 +238,7 @@ class ApiWriter(HasLifecycle, Writer):
                     self._wait(mine, seconds)
                     continue
                 if self._timed is None and self._idle:
-                    self._idle.pop().notify()  # another thread then waits for that time
+                    self._idle.pop().notify()  # another thread then waits for the next due time
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
             again, error = _run(job, self._requests)
@@ -352,11 +352,11 @@ class ApiWriter(HasLifecycle, Writer):
         self._said_slow = now
         of_job = sent / max(1, window.ended)
         _log.warning(
-            "the API server lets %.3g requests per second through over %d connections, but %.3g are needed: "
+            "the API server lets %.3g requests per second through (connections: %d), but %.3g are needed: "
             "requests wait for up to %.0f s",
             sent / seconds,
             of_connections,
-            (window.ended + len(self._entries)) * of_job / seconds,  # if the server answered these, nothing would wait
+            (window.ended + len(self._entries)) * of_job / seconds,  # at this rate, no job would wait
             window.latest,
         )
 

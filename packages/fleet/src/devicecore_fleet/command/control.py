@@ -126,7 +126,7 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
 def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:
     """Return a line of at most `limit` bytes.
 
-    The line must arrive within this many seconds, no matter how small its parts are.
+    The whole line must arrive within `seconds`, even if it arrives in small parts.
     """
     data, end = b"", time.monotonic() + seconds
     while not data.endswith(b"\n") and len(data) < limit:

@@ -213,7 +213,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     from devicecore_fleet.fleet.reading import read_fleet
 
     description = read_fleet(file)
-    from devicecore_fleet.fleet import assembly  # needs the extra, and errors in the file should come first
+    from devicecore_fleet.fleet import assembly  # after the file, whose errors come before a missing extra
 
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
@@ -226,7 +226,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     ):
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         running: list[Fleet] = []
-        if control is not None:  # first, so that a second fleet exits before it registers nodes
+        if control is not None:  # A second fleet must exit before it registers nodes.
             last_to_first.enter_context(FleetSocket(control, _ordered(running)))
         chosen, service = assembly.FleetSettings(**settings), Service()
         started = assembly.start(

@@ -86,7 +86,7 @@ class FleetSettings:
         context: the context to use from the kubeconfig, if not the current one.
         root: where nodes store their files, or None for memory.
         taints: whether Nodes repel pods that do not tolerate the fleet.
-        metrics_port: where to serve metrics, or None.
+        metrics_port: the port on which to serve metrics, or None.
         metrics_host: the address at which to serve metrics.
         node_ip: the address of all nodes, or None for this machine's.
         adopt: whether to take over Nodes and Leases that devicecore did not create.

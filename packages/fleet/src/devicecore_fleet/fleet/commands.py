@@ -47,7 +47,7 @@ def check_command(command: Sequence[str], group: GroupDescription) -> str:
 
 
 def places_of(device: str, group: GroupDescription) -> tuple[tuple[str, str], ...]:
-    """Return the devices that match a name or `PROVIDER=NAME`, each as a resource or driver, and a name."""
+    """Return the (provider, name) pairs of the devices that match a name or `PROVIDER=NAME`."""
     providers = [(str(one.resource), {str(each.id) for each in one.devices}) for one in group.plugins]
     providers += [(str(one.name), set(one.names)) for one in group.drivers]
     return tuple(

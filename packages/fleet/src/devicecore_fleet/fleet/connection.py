@@ -49,7 +49,7 @@ class SharedConnection:
         refused: called with the name of a node and the reason if the node is refused.
         reads: reads Nodes.
         removals: the pending deletions of removed nodes' Nodes, by name.
-        free: the names for which nothing existed at the start.
+        free: the node names for which the server had no objects when the fleet started.
     """
 
     writer: Writer
@@ -94,7 +94,7 @@ class ServerConnection(NodeConnection):
         self._starts += 1
         self._node = self._new_node(self._changes or self._node.unsent)
         self._changes = NOTHING
-        self._decide()  # this closes the gate, because the Node is not registered again yet
+        self._decide()  # closes the gate, because the new `_node` is not registered yet
         self._proven.forget_jobs()
         before, self._pods = self._pods, self._new_pods()
         if before.is_listed:
@@ -166,7 +166,7 @@ class ServerConnection(NodeConnection):
             return again
 
         removals[self._name] = delete
-        # With the key of the node's own job, so that a registration in progress finishes first.
+        # This uses the key of the node's own job, so that a registration in progress finishes first.
         self._shared.writer.put(("node", self._name), delete)
 
     @property
@@ -222,7 +222,7 @@ class ServerConnection(NodeConnection):
 def describe(
     name: str, group: GroupDescription, starts: int, host_ips: tuple[str, ...], *, taints: bool
 ) -> NodeDescription:
-    """Return the description of a virtual node's Node after the node has started this many times."""
+    """Return the description of a virtual node's Node after the node has started `starts` times."""
     return NodeDescription(
         name,
         group.capacity,

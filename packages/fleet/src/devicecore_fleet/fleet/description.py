@@ -131,7 +131,7 @@ class BehaviorDescription:
     Attributes:
         pods: a pattern for the pods' names, or for `NAMESPACE/NAME`.
         labels: labels that all these pods have.
-        says: the equivalent of a pod's annotation.
+        says: the behavior, in the format of the annotation `devicecore.io/containers`.
     """
 
     pods: str

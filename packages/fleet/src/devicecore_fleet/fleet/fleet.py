@@ -26,7 +26,7 @@ from devicecore_fleet.fleet.views import NodeView, Totals
 from devicecore_fleet.fleet.virtual_node import NodeLink, SharedParts, VirtualNode
 
 PERIOD = 10.0
-"""Seconds between a node's ticks, the interval in which a kubelet renews its Lease."""
+"""Seconds between a node's ticks: the interval at which a kubelet renews its Lease."""
 
 REBOOT = 30.0
 """How many seconds a rebooting node is down."""
@@ -74,12 +74,12 @@ class NodeConnection(Protocol):
 
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
-"""Creates the connection of a node. The connection calls the function when there is something to do."""
+"""Creates the connection of a node. The connection calls the given function when the node has something to do."""
 
 
 @frozen
 class FleetAnswer:
-    """The answers of nodes to a command, and how many obeyed."""
+    """The answers of nodes to a command, and how many nodes obeyed."""
 
     sentences: tuple[str, ...]
     obeyed: int = 0
@@ -281,9 +281,9 @@ class Fleet(HasLifecycle):
     # --- the set of nodes ---------------------------------------------------------------------------------------------
 
     def _change_of(self, first: str, rest: tuple[str, ...]) -> Callable[[], FleetAnswer] | None:
-        """Return the function that changes the set of nodes, if the command is to do that.
+        """Return the function that executes a command that changes the set of nodes, or None for other commands.
 
-        Nodes may be named like commands.
+        Nodes may have the same names as commands.
         """
         match (first, *rest):
             case ["reload"]:

@@ -36,7 +36,7 @@ class Machine(Protocol):
         """Register a plugin with the running device manager."""
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
-        """Register a driver with the running DRA manager. The second function reports the health of devices."""
+        """Register a driver with the running DRA manager. The second function returned reports device health."""
 
 
 class MemoryMachine(Machine):

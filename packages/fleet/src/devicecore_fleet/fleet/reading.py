@@ -354,7 +354,7 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
 def _pattern(
     value: Value, numa_nodes: tuple[int, ...], default: tuple[int, ...], fields: tuple[str, ...] = ()
 ) -> DevicePattern:
-    """Return the described devices. By default, they are attached to the NUMA nodes of `default`."""
+    """Return the described devices, which are by default attached to the NUMA nodes in `default`."""
     _check_fields(value, ("name", "count", "first", "numa", *fields))
     count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
     if count > 1 and "{number" not in name:

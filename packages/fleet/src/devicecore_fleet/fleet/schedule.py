@@ -1,6 +1,6 @@
 """The commands in a fleet's file, in the order of their times.
 
-Law: a command is due once at each of its times, and so is its undo command.
+Law: a command is due once at each of its times, and its undo command is due once after each of them.
 """
 
 import heapq

@@ -107,7 +107,7 @@ class NodeSlices(ResourceSlices):
         self._uid = uid
         self._lock = Lock()  # held while the desired state changes
         self._drivers = {one.name: _Driver(one) for one in group.drivers}
-        self._wipes = self._wiped = 0  # how many times slices of other drivers should have been, and were, deleted
+        self._wipes = self._wiped = 0  # requests to delete the slices of other drivers; how many are done
 
     def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
         """Show a driver's devices, except unhealthy ones."""

@@ -313,7 +313,7 @@ class VirtualNode(HasLifecycle):
         return f"{what} is {'gone' if what in self._away else 'back'}"
 
     def unhealthy_of(self, driver: str) -> frozenset[str] | None:
-        """Return the unhealthy devices of a driver, which it does not offer, or None if the driver is gone."""
+        """Return a driver's unhealthy devices, which the driver does not publish, or None if the driver is gone."""
         return None if driver in self._away else self._unhealthy[driver]
 
     # --- devices ------------------------------------------------------------------------------------------------------

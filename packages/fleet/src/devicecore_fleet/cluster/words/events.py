@@ -86,7 +86,7 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
         node: the node, which is the kubelet's host.
         said: the content of the event.
         now: when the event happened.
-        nanoseconds: that time in nanoseconds since 1970, for the event's name, if it is known more exactly.
+        nanoseconds: that time in nanoseconds since 1970, if known that exactly; used in the event's name.
     """
     metadata = about["metadata"]
     since = now - _EPOCH

@@ -1,6 +1,6 @@
 """The Node, as a kubelet creates and changes it.
 
-Law: a Node that is already as desired is patched only when its conditions were last reported five minutes ago.
+Law: a Node that is already as desired is patched only if its conditions were last reported at least five minutes ago.
 Anything others have written, such as taints, labels and conditions, is kept.
 """
 
@@ -56,7 +56,7 @@ class NodeDescription:
     Attributes:
         name: the name of the Node.
         capacity: the node's capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
-        allocatable: the part that pods may use, if that is less.
+        allocatable: the part of the capacity that pods may use, where that is less.
         labels: additional labels.
         host_ips: the node's addresses.
         taints: taints of a new Node.
@@ -81,7 +81,7 @@ class NodeDescription:
 
 
 def machine_info(node: str) -> dict[str, str]:
-    """Return the ids of a machine for the `nodeInfo` of a virtual node: always the same for a name."""
+    """Return machine ids for the `nodeInfo` of a virtual node: always the same ones for a given node name."""
     machine = uuid5(NAMESPACE_DNS, node)
     return {"machineID": machine.hex, "systemUUID": str(machine)}
 
@@ -112,7 +112,7 @@ def node_object(node: NodeDescription, now: datetime, devices: NodeStatus = _NO_
 
 
 def foreign_node(found: Json, node: NodeDescription) -> str:
-    """Return why an existing Node is not this one, or an empty string if devicecore (or the fleet) created it."""
+    """Return what shows that devicecore (or a fleet) did not create an existing Node, or an empty string if it did."""
     metadata, (key, value) = found["metadata"], ANNOTATION
     if (metadata.get("annotations") or {}).get(key) != value:
         return f"it has no annotation {key}={value}"

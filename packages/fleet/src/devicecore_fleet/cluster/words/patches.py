@@ -21,7 +21,7 @@ KEYS: Mapping[str, str] = {
 
 
 def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """Return the strategic merge patch that turns `before` into `wanted`. Fields that only `before` has stay."""
+    """Return the strategic merge patch that turns `before` into `wanted`. Fields only in `before` are kept."""
     patch: Json = {}
     for name, value in wanted.items():
         old = before.get(name)
@@ -74,7 +74,7 @@ def written(time: datetime) -> str:
 
 
 def with_transitions(before: Sequence[Json], wanted: Sequence[Json], now: datetime) -> list[Json]:
-    """Return the desired conditions with `lastTransitionTime`, copied from `before` if the status is the same."""
+    """Return the desired conditions with `lastTransitionTime`, copied from `before` where their status is the same."""
     known = {item["type"]: item for item in before}
     found = []
     for item in wanted:

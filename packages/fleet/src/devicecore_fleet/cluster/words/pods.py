@@ -266,7 +266,7 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
     """
     if container.get("restartPolicy") == "Always" or facts.started is None:
         if facts.exit_code == 0:
-            facts = evolve(facts, exit_code=143)  # it is stopped after the others have exited
+            facts = evolve(facts, exit_code=143)  # a sidecar is stopped after the other containers have exited
         status = _container(container, facts, has_init=True)
         return {**status, "state": _LOST} if is_first and facts.is_lost else status
     status = _container(container, facts)
@@ -338,8 +338,8 @@ _OF_POD = ("cpu", "memory")  # these and huge pages can be requested for a whole
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
     """Return a pod's total `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
 
-    Containers that run at the same time are added up, and an init container counts if it needs more on its
-    own. Requests for the whole pod replace these, and the overhead is added. A resource without a limit has none.
+    What containers that run at the same time request is added up, and an init container counts if it needs more on its
+    own. Requests for the whole pod replace these sums. The overhead is added, but only to limits that exist.
     """
     asked = _of_containers(spec, part)
     asked |= {
