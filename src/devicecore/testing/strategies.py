@@ -214,7 +214,7 @@ def pods(
 def _limits(
     resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
-    """Return the limits of app containers, and those of init containers, each with whether it is a sidecar."""
+    """Return the limits of app containers, and those of init containers, each paired with a flag: is it a sidecar?"""
     count = st.sampled_from((None, 1, 2, 3, 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}

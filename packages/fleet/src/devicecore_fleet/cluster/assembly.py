@@ -53,7 +53,10 @@ class InCluster(Outside):
     _last_to_first: ExitStack
 
     def start(self) -> None:
-        """Start watching pods and the Node. Start the engine first, so that it knows which pods had devices."""
+        """Start watching pods and the Node.
+
+        The engine must be started first, so that it knows which pods had devices.
+        """
         for watch in self._watches:
             self._last_to_first.enter_context(watch)
 

@@ -45,7 +45,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._lock = Lock()  # held while pending jobs change, so that no job is passed on after a newer one
         self._is_closed = is_closed
         self._is_listing = False  # set while pods are being listed: concurrent watch events are newer than the list
-        self._start = 0  # how often the node has restarted
+        self._start = 0  # how many times the node has restarted
         self._jobs: dict[Hashable, Job] = {}
         self._list: Sequence[Json] | None = None
         self._changes: dict[str, tuple[str, Json]] = {}  # the last event of each pod, by UID

@@ -88,8 +88,8 @@ class Life:
         waiting: the reason and the message if the container is waiting, otherwise None.
         started: when the container last started, if it is running.
         ended: the container's last termination, if it is not running.
-        last: the termination before that.
-        restarts: how often the container was restarted.
+        last: the termination before the current run, or before `ended`.
+        restarts: how many times the container was restarted.
         is_ready: whether the container is running and no probe fails.
         is_starting: whether the container is running and its startup probe has not succeeded.
         until: when this state changes, or None if it does not.
@@ -114,7 +114,7 @@ class Life:
 
     @property
     def ends(self) -> int:
-        """How often the container has terminated."""
+        """How many times the container has terminated."""
         return self.restarts + (self.ended is not None)
 
     @property
@@ -235,7 +235,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
 
 
 def _next_backoff(behavior: Behavior, backoff: float, restarts: int) -> float:
-    """Return the next back-off in seconds, after this many restarts."""
+    """Return the next back-off in seconds, after `restarts` restarts."""
     if behavior.probe and restarts == 1:
         return 0.0  # no container had exited before
     if behavior.lasts > _FORGIVEN:
@@ -249,7 +249,7 @@ def _cycle(behavior: Behavior, backoff: float) -> tuple[timedelta, int]:
         return timedelta(seconds=max(_RELIST, backoff) + behavior.lasts), 1
     if behavior.lasts >= backoff:
         return timedelta(seconds=behavior.lasts), 1
-    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # every other state is a wait
+    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # the container waits only before every other run
 
 
 def _without_image(at: Place, start: datetime, now: datetime) -> Life:

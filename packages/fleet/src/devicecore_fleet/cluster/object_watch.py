@@ -34,7 +34,7 @@ _OF_CLIENT = (
 )  # seconds for any request
 
 GRANT_SECONDS = 10.0
-"""For this many seconds, a missing permission is not an error, because the role or the server may be brand new."""
+"""Seconds for which a missing permission is not an error, because the role or the server may be brand new."""
 
 NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """The errors caused by objects in which a field has a wrong type or an unusable time or number."""
@@ -49,7 +49,7 @@ class ObjectHandler(Protocol):
         """Return whether an object matters. Other objects are dropped."""
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Take all existing objects. An object that is missing no longer exists or is not selected."""
+        """Take all existing objects. An object missing from the list no longer exists or is not selected."""
 
     def seen(self, kind: str, found: Json) -> None:
         """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the object."""
@@ -104,7 +104,7 @@ class KubeApiWatch(HasLifecycle):
 
     def _end(self) -> None:
         if self._thread is not None:
-            self._thread.stop(0)  # before the request ends, so that the thread's end is expected
+            self._thread.stop(0)  # announced before its request ends, so that its end is expected
         self._lister.stop()
         self._watched.stop()
         if self._thread is not None:
@@ -137,7 +137,7 @@ class KubeApiWatch(HasLifecycle):
                 if stopping.is_set():
                     break
                 if problem.kind is AnswerTooLargeError and version != first:
-                    continue  # a busy watch has reached its limit, and is resumed in a new one
+                    continue  # the watch has reached its size limit; a new watch continues it
                 if _is_lost(problem, failures):
                     version = ""
                 self._note_problem(problem)

@@ -85,7 +85,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._wall = wall
         self._lock = threading.Lock()  # held while records change, never during a request
         self._records: dict[PodUid, PodRecord] = {}
-        self._changed: dict[PodUid, None] = {}  # in the order of their changes
+        self._changed: dict[PodUid, None] = {}  # the pods that the engine must process, in order of change
         self._ends: list[tuple[float, PodUid]] = []
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
@@ -144,7 +144,7 @@ class ClusterPods(PodFeed, PodReporter):
         uid = uid_of(pod)
         record = self._records.get(uid)
         if record is not None and version_of(pod) <= version_of(record.object):
-            return  # such as the echo of a patch whose answer came first
+            return  # for example, the watch shows a patch whose answer has been taken
         check_types(pod)
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
@@ -156,7 +156,7 @@ class ClusterPods(PodFeed, PodReporter):
                 self._ran.add(uid)
                 self._room.take(uid, record.object)
             elif record.phase not in FINAL and (node := self._node) is not None and unsuited(record.object, node):
-                record.awaits_node = True  # someone may have changed the Node since then
+                record.awaits_node = True  # the Node may have changed since it was read
                 self._writer.put(("node of pod", self._node_name, uid), partial(self._read_node, uid))
         else:
             self._learn(uid, record, pod)
@@ -164,7 +164,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._put(uid)
 
     def _learn(self, uid: PodUid, record: PodRecord, pod: Json) -> bool:
-        """Take a newer version of a pod. Return whether the engine must process it."""
+        """Take a newer version of a pod. Return whether the engine must process the pod."""
         record.says = self._says(pod)
         is_decisive = record.take(pod)
         if is_decisive:
@@ -291,7 +291,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._ran.discard(uid)
             self._room.free(uid)
         elif step is Step.RELEASE:
-            self._room.free(uid)  # before its devices are freed, because the next pod to get them must find capacity
+            self._room.free(uid)  # the next pod to get its devices must find capacity, so this comes first
             self._say(record, *record.leave(self._wall()))
             self._put(uid)
         else:
@@ -431,7 +431,7 @@ class ClusterPods(PodFeed, PodReporter):
                 record.is_patching, is_for_engine = False, False
                 if answer is not None and uid_of(answer) == uid:
                     version = version_of(answer)
-                if version_of(record.object) > version:  # something else has changed in the meantime
+                if version_of(record.object) > version:  # the watch has shown a later change
                     self._put(uid)
                 elif answer is not None and version > version_of(record.object):
                     is_for_engine = self._learn(uid, record, answer)

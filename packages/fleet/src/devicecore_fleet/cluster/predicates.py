@@ -92,7 +92,7 @@ class NodeRoom:
         asked, claimed = _asked(pod["spec"]), set(_claimed(pod))
         for name in (*_FIRST, *sorted(asked.keys() - {*_FIRST})):
             wanted, free = asked.get(name, 0), capacity.get(name, 0) - self._used[name]
-            is_unknown = "/" in name and (name not in capacity or name in claimed)  # a kubelet does not count these
+            is_unknown = "/" in name and (name not in capacity or name in claimed)  # a kubelet ignores such resources
             if wanted > max(free, 0) and not is_unknown:
                 numbers = f"requested: {wanted}, used: {self._used[name]}, capacity: {capacity.get(name, 0)}"
                 return PodRefusal(f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}")

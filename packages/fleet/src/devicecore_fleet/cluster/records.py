@@ -1,8 +1,8 @@
 """One pod on its node: how it starts and ends, although no container runs.
 
-Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted or, if an annotation
-says so, after a while, as in a Job, or as `lives` determines. The pod is shown as finished only when its devices and
-claims have been released, because the scheduler then gives them to another pod.
+Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted. If an annotation
+says so, they exit earlier: after a given time, as in a Job, or as `lives` determines. The pod is shown as finished only
+when its devices and claims have been released, because the scheduler then gives them to another pod.
 """
 
 import json
@@ -111,7 +111,7 @@ class PodRecord:
     events: list[tuple[Said, datetime]] = field(factory=list)
     last_wanted: int | None = None  # the hash of the last sent status, which many pods have in common
     repeats: int = 0
-    """How often the same status was resent because another writer had undone it."""
+    """How many times the same status was resent because another writer had undone it."""
     conflicts: int = 0  # failures in a row
     is_patching: bool = False
     batch: int = 0  # a number shared by the pods that were seen between two reads of the Node
@@ -188,7 +188,7 @@ class PodRecord:
             step = self._next_of_given(now, wall)
             if step is Step.RELEASE or self.is_given or not self.has_run or self.pod is None:
                 return step
-            self.stage = Stage.GIVEN  # it ran before a restart and has not stopped yet, so it keeps its devices
+            self.stage = Stage.GIVEN  # the pod ran before a restart and has not stopped, so it keeps its devices
             return Step.RUN
         if self.pod is None or self.phase in FINAL or self.awaits_node:
             return Step.NOTHING
@@ -258,7 +258,7 @@ class PodRecord:
     def lives(self, wall: datetime) -> Mapping[str, Life]:
         """Return the states of the pod's containers that have a behavior.
 
-        If the pod has ended, these are the states at its end.
+        If the pod has ended, these are the states when it ended.
         """
         if not self._behaviors or self.started is None:
             return {}
@@ -402,7 +402,7 @@ class PodRecord:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
             is_new = any(one.waiting is not None and one.ended is None for one in self.lives(now).values())
-            phase = PENDING if is_new else RUNNING  # as long as a container has never run
+            phase = PENDING if is_new else RUNNING  # Pending until each container has run once
         elif outcome is not None and outcome.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
         prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)

@@ -2,10 +2,10 @@
 
 Laws: A Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it; so is a
     Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, the node waits for
-    the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until it exists again,
-    it is read once a minute and has no Lease. A replaced Node is judged as at the start. What others, such as the node
-    lifecycle controller after an outage, write into the Node's status is corrected when the watch shows it, at most
-    once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
+    the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone: until someone
+    recreates it, it is looked for once a minute and has no Lease. A recreated Node is judged like one that existed at the
+    start. What others, such as the node lifecycle controller after an outage, write into the Node's status is corrected
+    when the watch shows it, at most once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -51,7 +51,7 @@ from devicecore_fleet.cluster.words.nodes import (
 from devicecore_fleet.cluster.words.patches import Json, version_of
 from devicecore_fleet.cluster.writer import Job, Writer
 
-_REPLACED_LOOK = 1.0  # seconds; another Node has taken the name since the last read
+_REPLACED_LOOK = 1.0  # seconds until the next look at a Node that was replaced after the last read
 _GONE_LOOK = timedelta(minutes=1)
 
 NOTHING: Mapping[str, Mapping[str, str | None]] = {}
@@ -93,8 +93,8 @@ class RegisteredNodes(ObjectHandler):
 class RegisteredNode(NodeStatusSink):
     """Registers one node and maintains its Node and Lease. Thread-safe.
 
-    It is the sink of the node's device manager. Its owner calls `tick` every 10 seconds, the first time after the
-    devices were published that the Node is created with.
+    It is the sink of the node's device manager. Its owner publishes the devices with which the Node is to
+    be created, and then calls `tick` every 10 seconds.
 
     Args:
         description: describes the Node.
@@ -141,11 +141,11 @@ class RegisteredNode(NodeStatusSink):
         self._wait: float | None = None  # seconds until that Lease is read again
         self._refusal: str | None = None
         self._has_begun = False  # whether `tick` was called
-        self._must_read = False  # whether to read the Node again
+        self._must_read = False  # whether the Node must be read again
         self._is_doubted = False  # the watch has shown a different Node, or none, and the Node has not been read since
-        self._is_overwritten = False  # changed by others, and corrected at the next tick
-        self._may_repair = True  # corrected at once, but not twice between two ticks
-        self._next_look: datetime | None = None  # when a Node that is gone is read again
+        self._is_overwritten = False  # whether others have changed the Node, so that the next tick corrects it
+        self._may_repair = True  # whether to correct the Node at once: no more than once between two ticks
+        self._next_look: datetime | None = None  # when to look again for a deleted Node
         self._next_report: datetime | None = None  # the next report of the conditions, or None if unknown or due
         self._problem: str | None = "the Node is not registered yet"
 
@@ -261,8 +261,8 @@ class RegisteredNode(NodeStatusSink):
     def delete(self, requests: KubeApiRequests) -> float | None:
         """Delete the Node, unless it was refused or is not ours. Return how many seconds to wait before retrying.
 
-        A Node that was created by an unanswered request is also ours. This must not run during another job of the
-        Node, because a Node that is registered in the meantime would stay.
+        A Node that was created by an unanswered request is also ours. This must not run during another job for
+        the Node, because that job could then create a Node that nobody deletes.
         """
         if self._refusal is not None:
             return None
@@ -290,7 +290,7 @@ class RegisteredNode(NodeStatusSink):
         return held_by is None or not self._yield_to_holder(held_by, waits=True)
 
     def _finish_first(self, requests: KubeApiRequests) -> float | None:
-        """Finish what must be done before the node is registered. Return how many seconds to wait before retrying."""
+        """Finish removing the earlier node with this name. Return how many seconds to wait before retrying."""
         if self._first is not None:
             if (wait := self._first(requests)) is not None:
                 return wait
@@ -311,7 +311,7 @@ class RegisteredNode(NodeStatusSink):
                 return self._wait
             self._is_overwritten, wanted = False, self._wanted()
             patch = node_patch(node, wanted, self._wall(), self._heartbeat)
-            if patch is not None:  # with the UID, so that someone else's new Node with this name is not changed
+            if patch is not None:  # the UID protects someone else's new Node with this name
                 patch["metadata"] = {"uid": node["metadata"]["uid"]}
                 node = requests.patch(NODES, self.name, patch, subresource="status")
                 self._take(node)
@@ -357,7 +357,7 @@ class RegisteredNode(NodeStatusSink):
             return None
         was_ours = self.is_ours
         with self._lock:
-            self._is_doubted = self._must_read  # the watch may have shown a different one while this was read
+            self._is_doubted = self._must_read  # the watch may have shown a different Node during the read
             self._next_look = None
             if is_new:
                 self._node = found
@@ -387,7 +387,7 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _refuse_foreign(self, found: Json) -> bool:
-        """Refuse a Node that devicecore did not create. Return whether this one was refused."""
+        """Refuse a Node that devicecore did not create. Return whether the Node was refused."""
         why = "" if self._description.adopts else foreign_node(found, self._description)
         if why:
             self._refuse(f"it exists and devicecore did not create it: {why}")
