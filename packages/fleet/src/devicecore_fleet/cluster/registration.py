@@ -2,10 +2,11 @@
 
 Laws: A Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it; so is a
     Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, the node waits for
-    the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone: until someone
-    recreates it, it is looked for once a minute and has no Lease. A recreated Node is judged like one that existed at the
-    start. What others, such as the node lifecycle controller after an outage, write into the Node's status is corrected
-    when the watch shows it, at most once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was called.
+    the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone: until someone recreates
+    it, it is looked for once a minute and has no Lease. A recreated Node is judged like one that existed at the start.
+    What others, such as the node lifecycle controller after an outage, write into the Node's status is corrected when
+    the watch shows it, at most once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was
+    called.
 """
 
 import logging
