@@ -427,7 +427,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path
     assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "not ruled out: a plugin's device of the same vendor, or with a PCI address as" in text
-    assert "because they were not read: add --slices or --kubeconfig" in text
+    assert "because the slices were not read: add --slices or --kubeconfig" in text
 
 
 def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(tmp_path: Path, capsys: Capsys) -> None:
