@@ -100,7 +100,7 @@ class _Author:
         pod["containers"] = [{"name": "main", "limits": {}}]
         self.pods[pod["uid"]] = pod
         yield {"op": "allocate", "pod": pod}
-        if self.random.random() < 0.8:  # otherwise see D34
+        if self.random.random() < 0.8:  # usually another pod; without one, see D34
             yield self.allocate()
         yield {"op": "allocate_again", "pod": pod}
 

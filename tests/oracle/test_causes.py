@@ -371,7 +371,7 @@ def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() ->
     assert cause(**{gone: None}) == "D20"  # the devices of the resource had no topology
     assert cause(**{gone: [[[0], True]]}) is None
     assert cause(**{"y.example.com/other": []}) is None
-    assert cause(**{gone: [], GPU: []}) == "D20"  # only the other answer is compared
+    assert cause(**{gone: [], GPU: []}) == "D20"  # only the answer without the resource is compared
 
 
 def ours(history: Json, *changes: tuple[int, Json]) -> Json:

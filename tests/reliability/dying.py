@@ -43,7 +43,7 @@ def in_a_child(
     child = os.fork()
     if child == 0:
         os.close(go)
-        os.read(begin, 1)  # until `attach` has returned in the parent
+        os.read(begin, 1)  # waits until `attach` has returned in the parent
         status = 1
         with suppress(AssertionError):
             work(lambda text: void(write(tell, text.encode())))

@@ -36,7 +36,7 @@ from devicecore_tools.testing.api_server.versions import LISTS
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 """How much of `generateName` is used in a name, so that the name is at most 63 characters long."""
-_EXPONENT = re.compile(r"[eE][+-]?\d")  # the type of a quantity in its object
+_EXPONENT = re.compile(r"[eE][+-]?\d")  # a quantity with an exponent is stored as written
 _SECTIONS = ("capacity", "allocatable")  # sections of a Node's status that contain quantities
 _TYPE = ("apiVersion", "kind")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
