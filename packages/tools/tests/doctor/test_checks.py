@@ -359,6 +359,12 @@ def test_a_resource_without_a_plugin_is_found_in_the_kubelets_answer_or_in_the_n
     ]
 
 
+def test_a_container_that_only_the_checkpoint_has_is_found() -> None:
+    (finding,) = findings(nodes.with_entries(CLEAN, ("uid-train", "extra", GPU, {0: ("gpu-7",)})))
+    assert finding.code == "sources-disagree"
+    assert finding.sentence.endswith("but the kubelet lists no such container.")
+
+
 def test_a_held_device_that_is_not_healthy_is_not_the_last_one() -> None:
     look = nodes.without(CLEAN, "plugins")
     answer = nodes.api_of(look)
