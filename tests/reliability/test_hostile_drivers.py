@@ -63,7 +63,7 @@ def test_a_flood_of_health_reports_with_new_names_is_bounded(
             assert transport.prepare(instance, [CLAIM]) == PREPARED  # with a deadline of 45 seconds
             kept = manager.health.drivers.get(DriverName(GPU_DRIVER), {}).values()
             assert sum(len(item.pool) + len(item.device) for item in kept) < room
-    assert caplog.text.count(f"of {GPU_DRIVER} is not kept, because its reports are too large") == 1
+    assert caplog.text.count(f"of {GPU_DRIVER} is not kept, because the driver's reports are too large") == 1
 
 
 def closing_after(answer: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:

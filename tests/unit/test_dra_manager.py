@@ -891,7 +891,7 @@ def test_a_driver_whose_reports_are_too_large_is_logged_once(
     for number in range(0, 8, 2):
         instance.report(healthy(f"d{number}"), healthy(f"d{number + 1}"))
     assert list(manager.health.drivers[GPU]) == ["pool/d6", "pool/d7"]
-    told = f"the health of 2 devices of {GPU} is not kept, because its reports are too large"
+    told = f"the health of 2 devices of {GPU} is not kept, because the driver's reports are too large"
     assert caplog.messages.count(told) == 1
 
 

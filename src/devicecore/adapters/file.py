@@ -94,7 +94,7 @@ class FileStore:
         if self._ours is not None and old is not None and old not in self._ours:
             problem = "another process has written it since; only one manager at a time can use it"
             raise OSError(errno.EBUSY, problem)
-        self._ours = (old, blob)  # a failed write may leave either of them
+        self._ours = (old, blob)  # a failed write may leave either the old or the new content
         self._file.write(blob, old)
         self._ours = (blob,)
 

@@ -56,7 +56,7 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
 def _common_start(one: str, other: str) -> str:
     """Return the common prefix of two strings.
 
-    If these are the first and last of sorted strings, all of them have it.
+    If they are the first and the last of sorted strings, all of these strings have the prefix.
     """
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:

@@ -145,7 +145,7 @@ class Value:
         return amount.whole
 
     def amount(self) -> Quantity:
-        """Return the exact quantity, which may be negative. Raises DocumentError if the value is not one."""
+        """Return the exact quantity, which may be negative. Raises DocumentError if the value is not a quantity."""
         if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
             self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
         try:

@@ -1,7 +1,7 @@
 """Which container holds which device.
 
 Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
-ended held it before. Every method keeps this law, and no code outside can break it. Only a restored checkpoint can
+ended held it before. Every method keeps this law, and no other code can break it. Only a restored checkpoint can
 contain a device with two owners, because kubelets have written such files: both keep it, and it is free once both are
 gone.
 """

@@ -87,7 +87,8 @@ class NodeState:
     def unhandled(self, pod: Pod) -> tuple[tuple[str, str], ...]:
         """Return, by container, the resources that a pod requests but no device plugin has registered.
 
-        They are extended resources, or names that no resource can have, such as `gpu`. Either may be misspelled.
+        They are extended resources, or names that no resource can have, such as `gpu`. A name of either kind may be a
+        misspelling.
         """
         return tuple(
             [

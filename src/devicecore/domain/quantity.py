@@ -12,7 +12,7 @@ from typing import NamedTuple
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest quantity. Larger ones are reduced to it."""
+"""The largest supported quantity; larger ones are reduced to it."""
 
 MAX_QUANTITY_LENGTH = 200
 """The maximum length of a quantity. The API server has no limit, but a longer string is a mistake or an attack."""
@@ -58,7 +58,7 @@ class Quantity(NamedTuple):
         magnitude = _magnitude(number, exponent, suffix)
         has_few_digits, is_whole = _kept_as(number, exponent, suffix)
         if not has_few_digits and number in ("", "."):
-            raise InvalidQuantityError(text)  # Go reads it as a decimal, which needs a digit
+            raise InvalidQuantityError(text)  # Go reads such a text as a decimal, which needs a digit
         if not has_few_digits and suffix in _TWOS:
             magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with quantities that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
@@ -110,5 +110,5 @@ def _kept_as(number: str, exponent: str, suffix: str) -> tuple[bool, bool]:
 def _magnitude(number: str, exponent: str, suffix: str) -> Decimal:
     value = _EXACT.multiply(Decimal(f"0{number}"), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
-    limit = 2 * MAX_QUANTITY_LENGTH  # beyond it, every value is 0 or too large
+    limit = 2 * MAX_QUANTITY_LENGTH  # beyond this exponent, every value is 0 or too large
     return value.scaleb(min(max(tens, -limit), limit), _EXACT)

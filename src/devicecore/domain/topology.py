@@ -206,7 +206,9 @@ class Topology:
 def device_hints(
     pod: Pod, container: Container | None, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
 ) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Return hints for each device resource that a container requests, or the whole pod if `container` is None.
+    """Return hints for each device resource that `container` requests.
+
+    If `container` is None, the hints are for what the whole pod requests.
 
     Kubelet: `GetTopologyHints` and `GetPodTopologyHints` (kubelet.md 6.1).
     """
@@ -344,7 +346,7 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 def _fewest(per_node: Collection[int], size: int) -> int:
     """Return how few NUMA nodes together have `size` devices.
 
-    If all of them together have fewer, return how many there are.
+    If all NUMA nodes together have fewer devices, return the number of NUMA nodes.
     """
     total = 0
     for count, more in enumerate(sorted(per_node, reverse=True), start=1):

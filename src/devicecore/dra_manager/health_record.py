@@ -61,7 +61,7 @@ class HealthRecord:
     def report(self, run: Run, driver: DriverName, devices: Sequence[ReportedHealth]) -> HealthUpdate:
         """Store a report.
 
-        If it changes the health of a device, it is saved. Raises DraStoppedError if the run is over.
+        If the report changes the health of a device, the change is saved. Raises DraStoppedError if the run is over.
         """
         now = self.now
         update = self._state.take(lambda cache: _with_cache(cache.report(driver, devices, now)), run=run)
@@ -75,7 +75,9 @@ class HealthRecord:
         if is_new:
             count = counted(update.forgotten, "device")
             _log.warning(
-                "the health of %s of %s is not kept, because its reports are too large", count, foreign_text(driver)
+                "the health of %s of %s is not kept, because the driver's reports are too large",
+                count,
+                foreign_text(driver),
             )
         return update
 

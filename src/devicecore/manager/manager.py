@@ -299,7 +299,7 @@ class DeviceManager(Runs):
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
         """Prepare the start of a container. Return the settings that it needs, or None if it has no devices.
 
-        Call this before each start. It calls the PreStartContainer of each plugin that requires it. If the pod is
+        Call this before each start. This calls PreStartContainer of each plugin that requires that call. If the pod is
         active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1 (kubelet:
         `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, this issues a
         RuntimeWarning.

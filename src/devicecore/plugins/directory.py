@@ -21,14 +21,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DirectoryPlugin(PollingPlugin):
-    """A `DevicePlugin` that offers the files below `path`. A folder that does not exist has no files.
+    """A `DevicePlugin` that offers the files below `path`. A directory that does not exist has no files.
 
     A device's id is its file's name relative to `path`. Files whose name cannot be an id are left out, with a warning.
     To pass the files into containers as device nodes, use `devicecore.plugins.responses.device_nodes` as `answer`.
 
     Args:
         resource: the extended resource name.
-        path: the folder.
+        path: the directory of the files.
         answer: returns what a container with these devices gets. By default, the variable `DEVICES` lists the devices.
         poll_interval: seconds between two reads of the directory, while a kubelet listens.
 
@@ -88,6 +88,6 @@ def _files(folder: Path) -> Iterator[str]:
             with os.scandir(here) as entries:
                 found = list(entries)
         except OSError:
-            continue  # it is gone or unreadable, so it has no devices
+            continue  # the directory is gone or unreadable, so it has no devices
         pending += [entry.path for entry in found if entry.is_dir(follow_symlinks=False) and len(entry.path) < longest]
         yield from (entry.path for entry in found if not os.path.isdir(entry.path))  # noqa: PTH112 - raises nothing

@@ -88,7 +88,7 @@ def device_nodes(
     Args:
         devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
         host_directory: where the nodes are on the host.
-        container_directory: where the container sees them; by default at the same path.
+        container_directory: where the container sees the nodes; by default at the same path as on the host.
         permissions: one or more of the letters `r`, `w` and `m` (mknod).
 
     Raises:

@@ -4,7 +4,7 @@ Laws: an expression is compiled once, and evaluated once for all devices that ar
 domain in which the device has no attributes is an empty map. Every evaluation is bounded in memory and time: an
 expression that might need a lot of either is compiled and evaluated in a process with limits.
 
-The library visits at most 10,000 elements for one expression; Kubernetes allows more if each costs little.
+The library visits at most 10,000 elements for one expression; Kubernetes allows more if each element costs little.
 """
 
 import re
@@ -109,7 +109,7 @@ class _Compiled:
     """An expression ready for use, with what is known about it.
 
     Attributes:
-        expression: None if it is evaluated in a process with limits.
+        expression: the compiled expression, or None if it is evaluated in a process with limits.
         pieces: the parts to evaluate one by one if the library finds the whole expression too long, or None if it
             cannot be split.
         reads: the attributes and capacities that the expression reads, or None if they are not known.
@@ -227,7 +227,10 @@ class CelSelectors:
         return value
 
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
-        """Combine the results of the pieces of `all` or `exists`: an error counts only if no other piece decides."""
+        """Combine the results of the pieces of `all` or `exists`.
+
+        An error counts only if no other piece decides the result.
+        """
         failed = None
         for piece in pieces.parts:
             compiled = self._compile_tokens(piece, " ".join(piece))

@@ -19,9 +19,9 @@ from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 
 def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
-    """Report that everything is imported, and answer questions on standard input until that ends.
+    """Report that everything is imported, and answer questions from standard input until it ends.
 
-    Nothing is ever written to the pipe `watched`. It closes when the asking process has ended.
+    Nothing is ever written to the pipe `watched`, which closes when the asking process has ended.
     """
     _end_with(watched)
     selects = CelSelectors(Features(list_attributes=list_attributes), is_limited=False)

@@ -1,8 +1,8 @@
 """Evaluation of CEL expressions in a process with limits.
 
-Laws: an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of CPU time and `MAX_WAIT` seconds, or raises a
-`SelectorError`. The process exits when its parent does, even if the parent is killed, and leaves nothing behind. A
-fork of the parent starts a process of its own, and never ends the parent's.
+Laws: evaluating an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of CPU time and `MAX_WAIT` seconds, or
+raises a `SelectorError`. The process exits when its parent does, even if the parent is killed, and leaves nothing
+behind. A fork of the parent starts its own evaluating process, and never ends the parent's.
 
 Most expressions only compare attributes, and cannot need more memory than a small multiple of their length. They need
 no process (`is_harmless`).

@@ -301,7 +301,7 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
                 written[comma] = between
                 known.append(part)
             else:
-                written[comma:end] = [""] * (end - comma)  # its type has been seen already
+                written[comma:end] = [""] * (end - comma)  # an element of this type has been seen already
     return written
 
 

@@ -97,7 +97,7 @@ class PluginClient:
             self._stream.cancel()
 
     async def disconnect(self) -> None:
-        """End the stream as if the plugin had, and wait until the listener was notified of that."""
+        """End the stream as if the plugin had, and wait until the listener has been notified of the end."""
         self.asked_again_at = float("-inf")
         self.end_stream()
         if self.follower is not None:

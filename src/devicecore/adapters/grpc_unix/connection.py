@@ -131,7 +131,7 @@ class _DirectCalls:
                     method.path, request_serializer=method.request.SerializeToString
                 )
             return call(request, timeout=rpc.timeout(seconds))
-        except (grpc.RpcError, ValueError) as error:  # the second is raised if the channel was already closed
+        except (grpc.RpcError, ValueError) as error:  # a ValueError is raised if the channel was already closed
             if self._is_closed:
                 raise ClosedConnectionError from None
             if not isinstance(error, grpc.Call):

@@ -143,7 +143,8 @@ class SocketDirectory:
         if is_served(self.socket):  # a real kubelet does not take our lock, but it answers at its socket
             raise DirectoryInUseError(str(self.path))
         problems = []
-        # All are examined before any is deleted: a link is deleted if it leads to a socket, which is deleted too.
+        # All entries are examined before any is deleted: once a socket is deleted, a link to it no longer leads to a
+        # socket.
         entries = self.path.iterdir() if self._wipe else [Path(self.socket)]
         for entry in [entry for entry in entries if _leads_to_a_socket(entry)]:
             try:
@@ -160,7 +161,8 @@ class SocketDirectory:
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
     """Refuse a name that a plugin's socket cannot have alongside the kubelet's `kubelet_socket`.
 
-    Raises InvalidEndpointError if it would leave the directory, is the kubelet's own, or cannot be printed.
+    Raises InvalidEndpointError if the name would leave the directory, is that of the kubelet's socket, or cannot be
+    printed.
     """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         problem = "it is not the name of a file in the plugin directory"

@@ -32,9 +32,10 @@ class ConnectionLimits:
 class PluginLimits(ConnectionLimits):
     """How long a device plugin may take for each call, in seconds, how much it may send, and how often it may register.
 
-    A plugin whose list is longer than `message_bytes` is disconnected. An answer to Allocate has at most
-    `allocate_bytes`, because it is stored in the checkpoint, which is rewritten for each pod. A resource may register
-    `registration_burst` times at once, and then `registrations_per_second`, or without a limit if that is None.
+    A plugin whose list is longer than `message_bytes` is disconnected. An answer to Allocate may be at most
+    `allocate_bytes` bytes long, because it is stored in the checkpoint, which is rewritten for each pod. A resource may
+    register `registration_burst` times at once, and then `registrations_per_second`, or without a limit if that is
+    None.
     """
 
     options: float = 30.0

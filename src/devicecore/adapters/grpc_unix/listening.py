@@ -124,7 +124,7 @@ class TransportRun(Generic[Reported, Peers]):
         except (Exception, SystemExit) as error:  # a SystemExit would end the loop for everyone on it
             unknown = self._transport.refusal(event, error)
             if unknown is not None and isinstance(error, DeviceCoreError):
-                raise  # the error becomes the answer to the plugin, and is logged there
+                raise  # the caller answers the plugin with this error, and logs it
             if unknown is None and isinstance(error, (_StoppingError, *self._transport.expected)):
                 return
             logger.exception("the listener failed on %s", type(event).__name__)

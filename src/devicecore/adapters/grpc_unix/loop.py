@@ -224,7 +224,7 @@ class LoopThread:
             try:
                 await close()
             except Exception:
-                # close the remaining ones
+                # go on, so that the remaining users are closed
                 logger.exception("closing a transport or plugin failed when the program ended")
         self.waiting_threads.end()
         self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns

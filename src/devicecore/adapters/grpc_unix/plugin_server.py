@@ -78,7 +78,8 @@ def serve_plugin(
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
 
     The plugin registers again when the kubelet has restarted or dropped the plugin, or when the plugin's socket was
-    deleted. While there is no directory or no kubelet, or the kubelet refuses, it keeps trying, and logs why once.
+    deleted. While there is no directory or no kubelet, or the kubelet refuses the plugin, the plugin keeps trying, and
+    logs each reason once.
 
     Args:
         plugin: the plugin to serve.
@@ -88,15 +89,15 @@ def serve_plugin(
             `/var/lib/kubelet/plugins_registry`. If given, the socket is created there, and the plugin does not
             register: the kubelet asks the plugin for its name. `directory` and `kubelet_socket` have no effect then.
         endpoint: the name of the plugin's socket; by default `default_endpoint`.
-        kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `kubelet.sock`; if `directory`
-            is not given either, `$KUBELET_SOCKET`.
+        kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `$KUBELET_SOCKET` if that is
+            set and `directory` is not given, else `kubelet.sock`.
         poll_interval: seconds between two checks of the sockets.
 
     Raises:
         TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not a bare file name, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` exists, but no socket can be created in it, or it is the path of a kubelet's socket.
+        DirectoryError: `directory` is the path of a kubelet's socket, or it exists, but no socket can be created in it.
     """
     check_plugin(plugin, "serve_plugin")
     if kubelet_socket is None:
@@ -219,8 +220,8 @@ class PluginService(Service):
 class _Accepted:
     """A kubelet has accepted the plugin.
 
-    `by` is that kubelet's socket, or None if its plugin watcher found the plugin. `is_uncertain` means that a stream
-    ended while the plugin registered, which may have been the previous kubelet's or this one's.
+    `by` is that kubelet's socket, or None if its plugin watcher found the plugin. `is_uncertain` means that a stream,
+    either the previous kubelet's or this one's, ended while the plugin was registering.
     """
 
     by: SocketIdentity | None
@@ -236,7 +237,7 @@ class _Refused:
 
 
 class _Unregistered(Enum):
-    """States of a plugin that no kubelet has accepted or refused yet."""
+    """States of a plugin that is currently neither accepted nor refused by a kubelet."""
 
     NEW = "no kubelet has called or answered since the socket was created"
     LOST = "the stream of lists is no longer open"
@@ -363,7 +364,8 @@ class ServedPlugin(ServedSockets[PluginService]):
     async def _look_as_watched(self) -> None:
         if self._registration is _Unregistered.LOST:
             logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
-            await self._serve(self._socket)  # a kubelet never queries the same socket twice, so it needs a new one
+            # A kubelet never queries the same socket twice, so the plugin needs a new one.
+            await self._serve(self._socket)
         if not self.registered and not self._problem:
             self._tried("no kubelet has asked yet")
 

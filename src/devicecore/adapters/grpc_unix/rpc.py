@@ -140,7 +140,8 @@ class UnreadableMessageError(grpc.RpcError):
 def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
     """Read a message. grpc.aio does not do this, because it would log an unreadable message and continue with None.
 
-    Raises grpc.RpcError in Go's words if a call returned no message, or the bytes are not such a message.
+    Raises grpc.RpcError in Go's words if a call returned no message, or if the bytes are not a message of the expected
+    type.
     """
     if data is None:
         raise UnreadableMessageError(_NO_ANSWER)

@@ -176,7 +176,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # Unlike the condition's own lock, this one cannot be left taken by an interrupt. The event loop needs it.
+        # The event loop takes this lock, too. Unlike a condition's default lock, it cannot be left taken by an
+        # interrupt.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
         # What follows belongs to the event loop.
@@ -257,7 +258,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         Raises DirectoryError if the socket cannot be created; the previous server keeps running.
         """
         server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
-        self._renewed()  # available at once, because a kubelet may find the socket while the previous server stops
+        # Before the previous server has stopped, because a kubelet may find the new socket in the meantime.
+        self._renewed()
         former, self._servers[socket.path] = self._servers.get(socket.path), server
         former_service, self._service = self._service, service
         if former_service is not None and former_service is not service:

@@ -5,9 +5,10 @@ disconnected. A recreated socket is a new plugin, which does not inherit the fai
 
 The watcher knows the directory and the two calls of `pluginregistration.Registration`. It leaves everything else to a
 `PluginHandler`, one for each type of plugin: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it to
-`GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
-name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to the plugin, and tries again
-after a pause. It queries a `lost` plugin again, and calls `disconnect` when the plugin's socket is gone.
+`GrpcUnixTransport(handlers=[...])`. For each plugin that it finds, the watcher calls the `validate` of the handler for
+the plugin's type with the name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to
+the plugin, and tries again after a pause. It queries a `lost` plugin again, and calls `disconnect` when the plugin's
+socket is gone.
 """
 
 import asyncio

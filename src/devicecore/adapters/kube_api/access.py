@@ -46,7 +46,7 @@ _parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
 
 def compact(body: Json) -> bytes:
     """Return JSON to compare values by, as fast as possible. A number that is not finite may be null in it."""
-    with suppress(TypeError):  # a number or string that only Python's own module can write
+    with suppress(TypeError):  # a number or string that only Python's own json module can write
         if _dumps is not None:
             return _dumps(body)
     return json.dumps(body).encode()
@@ -54,7 +54,8 @@ def compact(body: Json) -> bytes:
 
 def _dumped(body: Json) -> bytes:
     text = compact(body)
-    # orjson writes null for NaN, which would remove a field; Python's own module writes what a server refuses.
+    # orjson writes null for NaN, which would remove a field; Python's own json module writes NaN, which a server
+    # refuses.
     return json.dumps(body).encode() if b"null" in text and _loads(text) != body else text
 
 

@@ -170,7 +170,7 @@ class _Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether the server has closed it, or sent something that nobody has asked for."""
+        """Whether the server has closed the connection, or has sent something that nobody asked for."""
         return bool(self._stream.get_extra_info("is_readable"))
 
     def close(self) -> None:
@@ -257,13 +257,13 @@ class _Received:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the connection can be used again: everything was read, and the server keeps it."""
+        """Whether the connection can be used again: everything was read, and the server keeps it open."""
         return self._is_kept and self._is_read and not self._rest  # the rest would be taken for the next answer
 
     def head(self) -> tuple[int, dict[bytes, bytes]]:
         """Return the status of the answer, and its headers."""
         status = 100
-        while 100 <= status < 200:  # such an answer is followed by another
+        while 100 <= status < 200:  # an answer with such a status is followed by another answer
             first, *lines = self._until(b"\r\n\r\n").split(b"\r\n")
             if not (parsed := _FIRST_LINE.fullmatch(first)):
                 message = "the answer is not HTTP"
@@ -310,7 +310,7 @@ class _Received:
                 raise httpcore2.RemoteProtocolError(message)
 
     def _until(self, end: bytes) -> bytes:
-        """Return everything before `end`, and remove that and `end`."""
+        """Return everything before `end`, and remove it and `end` from what was received."""
         while (at := self._rest.find(end)) < 0:
             if len(self._rest) > _MAX_HEAD:
                 message = "the answer's headers are too long"

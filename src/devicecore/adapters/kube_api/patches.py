@@ -96,7 +96,7 @@ class NodeObject:
 
     @classmethod
     def parse(cls, sent: Json) -> "NodeObject":
-        """Read a Node. Raises ValueError if the object is not one."""
+        """Read a Node. Raises ValueError if the object is not a Node."""
         try:
             metadata, status = sent["metadata"], sent.get("status")
             applied: dict[str, tuple[Path, ...]] = {}

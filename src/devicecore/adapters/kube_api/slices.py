@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 _SETTLE = 0.2  # seconds to wait for more changes by others, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
-_REPAIRS_FORGOTTEN = 300.0  # seconds after a repair until the pause starts over
+_REPAIRS_FORGOTTEN = 300.0  # seconds for which a repair makes the pauses before later repairs longer
 _MAX_ATTEMPTS = 5  # attempts in a row if other clients write at the same time
 _CHUNK = 100  # slices per page of a list
 _SENTENCES = {
@@ -180,7 +180,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
     def _events(self, version: str) -> Iterable[tuple[str, None]]:
         # It does not matter what has changed, because all slices are compared.
         yield from self._watched.events(SLICES, selectors(self._selector, ""), version, lambda _: None)
-        self._lost_track()  # a list's version is older than those of the events since
+        self._lost_track()  # the version of a list is older than the versions of the events that follow it
 
     def _seen(self, _kind: str, _found: None) -> None:
         self._compare()

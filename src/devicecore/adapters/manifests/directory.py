@@ -39,7 +39,8 @@ class Changes:
     """How the manifests have changed since the last poll.
 
     Attributes:
-        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both.
+        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both `added` and
+            `removed`.
         removed: pods to release.
         problems: the new problems.
         fixed: the files that had a problem and no longer have one.
@@ -58,7 +59,7 @@ class ManifestPods(PodSource):
 
     Args:
         directory: the directory of the manifests.
-        state: the file for what must survive a restart. It has mode 0600, because it copies the manifests.
+        state: the file for what must survive a restart. It has mode 0600, because it contains copies of the manifests.
         boot_id: the identity of this boot of the machine; by default the kernel's.
 
     Raises:
@@ -154,7 +155,7 @@ class ManifestPods(PodSource):
         """Scan the directory, and read new and changed files: at most 128 KiB, plus one file."""
         changed = self._look()
         self._is_kept &= not changed
-        if self._is_complete and not self._is_kept:  # once, not after each part: this file copies all manifests
+        if self._is_complete and not self._is_kept:  # once, not after each part: the state file contains all manifests
             self._keep()
         if not changed:
             return Changes(is_complete=self._is_complete)

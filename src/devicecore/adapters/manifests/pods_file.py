@@ -26,7 +26,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.system.files import DurableFile, with_open
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_MODE = 0o600  # it copies manifests, which may contain secrets
+_MODE = 0o600  # the file contains copies of manifests, which may contain secrets
 
 _log = logging.getLogger(__name__)
 

@@ -245,7 +245,7 @@ _Value = TypeVar("_Value")
 
 
 def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
-    """Return the value of a key. If there are too many, forget the least recently used one."""
+    """Return the value of a key. If there are too many keys, forget the least recently used one."""
     value = values.get(key) or values.setdefault(key, make())
     values.move_to_end(key)
     if len(values) > MAX_RESOURCES:

@@ -102,7 +102,7 @@ class _Listener(ThreadingWSGIServer):
     def _shut_down(self, accepted_before: float) -> None:
         for connection, accepted in self._connections.items():
             if accepted < accepted_before:
-                with suppress(OSError):  # the client has closed it
+                with suppress(OSError):  # the client has closed the connection
                     connection.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in the base class

@@ -51,7 +51,8 @@ _SENTENCES = {
     "not allow the amount",
     KubernetesFault.SHARES_IGNORED: "it allocates a device that has become unshareable while others have shares of it",
     KubernetesFault.CAPACITY_NAMES: "it does not find a capacity by its name with the driver's domain",
-    KubernetesFault.FOREIGN_COUNTERS: "it checks the counters of other nodes' pools, one of which is unusable",
+    KubernetesFault.FOREIGN_COUNTERS: "it also checks the counters of other nodes' pools, "
+    "and one of those pools is unusable",
     KubernetesFault.OVER_COMMITTED: "an overcommitted counter blocks its whole pool",
 }
 

@@ -285,7 +285,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each fault without which Kubernetes would be right, or if there is none, the first such pair of faults.
+    """Return each fault without which Kubernetes would be right, or, if there is none, the first such pair.
 
     If no pair explains the answer either, the result is one empty cause.
 

@@ -165,7 +165,7 @@ _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
 def _check_kind(one: Value, kind: str) -> str:
     """Return the version of an object, or an empty string if it has none.
 
-    Refuses objects of a different kind, and v1alpha3, whose fields are unknown.
+    Raises DocumentError for objects of a different kind, and for v1alpha3, whose fields are unknown.
     """
     check_kind(one, kind)
     version = one["apiVersion"]

@@ -355,7 +355,7 @@ class Search:
     def _shortages(self) -> Iterator[Shortage]:
         """Yield the constraints that no choice of devices can satisfy, or none if an expression has no value."""
         for number, claim in enumerate(self.claims):
-            if len(claim.constraints) < 2:  # the search itself soon finds a constraint that cannot hold
+            if len(claim.constraints) < 2:  # the search itself soon finds that one constraint cannot hold
                 continue
 
             def usable(request: DeviceRequest, number: int = number) -> Sequence[PoolDevice]:
@@ -365,10 +365,10 @@ class Search:
             try:
                 yield from shortages(claim, usable)
             except UndecidedError:
-                continue  # a scheduler may find devices before it reaches the one without a value
+                continue  # a scheduler may find devices before it evaluates that expression
 
     def _all_have_values(self) -> bool:
-        """Return whether all selectors can be evaluated. A scheduler may hit a bad one before it notices a shortage."""
+        """Return whether all selectors can be evaluated. A scheduler may fail at one before it notices a shortage."""
         try:
             for number, claim in enumerate(self.claims):
                 for request in claim.alternatives:
@@ -592,7 +592,10 @@ class Search:
         return dict(self._free_counters[pool.key])
 
     def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
-        """Yield the devices of a pool for which the search consumes counters: of a shared one, the first share."""
+        """Yield the devices of a pool for which the search consumes counters.
+
+        Of the shares of a device, only the first consumes counters.
+        """
         shared: set[DeviceKey] = set()
         for one in self.taken:
             if one.candidate.pool is pool and self._consumes_counters(one.request):

@@ -109,7 +109,7 @@ def is_entry_field(name: str) -> bool:
 
 
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
-    """Read one entry. Return the format it is in, and the entry. With `is_flat`, only format 1 is tried.
+    """Read one entry. Return its format and the entry. With `is_flat`, only format 1 is tried.
 
     If the entry cannot be read, this raises the RefusedError from the format that was tried first.
     """

@@ -21,7 +21,7 @@ AFTER_ENTRIES = b',"RegisteredDevices":'
 
 
 _PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
-_PORTION_BYTES = 1_000_000  # bytes of their answers; in the dump, each byte takes up to four characters
+_PORTION_BYTES = 1_000_000  # bytes of these entries' answers; in the dump, each byte takes up to four characters
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word

@@ -100,7 +100,7 @@ class ExtraFields:
 
     @property
     def all(self) -> dict[str, str]:
-        """All of these fields, in order."""
+        """All extra fields, in order."""
         return {**self.before_data, **self.before_checksum, **self.at_end}
 
     def file(self, data: Sequence[bytes], checksum: int) -> bytes:

@@ -116,7 +116,7 @@ class _Entries:
         """Return the entries of `ledger`. Objects shared with the last ledger are not rendered again."""
         pods, rendered = [*ledger.values()], len(self.pods)
         new = pods[rendered:]
-        del pods[rendered:]  # because a copy of thousands takes as long as comparing them
+        del pods[rendered:]  # not a copy, because copying thousands of pods takes as long as comparing them
         is_longer = pods == self.pods  # compares by identity first
         pods += new
         blocks = [*self.blocks]
@@ -253,7 +253,7 @@ def _room(blocks: int) -> int:
 
 
 def _are_same_objects(first: Iterable[object], second: Iterable[object]) -> bool:
-    """Return whether both have the same objects in the same order."""
+    """Return whether both sequences contain the same objects in the same order."""
     first, second = tuple(first), tuple(second)
     return len(first) == len(second) and all(map(is_, first, second))
 

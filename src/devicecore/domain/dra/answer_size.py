@@ -46,7 +46,8 @@ def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
 def check_size(driver: DriverName, claim: str, size: int, last: int, total: int) -> DriverAnswerTooLargeError | None:
     """Return why an answer of `size` bytes for `claim` is refused, or None if it is not.
 
-    `last` is the size of the driver's last answer for this claim, or 0, and `total` is the size of all its answers.
+    `last` is the size of the driver's last answer for this claim, or 0, and `total` is the size of all the driver's
+    answers.
     """
     if size > max(MAX_SIZE, last):
         return DriverAnswerTooLargeError(driver, claim, size, MAX_SIZE, is_sum=False)

@@ -28,7 +28,7 @@ def _devices(value: Iterable[PreparedDevice]) -> tuple[PreparedDevice, ...]:
 
 @frozen
 class PrepareResult:
-    """What a driver answers when it is asked to prepare a claim. A non-empty `error` means that this failed.
+    """What a driver answers when it is asked to prepare a claim. A non-empty `error` says why the driver failed.
 
     Raises:
         TypeError: `devices` is not an iterable of devices.
@@ -40,7 +40,7 @@ class PrepareResult:
 
 @frozen
 class UnprepareResult:
-    """What a driver answers when it is asked to release a claim. A non-empty `error` means that this failed."""
+    """What a driver answers when it is asked to release a claim. A non-empty `error` says why the driver failed."""
 
     error: str = ""
 

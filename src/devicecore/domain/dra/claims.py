@@ -55,7 +55,7 @@ class ClaimInfo:
 
     `drivers` contains the drivers of the claim's allocation, each with the devices it returned, or None before its
     answer. `answered` contains the drivers that have answered in the current attempts to prepare the claim. `calls`
-    counts the calls to prepare it since the start, so that a release notices a new one. `skips` contains, for each
+    counts the calls to prepare it since the start, so that a release notices a new call. `skips` contains, for each
     driver, the calls that none of its devices need; `*` means all of them (KEP-5945, since Kubernetes 1.37).
     """
 

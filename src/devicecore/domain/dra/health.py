@@ -31,9 +31,9 @@ MAX_MESSAGE = 1024
 """The maximum size of a driver's message in bytes. A longer one is truncated to 1021 bytes and `...`."""
 
 MAX_SIZE_OF_DRIVER = 6_000_000
-"""The maximum number of characters of names and messages kept for one driver. Each device counts as 100 more.
+"""The maximum number of characters of names and messages kept for one driver.
 
-One report always fits.
+Each device counts as 100 more characters. One report always fits.
 """
 
 MAX_SIZE = 12_000_000

@@ -65,7 +65,7 @@ def decode(blob: bytes) -> HealthCache:
 def _time_text(nanoseconds: int) -> str:
     """Return a time in RFC 3339 format in UTC.
 
-    A time outside the years 1 to 9999 becomes the nearest one within them.
+    A time outside the years 1 to 9999 becomes the nearest time within these years.
     """
     seconds, rest = divmod(nanoseconds, SECOND)
     if (bounded := min(max(seconds, _FIRST), _LAST)) != seconds:

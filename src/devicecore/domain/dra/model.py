@@ -40,8 +40,9 @@ class PreparedDevice:
     """A device as its driver returned it, unchanged (kubelet-dra.md 4.7).
 
     `requests` contains the claim's requests that the device serves, without subrequests; if it is empty, the device
-    serves all. `cdi_ids` are fully qualified CDI names. Either is None if the driver sent none, because the state file
-    then contains null rather than an empty list. `share_id` distinguishes the shares of one device.
+    serves all. `cdi_ids` are fully qualified CDI names. `requests` or `cdi_ids` is None if the driver sent none,
+    because the state file then contains null rather than an empty list. `share_id` distinguishes the shares of one
+    device.
     """
 
     pool: str

@@ -108,7 +108,10 @@ def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver |
 
 
 def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
-    """Count a call to a driver. The returned question omits claims that other pods have asked about in the meantime."""
+    """Count a call to a driver.
+
+    The returned question omits claims for which the driver no longer has to be called.
+    """
     claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.must_ask(ask.driver)]
     left = AskDriver(ask.driver, tuple(claim.ref for claim in claims)) if claims else None
     return Changed(cache.put(*(evolve(claim, calls=claim.calls + 1) for claim in claims)), ask=left)

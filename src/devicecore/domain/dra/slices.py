@@ -246,8 +246,8 @@ def changes(
         node_uid: the UID of the Node object, which owns the slices.
         stored: the slices on the API server.
         least_generation: the lowest generation that may be used.
-        returned: what the server returned for devices that it was sent, both as `canonical` writes them. A server may
-            add defaults, and drops unknown fields.
+        returned: maps devices that were sent to the server to what it returned for them, both in the form that
+            `canonical` writes. A server may add defaults, and drops unknown fields.
     """
     own = [one for one in stored if (one.driver, one.node) == (pool.driver, pool.node)]
     in_pool = [one for one in own if one.pool == pool.name]

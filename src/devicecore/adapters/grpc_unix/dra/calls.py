@@ -40,10 +40,10 @@ def _methods(name: str) -> dict[str, Method]:
 
 
 PREPARE_METHODS: dict[str, Method] = _methods(PREPARE)
-"""NodePrepareResources by the service name in a driver's registration."""
+"""The method NodePrepareResources of each service, by the service name in a driver's registration."""
 
 UNPREPARE_METHODS: dict[str, Method] = _methods(UNPREPARE)
-"""NodeUnprepareResources by the service name in a driver's registration."""
+"""The method NodeUnprepareResources of each service, by the service name in a driver's registration."""
 
 HEALTH_METHODS: dict[str, Method] = {
     service: rpc.Method(
@@ -55,7 +55,7 @@ HEALTH_METHODS: dict[str, Method] = {
     )
     for service in ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 }
-"""NodeWatchResources by service.
+"""The method NodeWatchResources of each health service, by service name.
 
 The messages of both services are the same; kubelets before 1.37 know only v1alpha1.
 """

@@ -57,9 +57,9 @@ class DriverLimits(ConnectionLimits):
 class DriverClient:
     """A registered driver instance; a `RegisteredPlugin` of the plugin watcher.
 
-    Only the event loop's thread uses it, except for `call`. `services` is the driver's list at registration;
-    `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers. `closed` is called at the
-    end of `close`.
+    Only the event loop's thread uses it, except for `call`. `services` contains the services that the driver listed
+    when it registered; `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers.
+    `closed` is called at the end of `close`.
     """
 
     def __init__(
