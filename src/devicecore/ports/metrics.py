@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Metrics(Protocol):
-    """Takes measurements. It never blocks and never raises."""
+    """Takes measurements. No method ever blocks or raises an error."""
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call for `resource`, valid or not (`kubelet_device_plugin_registration_total`)."""

@@ -19,5 +19,5 @@ class Observer(Protocol):
     def __call__(self, notification: Notification, /) -> None:
         """Receive a notification.
 
-        `Allocated` comes after the save and `Released` before it, so a crash in between repeats the notification.
+        `Allocated` is sent after a save and `Released` before one, so a crash in between causes a second notification.
         """

@@ -21,6 +21,6 @@ class AllocationPolicy(Protocol):
         """Return `choice.size` different devices from `choice.available`, including all of `choice.must_include`.
 
         The same choice must get the same answer. The manager holds no lock while it calls a policy. If other containers
-        have taken devices in the meantime, the manager calls it again. If a policy raises an error or returns an
-        invalid answer, the pod is refused with a `PolicyError`.
+        have taken devices in the meantime, the manager asks again. If a policy raises an error or returns an invalid
+        answer, the pod is refused with a `PolicyError`.
         """

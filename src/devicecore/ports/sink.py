@@ -18,5 +18,5 @@ class NodeStatusSink(Protocol):
         this only after changes, and never concurrently. Publishing the same status twice is not an error.
 
         Raises:
-            SinkError: the status is not published. The manager logs it, and tries again with the next change or `tick`.
+            SinkError: the status is not published. The manager logs this and tries again at the next change or `tick`.
         """

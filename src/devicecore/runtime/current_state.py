@@ -94,10 +94,10 @@ class CurrentState(Generic[Value]):
     def wait_for(self, condition: Callable[[Value], object], timeout: float) -> Value:
         """Return the first value for which `condition` is true.
 
-        It is called in the caller's thread, while the lock is not held.
+        `condition` is called in the caller's thread, while the lock is not held.
 
         Raises:
-            TimeoutError: the condition was not met within `timeout` seconds. The text contains the last value.
+            TimeoutError: the condition was not met within `timeout` seconds. The error contains the last value.
             TypeError: `condition` is not a function of one argument, or `timeout` is not a number.
         """
         check_callable("wait_for: condition", condition, "the state")

@@ -94,8 +94,8 @@ class WaitingThreads:
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
             job()
-            del job  # the job refers to the answer to a call
+            del job  # an idle thread must not keep the job, which refers to a call's answer
             self._waiting.append(None)
-        self._jobs.put(None)  # put it back for the other threads
+        self._jobs.put(None)  # the other threads must also get None
         self._ended.append(None)
         self._one_has_ended.wake()

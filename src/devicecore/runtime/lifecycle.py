@@ -135,7 +135,7 @@ class Lifecycle:
             if self.is_running:
                 return False
             if self._run is not None:
-                self._end(self._run, end)  # an interrupt may have cut short its start or stop
+                self._end(self._run, end)  # an interrupt may have cut short that run's start or stop
             run = self._run = Run()
             try:
                 with self._turn:
@@ -153,7 +153,7 @@ class Lifecycle:
     def _end(self, run: Run, end: Callable[[], None]) -> None:
         run.is_stopped = True
         with self._turn:
-            if not run.is_over:  # otherwise another start or stop has ended it
+            if not run.is_over:  # otherwise, another start or stop has ended the run
                 end()
                 run.is_over = True
 

@@ -48,7 +48,7 @@ class Run:
     """The time from when a start begins until its stop ends. Runs are compared by identity.
 
     Only `Lifecycle` writes `is_started`, `is_stopped` and `is_over`, in this order. `is_restored` is set by a manager
-    when the checkpoint is restored or the run has ended. Events wait for it before they change the state.
+    when the checkpoint is restored or the run has ended. Events wait for `is_restored` before they change the state.
     """
 
     def __init__(self) -> None:

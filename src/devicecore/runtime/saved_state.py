@@ -200,7 +200,7 @@ class SavedState(Generic[Value]):
 
         A failed save is logged, and the next save includes its changes.
         """
-        if self._lock.locked():  # not `_call`, because that thread may be about to call the store
+        if self._lock.locked():  # `_call` may not be set yet by the thread that holds the lock
             self.request()
             return
         self.is_behind = True

@@ -40,7 +40,7 @@ Key = TypeVar("Key")
 
 @define(eq=False)
 class Turn(Generic[Key]):
-    """The turn of one or more keys. `ended` wakes the turn's call while that is waiting."""
+    """The turn of one or more keys. `ended` wakes the turn's call while the call is waiting."""
 
     keys: tuple[Key, ...]
     call: OpenCall

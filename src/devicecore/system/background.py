@@ -60,8 +60,8 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
 async def end(task: "asyncio.Task[NoReturn]") -> None:
     """Cancel a task and wait until it has ended. Cancel it again if the cancellation was swallowed on the way.
 
-    Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and stopping a gRPC
-    server calls it.
+    Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and gRPC calls
+    `wait_for` when a server is stopped.
     """
     while not task.done():
         task.cancel()
@@ -113,9 +113,9 @@ class SupervisedThread:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Set the event, and wait `timeout` seconds for the thread to end. Return whether it has ended.
+        """Set the event, and wait `timeout` seconds for the thread to end. Return whether the thread has ended.
 
-        A second call does nothing. The thread itself may call this. It then does not wait for itself.
+        A second call does nothing. If the thread itself calls this, it does not wait.
         """
         self._stopping.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():

@@ -2,8 +2,9 @@
 
 Law: every directory in which this library creates or looks for sockets or files follows the same rule. Such a directory
 belongs to the current user or to root, neither its group nor others may write to it, and its path is not a symbolic
-link. A user who may write to it could offer a device plugin of any name, or replace a state file. The socket for
-commands to a fleet is the exception: it may be in any directory, because only its user can connect to it.
+link. Another user who could write to the directory could offer a device plugin of any name, or replace a state file.
+The socket for commands to a fleet is the exception: it may be in any directory, because only the fleet's user can
+connect to it.
 """
 
 import logging

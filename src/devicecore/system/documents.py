@@ -54,7 +54,7 @@ def read_documents(
 ) -> list[Value]:
     """Return the non-empty documents in a string: YAML, or JSON values one after another.
 
-    `file` is the name of its file. If an object in YAML has a key twice, the last one counts, as for a kubelet;
+    `file` is the name used in errors. If an object in YAML has a key twice, the last one counts, as for a kubelet;
     `unique_keys` refuses it, as kubectl and an API server do. Raises `error`, a DocumentError, if the text is not YAML,
     or too large.
     """
@@ -98,7 +98,7 @@ def _explained(problem: str, line: str) -> str:
 
 
 def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentError) -> str:
-    """Return the text of a file, without a byte order mark. Raises `error`, with the line, if it is not UTF-8."""
+    """Return the text of a file, without a byte order mark. Raises `error`, with the line, if `data` is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:
@@ -202,7 +202,7 @@ class _Sequence(list[Data]):
 
 
 def _yaml_documents(text: str, *, unique_keys: bool) -> list[tuple[int | None, Data]]:
-    if directive := _TAG_DIRECTIVE.search(text):  # libyaml takes 6 s for 60,000 of them
+    if directive := _TAG_DIRECTIVE.search(text):  # libyaml takes 6 s for 60,000 directives
         line = text.count("\n", 0, directive.start()) + 1
         _refuse("%TAG directives are not supported", line)
     return list(_Composer(yaml.parse(text, Loader=_LOADER), unique_keys).documents())

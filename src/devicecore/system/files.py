@@ -98,7 +98,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class DurableFile:
-    """One file that is replaced by renaming a new file. One thread at a time may use it. It raises OSError.
+    """One file that is replaced by renaming a new file. One thread at a time may use it. Its methods raise OSError.
 
     Symbolic links are never followed: reading one is an error, and writing replaces the link itself.
 
@@ -177,7 +177,7 @@ class DurableFile:
             self._path.unlink(missing_ok=True)
             self._sync(lambda: None)
         except FileNotFoundError:
-            return  # its directory is gone
+            return  # the directory is gone
 
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was written>`.
@@ -206,7 +206,7 @@ class DurableFile:
             except FileNotFoundError:
                 pass
             except OSError:
-                self._swept = False  # so that the next attempt first deletes the new file
+                self._swept = False  # the next attempt must first delete the new file
             raise
         return identity
 

@@ -28,7 +28,7 @@ def target(path: str) -> str:
 def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
     """Return options for a channel to a unix socket that accepts answers of up to `max_message_bytes` bytes."""
     return [
-        ("grpc.default_authority", "localhost"),  # strict servers, such as Rust's, refuse a path there
+        ("grpc.default_authority", "localhost"),  # by default a path, which strict servers, such as Rust's, refuse
         ("grpc.max_receive_message_length", max_message_bytes),
         # gRPC repeats, without a pause, a call that the server has not started. If a server sends GOAWAY and keeps the
         # connection, that uses a whole CPU and 400 MB of memory per second.

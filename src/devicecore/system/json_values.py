@@ -28,7 +28,7 @@ _CONVERTER.register_unstructure_hook_func(lambda cls: _is_subclass(cls, PurePath
 
 
 def to_json(value: object) -> Any:  # noqa: ANN401 - JSON has no better type
-    """Return `value` as objects that `json.dumps` accepts. Sets keep their order, and errors become their text."""
+    """Return `value` as objects that `json.dumps` accepts. Sets become lists; paths and errors become strings."""
     return _CONVERTER.unstructure(value)
 
 

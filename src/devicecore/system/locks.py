@@ -37,8 +37,8 @@ class NamedLocks:
     def held(self, name: str, timeout: float) -> Iterator[None]:
         """Hold the lock `name` until the end of the block.
 
-        This waits at most `timeout` seconds for other processes, and as long as it takes for threads of this process.
-        Raises LockedError after that time, and OSError if the file cannot be created or locked.
+        This waits at most `timeout` seconds for other processes, but without a limit for threads of this process.
+        Raises LockedError after `timeout` seconds, and OSError if the file cannot be created or locked.
         """
         ticket = object()
         with self._condition:

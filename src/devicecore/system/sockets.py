@@ -48,7 +48,7 @@ def check_socket_path(path: str) -> None:
 
 
 def check_not_in_the_way(path: str) -> None:
-    """Raise DirectoryError if something other than a socket is at a path, such as a link to one."""
+    """Raise DirectoryError if something other than a socket is at a path, even a link to a socket."""
     if os.path.lexists(path) and socket_identity(path) is None:
         raise DirectoryError(str(Path(path).parent), f"{Path(path).name} is in the way and is not a socket")
 
@@ -63,9 +63,9 @@ def is_served(path: str) -> bool:
         try:
             probe.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            return False  # there is no socket, or its process is gone
+            return False  # no socket, or the process that served it is gone
         except (BlockingIOError, TimeoutError):
-            pass  # its process is too busy to answer
+            pass  # the process that serves it is too busy to answer
         return True
 
 
@@ -87,7 +87,8 @@ class OwnedSocket:
 
     Args:
         path: an absolute path of at most `MAX_SOCKET_PATH` bytes.
-        mode: the permissions of the socket; the umask does not change them. Users who may write to it may connect.
+        mode: the permissions of the socket; the umask does not change them. Users who may write to the
+            socket may connect.
     """
 
     def __init__(self, path: str, mode: int = 0o755) -> None:

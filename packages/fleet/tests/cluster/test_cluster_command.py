@@ -288,7 +288,7 @@ def test_a_second_process_of_one_name_is_refused_when_the_first_renews_its_lease
         assert two.holder() == f"devicecore/{NODE}/a"
         two.now += timedelta(seconds=60)
         two.tick(1)
-        assert not second.is_ours, "it is refused until it starts again"
+        assert not second.is_ours, "a refused node stays refused until it restarts"
         assert two.tick(0).is_ours
 
 

@@ -15,7 +15,7 @@ from devicecore_tools.command.main import main
 LARGE = MAX_DOCUMENTS * 2 // 5 // 300
 """Empty objects that count as 300 bytes each, with their commas: two such lists may be read, but not three."""
 
-TOO_MUCH = "with it, everything read from the API server for this question takes more than 420 MB of memory"
+TOO_MUCH = "with this answer, everything read from the API server for this question takes more than 420 MB of memory"
 
 NODE = {
     "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},

@@ -129,7 +129,7 @@ class EventLog:
     _changed: threading.Condition = field(factory=threading.Condition)
 
     def __call__(self, event: Event) -> None:
-        """Record `event`. Raise an error if it is the registration of a plugin to be refused."""
+        """Record `event`. Raise an error if `event` registers a plugin that is to be refused."""
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()

@@ -252,9 +252,9 @@ def tells_instances_apart(make: MakeDriverTransport) -> None:
             driver.unprepared = {CLAIMS_ASKED[0].uid: UnprepareResult()}
             harness.register(driver, SERVICES[:1])
         old, new = heard.wait_for(DriverConnected, 2)
-        expect("the later one is larger", new.generation > old.generation, expected=True)
+        expect("whether the later instance has the larger generation", new.generation > old.generation, expected=True)
         harness.transport.unprepare(new, CLAIMS_ASKED[:1])
-        expect("calls of the two", [len(driver.asked) for driver in drivers], [0, 1])
+        expect("the numbers of calls to the two drivers", [len(driver.asked) for driver in drivers], [0, 1])
 
 
 @DRIVER_TRANSPORT.check

@@ -259,7 +259,7 @@ class _Taken:
         )
 
     def beyond(self, before: "_Taken") -> dict[str, list[str]]:
-        """Return the new resources, by kind."""
+        """Return the resources that `before` lacks, by kind."""
         more = {
             "threads": sorted(thread.name for thread in self.threads - before.threads),
             "descriptors": sorted((self.descriptors - before.descriptors).elements()),
@@ -278,7 +278,7 @@ def _descriptors() -> Iterator[str]:
 def _children() -> Iterator[int]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # there are none, so there is no need to check every process on the machine
+    except ChildProcessError:  # without children, there is no need to check every process on the machine
         return
     threads = list(Path("/proc/self/task").glob("*/children"))
     for of_thread in threads:
@@ -297,7 +297,7 @@ def _warm_up(harness: LifecycleHarness) -> _Taken:
     """
     with harness.new() as subject:
         harness.use(subject)
-    del subject  # otherwise, resources that it still holds after its stop would count as resources from before
+    del subject  # otherwise, what `subject` still holds after its stop would count as acquired before
     gc.collect()
     return _Taken.now(harness)
 

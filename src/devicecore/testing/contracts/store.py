@@ -178,7 +178,7 @@ def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
 
 @DURABLE_CHECKPOINT_STORE.check
 def says_so_when_the_blob_cannot_be_read(make: MakePlace) -> None:
-    """`load` raises `StoreError` if a blob exists and cannot be read. In that case, it does not return None."""
+    """If a blob exists and cannot be read, `load` raises `StoreError` instead of returning None."""
     expect_error("load of an unreadable blob", StoreError, make().unreadable().load)
 
 

@@ -136,7 +136,7 @@ def keeps_two_instances_of_one_resource_apart(make: MakeTransport) -> None:
         calls = [plugin.calls for plugin in plugins]
         expect("the calls of each plugin", calls, [[("allocate", IDS[:1])], [("allocate", IDS[1:2])]])
         connection.disconnect()
-        running.log.wait("PluginLost of the first", lambda: PluginLost(first) in running.log.events)
+        running.log.wait("PluginLost for the first plugin", lambda: PluginLost(first) in running.log.events)
         running.transport.allocate(second, IDS[2:3])
         expect("later calls of the second plugin", plugins[1].calls[1:], [("allocate", IDS[2:3])])
         expect("whether the second plugin is lost", PluginLost(second) in running.log.events, expected=False)
@@ -371,7 +371,7 @@ def leaves_nothing_behind_when_it_cannot_start(make: MakeRemoteTransport) -> Non
 
 
 def _expect_no_answer(calls: Mapping[str, Callable[[], object]]) -> None:
-    """Expect that each call fails. A call that never ends fails only the check."""
+    """Expect that each call fails. If a call never ends, the check fails instead of hanging."""
     for method, call in calls.items():
         watched = partial(in_time, call, EVENT_TIMEOUT / 2)
         expect_error(f"{method} of a plugin that does not answer", PluginCallError, watched)
