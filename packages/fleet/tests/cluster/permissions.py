@@ -34,6 +34,6 @@ def role() -> set[Permission]:
 
 
 def unlisted(requests: Iterable[Request]) -> set[Permission]:
-    """Return the permissions that requests needed and that the document does not list."""
+    """Return the permissions that requests needed and that docs/cluster-node.md does not list."""
     listed = {(resource.partition(".")[0], verb) for resource, verb in role()}
     return {(one.resource, one.verb) for one in requests} - listed

@@ -122,7 +122,7 @@ def test_nothing_is_sent_about_a_pod_bound_to_someone_elses_node(node: Connected
     node.replaced()
     node.takes(node.bound("theirs"))
     assert {*node.sent()} == {"get nodes"}
-    assert node.connection.refusal, "so that the Lease of the other Node is not renewed either"
+    assert node.connection.refusal, "a refused node does not renew the Lease of the other Node"
 
 
 def test_a_status_is_not_written_into_someone_elses_node(node: Connected) -> None:
@@ -159,7 +159,7 @@ def test_a_node_of_another_process_is_not_mistaken_for_the_deleted_one(node: Con
     node.connection.tick()
     assert node.sent() == ["get nodes", "get leases"]
     node.link.sink.publish(NodeStatus())
-    assert node.sent() == ["get nodes", "get leases"], "it is read again, and nothing is changed"
+    assert node.sent() == ["get nodes", "get leases"], "the Node is read again, and nothing is changed"
     (found,) = node.server.objects("Lease", "kube-node-lease")
     assert found["spec"]["holderIdentity"] == holder(NAME, "b")
 

@@ -116,7 +116,10 @@ class Budget:
         why = self.spent()
         if not why and self.keep(memory_of(content, _ANSWER) - len(content)):
             limit = f"{MAX_DOCUMENTS // 10**6:,} MB"
-            why = f"with this answer, everything read from the API server for this question takes more than {limit} of memory"
+            why = (
+                "with this answer, everything read from the API server for this question takes more than "
+                f"{limit} of memory"
+            )
         if why:
             self.refused[why] = None
         return why

@@ -199,8 +199,8 @@ class Fleet(HasLifecycle):
         """Yield the nodes that were woken before this call."""
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
-            self._is_ready.discard(name)  # removed before the node runs, so that a wake-up during the run counts
-            if name in self.nodes:  # it may have been removed
+            self._is_ready.discard(name)  # discarded before the node runs, so that a wake-up during the run counts
+            if name in self.nodes:  # the node may have been removed
                 yield name
 
     def _advance(self, name: str) -> None:

@@ -213,7 +213,7 @@ class NodeSlices(ResourceSlices):
             self._known.pop(one.name, None)
 
     def _overtaken(self, error: RequestError) -> None:
-        """Query the server again if another client wrote first. The writer handles other errors."""
+        """Query the server in the next attempt. Raise `error` unless it says that another client wrote first."""
         self._known = None
         if error.status not in _OVERTAKEN:
             raise error
