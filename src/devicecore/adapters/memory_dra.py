@@ -180,7 +180,7 @@ class MemoryClaims:
         return claim
 
     def put(self, *claims: ResourceClaim) -> None:
-        """Create or replace claims. Raises TypeError if one is something else, such as a parsed manifest."""
+        """Create or replace claims. Raises TypeError if an argument is something else, such as a parsed manifest."""
         for claim in claims:
             checked(claim, ResourceClaim, "MemoryClaims.put: resource_claim_of reads a manifest")
         self.claims.update((claim.key, claim) for claim in claims)

@@ -50,7 +50,7 @@ class DeviceSpec:
 def _texts_by_name(value: Mapping[str, str], what: str) -> dict[str, str]:
     # Typed as object because a type checker would call the check unreachable; a caller may pass anything.
     given: object = value
-    if type(given) is not dict and not isinstance(given, Mapping):  # the second check takes longer
+    if type(given) is not dict and not isinstance(given, Mapping):  # checking for a Mapping takes longer
         raise TypeError(expected(what, "a mapping of names to strings", value))
     texts = dict(value)
     pairs: Iterable[tuple[object, object]] = texts.items()

@@ -25,7 +25,7 @@ class Document:
 
 
 class Value:
-    """A value in a document, with its place for errors. It may be missing: then `data` is None.
+    """A value in a document, with its place for errors. If the value is missing, `data` is None.
 
     Args:
         data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with each
@@ -43,7 +43,7 @@ class Value:
 
     @classmethod
     def of(cls, data: object, file: str) -> "Value":
-        """Return parsed JSON as a value. A value is returned as it is."""
+        """Return parsed JSON as a value. A `Value` is returned unchanged."""
         return data if isinstance(data, Value) else cls(data, file)
 
     # The place is computed only for errors, because nearly all documents have no errors.
@@ -99,7 +99,10 @@ class Value:
         return {key: Value(data, self, key) for key, data in self.data.items()}
 
     def sequence(self) -> "list[Value]":
-        """Return the items of a list, or none if the value is missing. Raises DocumentError if it is not a list."""
+        """Return the items of a list, or none if the value is missing.
+
+        Raises DocumentError if the value is not a list.
+        """
         if self.data is None:
             return []
         if not isinstance(self.data, list):

@@ -109,7 +109,7 @@ class InvalidLimitError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class ContainerNotFoundError(DeviceCoreError, KeyError):
-    """A container was requested that the pod does not have. `containers` lists the ones it has."""
+    """A container was requested that the pod does not have. `containers` lists the pod's containers."""
 
     pod: str
     container: str
@@ -406,7 +406,7 @@ class DeviceRefusedError(PluginError):
 
 @frozen(repr=False)
 class DeviceNotFoundError(DeviceCoreError, KeyError):
-    """A program names a device that its plugin does not have. `devices` lists the ones it has."""
+    """A program names a device that its plugin does not have. `devices` lists the plugin's devices."""
 
     resource: str
     device: str
@@ -436,7 +436,7 @@ class PluginAnswersTooLargeError(PluginError):
 
 @frozen(repr=False)
 class PolicyError(DeviceCoreError):
-    """The caller's allocation policy failed, or its answer is unusable. `policy` is its name."""
+    """The caller's allocation policy failed, or its answer is unusable. `policy` is the policy's name."""
 
     policy: str
     resource: str

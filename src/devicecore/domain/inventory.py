@@ -227,7 +227,8 @@ class Inventory:
     def disconnect(self, id_: PluginId, now: float) -> "Inventory":
         """Remove a plugin instance that has disconnected (kubelet: `PluginDisconnected`), if it was connected.
 
-        If it was the last one, the devices become unhealthy and the grace period starts at `now` (monotonic seconds).
+        If it was the last connected instance, the devices become unhealthy and the grace period starts at `now`
+        (monotonic seconds).
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         plugins = tuple(plugin for plugin in resource.plugins if plugin.id != id_)

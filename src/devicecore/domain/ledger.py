@@ -167,10 +167,10 @@ class Ledger:
     def reserve(
         self, key: ContainerKey, resource: ResourceName, devices: DeviceSet, reusable: DeviceSet = _NONE
     ) -> "Ledger":
-        """Take `devices` for a container, before the plugin prepares them. The pod may share those in `reusable`.
+        """Take `devices` for a container, before the plugin prepares them. The pod may share the devices in `reusable`.
 
-        Raises DeviceHeldError if another pod holds one of them, if this pod does and it is not reusable, or if the
-        container already holds devices of the resource.
+        Raises DeviceHeldError if another pod holds one of the devices, if this pod holds one that is not reusable, or
+        if the container already holds devices of the resource.
         """
         taken = in_use = self.in_use(resource)
         if of_pod := self.held_by(key.pod, resource):

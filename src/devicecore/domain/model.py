@@ -268,7 +268,7 @@ class Pod:
     claims: tuple[PodClaim, ...] = field(default=(), converter=_pod_claims, kw_only=True)
     generated_claims: Mapping[str, str | None] = field(factory=dict, converter=_generated_claims, kw_only=True)
     extended_claim: ExtendedClaim | None = field(default=None, converter=_extended_claim, kw_only=True)
-    # These are computed once, because each admission needs them.
+    # The following fields are computed once, because each admission needs them.
     in_start_order: tuple[Container, ...] = field(init=False, eq=False, repr=False)
     claimed: frozenset[tuple[str, str]] = field(init=False, eq=False, repr=False)
 

@@ -146,7 +146,10 @@ class NodeState:
         )
 
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
-        """Return the index for a new report: the current one if it fits, or one for all devices listed or in use."""
+        """Return the index for a new report.
+
+        This is the current index if it fits, or an index of all devices listed or in use.
+        """
         report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index

@@ -84,8 +84,8 @@ def kubelet_order(choice: Choice) -> DeviceSet:
 def packed(choice: Choice) -> DeviceSet:
     """Return devices on NUMA nodes that are nearly full, so that other nodes stay entirely free.
 
-    Among the NUMA nodes with enough free devices, it takes the one with the fewest. If none has enough, it starts with
-    the node that has the most.
+    Of the NUMA nodes with enough free devices, the policy takes the one with the fewest. If none has enough, it starts
+    with the node that has the most.
     """
     return _by_numa_node(choice, Counter())
 
@@ -93,7 +93,7 @@ def packed(choice: Choice) -> DeviceSet:
 def aligned(choice: Choice) -> DeviceSet:
     """Return devices on as few NUMA nodes as possible, close to the devices of any resource that the pod holds.
 
-    Among the NUMA nodes with enough free devices, it takes the one where the pod holds the most devices.
+    Of the NUMA nodes with enough free devices, the policy takes the one where the pod holds the most devices.
     """
     near = Counter(node for held in choice.of_pod.values() for nodes in held.values() for node in nodes)
     near.update(node for device in choice.must_include for node in choice.numa_nodes.get(device, ()))

@@ -60,7 +60,7 @@ class Quantity(NamedTuple):
         if not has_few_digits and number in ("", "."):
             raise InvalidQuantityError(text)  # Go reads such a text as a decimal, which needs a digit
         if not has_few_digits and suffix in _TWOS:
-            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go does this with quantities that it keeps as decimals
+            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go limits only what it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
         is_int64 = has_few_digits and is_whole and nanos <= MAX_QUANTITY * _NANO
         return cls(-nanos if sign == "-" else nanos, suffix in _TWOS, is_int64)

@@ -325,9 +325,9 @@ def _masks(
 ) -> Iterable[_Mask]:
     """Return the sets of NUMA nodes to examine, smallest first.
 
-    If there are at most `MAX_MASKS`, all of them are returned. Otherwise sets that are too small for the request are
-    left out, sets of NUMA nodes with more free devices come first among sets of the same width, and after
-    `MAX_BEST_MASKS` sets, only the set of all NUMA nodes follows.
+    If there are at most `MAX_MASKS` sets, all are returned. Otherwise sets that are too small for the request are left
+    out, sets of NUMA nodes with more free devices come first among sets of the same width, and after `MAX_BEST_MASKS`
+    sets, only the set of all NUMA nodes follows.
     """
     if 1 << len(numa_nodes) <= MAX_MASKS:
         return _all_masks(numa_nodes)

@@ -55,7 +55,7 @@ class DriverList:
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance to call. Raises DriverNotRegisteredError if there is none."""
+        """Return the instance to call. Raises DriverNotRegisteredError if the driver has none."""
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:

@@ -70,11 +70,11 @@ class DraManager(Runs):
         health_store: where device health is kept; without it, a restart forgets it.
         metrics: measures `prepare` and `unprepare`.
         observers: notified of the health of claimed devices.
-        fail_on_warnings: whether `prepare` fails if a driver returns devices that were not allocated, requests that
-            the claim does not have, or malformed CDI names. A kubelet accepts them.
+        fail_on_warnings: whether `prepare` fails if a driver returns devices that were not allocated, requests that the
+            claim does not have, or malformed CDI names. A kubelet accepts such answers.
         clock: returns monotonic seconds.
         wall_clock: returns nanoseconds since 1970; the default clock does not follow changes to the machine's clock.
-        saver: saves the health of devices; managers may share one. Without it, each run has its own thread.
+        saver: saves the health of devices; managers may share a saver. Without one, each run has its own thread.
 
     Raises:
         TypeError: an argument has the wrong type, such as a store instead of the claims, or a class instead of an

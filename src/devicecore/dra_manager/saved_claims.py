@@ -68,7 +68,7 @@ class SavedClaims:
         self._saved.end()
 
     def run(self) -> Run:
-        """Return the current run. Raises DraStoppedError if there is none."""
+        """Return the current run. Raises DraStoppedError if no run is in progress."""
         return self._state.current_run()
 
     def check_call(self, method: str) -> None:

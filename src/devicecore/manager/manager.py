@@ -69,7 +69,7 @@ class DeviceManager(Runs):
         policy: which of the possible devices a container gets; by default, the kubelet's order.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: returns monotonic seconds.
-        saver: performs the saves that no call waits for. Managers may share one; without it, each run has its own
+        saver: performs the saves that no call waits for. Managers may share a saver; without one, each run has its own
             thread.
 
     Raises:
@@ -299,10 +299,10 @@ class DeviceManager(Runs):
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
         """Prepare the start of a container. Return the settings that it needs, or None if it has no devices.
 
-        Call this before each start. This calls PreStartContainer of each plugin that requires that call. If the pod is
-        active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1 (kubelet:
-        `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, this issues a
-        RuntimeWarning.
+        Call this method before each start. It calls PreStartContainer of each plugin that requires that call. If the
+        pod is active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1
+        (kubelet: `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, this issues
+        a RuntimeWarning.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. The error is a KeyError.

@@ -30,7 +30,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._call: OpenCall | None = None  # the latest call that published to the sink
         self._published = NodeStatus()
-        self._removed: tuple[ResourceName, ...] = ()  # removed, but not published yet
+        self._removed: tuple[ResourceName, ...] = ()  # removed resources that are not published yet
 
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
         """Publish the status if it has changed, and return the status.

@@ -22,9 +22,10 @@ _log = logging.getLogger(__name__)
 class Restored:
     """What a manager found in its store when it started.
 
-    `format` is the format of the checkpoint (0, 1 or 2), or None if there was no usable one. If there was an unusable
-    checkpoint, `problem` says why it was unusable, and `set_aside` says where the file is kept. `skipped` contains the
-    entries with an unreadable receipt. `extra` contains other fields of the file; each save writes them back.
+    `format` is the format of the checkpoint (0, 1 or 2), or None if no usable checkpoint was found. If there was an
+    unusable checkpoint, `problem` says why it was unusable, and `set_aside` says where the file is kept. `skipped`
+    contains the entries with an unreadable receipt. `extra` contains other fields of the file; each save writes them
+    back.
     """
 
     format: int | None = None

@@ -55,8 +55,8 @@ class AdmissionTurns(Turns[PodUid]):
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """Return the affinity chosen for a pod in its turn.
 
-        If there is none yet, or it has to be chosen again, this calls `choose`, without holding the lock, because
-        `choose` calls hint providers.
+        If no affinity has been chosen yet, or it has to be chosen again, this calls `choose`, without holding the lock,
+        because `choose` calls hint providers.
         """
         with self._lock:
             if pod in self._affinities and not anew:

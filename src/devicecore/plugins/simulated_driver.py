@@ -80,8 +80,8 @@ def published(
 
     Args:
         devices: the names of the devices.
-        numa_nodes: the NUMA nodes that the devices are attached to, in turn. An element may be several nodes, for a
-            device that is attached to all of them.
+        numa_nodes: the NUMA nodes that the devices are attached to, in turn. An element may contain several nodes, for
+            a device that is attached to all of them.
         parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume the
             same counters, so a scheduler allocates either the device or its parts.
     """

@@ -48,7 +48,7 @@ _MIXED_NUMBERS = re.compile(r":\d+:(\d+): [^:\n]* '_[<>]=?_' applied to '\((?:in
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "([^"]*)"')
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 _MAX_VALUES = 10_000
-"""How many values are cached for one expression."""
+"""The maximum number of values that are cached for one expression."""
 
 _TOO_LONG = "Iteration budget exceeded"
 """The library's message about an expression that visits too many elements.
@@ -188,7 +188,7 @@ class CelSelectors:
         return known
 
     def _evaluate(self, text: str, compiled: _Compiled, device: PoolDevice) -> bool:
-        """Return the value of an expression for a device. Raises SelectorError if there is none."""
+        """Return the value of an expression for a device. Raises SelectorError if the expression has no value."""
         with self._charged():
             if self._ask is not None and compiled.expression is None:
                 return self._ask(text, device)
@@ -266,7 +266,7 @@ class CelSelectors:
         return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
-        """Return a compiled expression, or its error. Both are cached."""
+        """Return a compiled expression, or its error. Either result is cached."""
         with self._charged():
             return self._compile_now(expression)
 
@@ -343,7 +343,7 @@ class CelSelectors:
                 if self._checking.compile(" ".join(argument)).return_type() == cel.Type.DYN:
                     return f"the type of a formatted value is not known: {foreign_text(''.join(argument))}"
             except RuntimeError:
-                continue  # it contains a macro's variable
+                continue  # the argument contains a macro's variable
         return ""
 
     def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
@@ -355,7 +355,7 @@ class CelSelectors:
             try:
                 kinds.add(self._checking.compile(" ".join(one)).return_type() == cel.Type.DYN)
             except RuntimeError:
-                return False  # it contains a macro's variable
+                return False  # the element contains a macro's variable
         return len(kinds) > 1
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":
@@ -377,7 +377,7 @@ class CelSelectors:
         return self._environment.Activation(variables)
 
     def _has_sound_attributes(self, device: PoolDevice) -> bool:
-        """Return whether each attribute has a value. An attribute without one makes every expression fail."""
+        """Return whether each attribute has a value. An attribute without a value makes every expression fail."""
         checked(device, PoolDevice, "CelSelectors: device")
         try:
             return all(one.kind in _PLAIN_KINDS or self._value(name, one) for name, one in device.attributes.items())

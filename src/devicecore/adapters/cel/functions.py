@@ -221,7 +221,7 @@ def _are_unlike_versions(left: object, right: list[object]) -> bool:
 
 def _sum(values: Sequence[Any]) -> object:
     total = sum(values[1:], start=values[0]) if values else 0
-    if isinstance(total, int) and abs(total) > MAX_QUANTITY:  # an unsigned number looks the same here
+    if isinstance(total, int) and abs(total) > MAX_QUANTITY:  # unsigned numbers cannot be told apart here
         problem = "integer overflow"
         raise ValueError(problem)
     return total

@@ -211,7 +211,7 @@ def _nothing() -> None:
 
 
 def _exchange(process: "subprocess.Popen[bytes]", question: object) -> tuple[bool, str, bool]:
-    """Ask a question and return the answer. Raises EOFError or OSError if there is none."""
+    """Ask a question and return the answer. Raises EOFError or OSError if no answer comes."""
     if process.stdin is None:
         raise EOFError
     pickle.dump(question, process.stdin)
@@ -222,7 +222,7 @@ def _exchange(process: "subprocess.Popen[bytes]", question: object) -> tuple[boo
 
 
 def _read(process: "subprocess.Popen[bytes]", size: int) -> bytes:
-    """Return the next `size` bytes. Raises EOFError if there are fewer, and TimeoutError after `MAX_WAIT`."""
+    """Return the next `size` bytes. Raises EOFError if fewer bytes come, and TimeoutError after `MAX_WAIT`."""
     if process.stdout is None:
         raise EOFError
     descriptor, deadline, found = process.stdout.fileno(), time.monotonic() + MAX_WAIT, b""

@@ -38,13 +38,13 @@ class PeerConnection:
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
         """The channel for streams."""
         self._direct: _DirectCalls | None = None
-        self._open_direct = WeakSet[_DirectCalls]()  # including those of earlier connections with a call in progress
+        self._open_direct = WeakSet[_DirectCalls]()  # also those of earlier connections in use
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
         """From now on, make direct calls to the socket file with `identity`, or none if that is None.
 
-        Calls in progress continue. Their connection closes when the last one ends.
+        Calls in progress continue. Their connection closes when the last of these calls ends.
         """
         self._direct = None
         if identity is not None:

@@ -150,7 +150,7 @@ class SocketDirectory:
             try:
                 entry.unlink()
             except FileNotFoundError:
-                pass  # its plugin has deleted it
+                pass  # the socket's plugin has deleted it
             except OSError as error:
                 problems.append(f"{foreign_text(entry.name)}: {error.strerror}")
         if problems:

@@ -323,7 +323,7 @@ class ServedPlugin(ServedSockets[PluginService]):
     def _dropped(self) -> None:
         """No stream is left: the kubelet has ended, or has dropped the plugin."""
         self._drops += 1
-        # the stream was the previous kubelet's, and this one refuses us
+        # if the current kubelet refuses the plugin, the stream was the previous kubelet's
         if not isinstance(self._registration, _Refused):
             self._registration = _Unregistered.LOST
         size = 0 if self._service is None else self._service.list_bytes
@@ -339,7 +339,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Check both sockets, and serve or register if needed. This is the only place where that is decided."""
+        """Check both sockets, and serve or register if needed. Only this method decides whether to do so."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)

@@ -280,7 +280,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
             await asyncio.sleep(self._poll_interval)
 
     def _tried(self, problem: str) -> None:
-        """Record why no kubelet has registered the plugin or driver, or "" if one has.
+        """Record why no kubelet has registered the plugin or driver, or "" if a kubelet has registered it.
 
         Log a reason once, not every second.
         """

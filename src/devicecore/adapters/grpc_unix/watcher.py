@@ -44,7 +44,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class RegisteredPlugin(Protocol):
-    """A plugin that a handler has registered. The watcher calls it on the event loop."""
+    """A plugin that a handler has registered. The watcher calls these methods on the event loop."""
 
     @property
     def lost(self) -> bool:
@@ -55,7 +55,10 @@ class RegisteredPlugin(Protocol):
 
 
 class PluginHandler(Protocol):
-    """Registers plugins of one type (kubelet: `cache.PluginHandler`). The watcher calls it on the event loop."""
+    """Registers plugins of one type (kubelet: `cache.PluginHandler`).
+
+    The watcher calls the handler on the event loop.
+    """
 
     @property
     def type(self) -> str:

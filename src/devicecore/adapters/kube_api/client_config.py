@@ -242,7 +242,7 @@ def _content(value: Value, name: str) -> bytes | None:
     if text := data.text(""):
         try:
             return base64.b64decode(text, validate=True)
-        except ValueError as error:  # also handles characters that are not ASCII
+        except ValueError as error:  # also raised for characters that are not ASCII
             data.refuse(f"expected base64: {error}", error)
     path = _path(file)
     if path is None:

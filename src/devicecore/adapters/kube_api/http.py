@@ -212,7 +212,7 @@ class _Backend(httpcore2.SyncBackend):
         """End all connections, including those being established."""
         self._is_cut = True
         for copy in self._copies:
-            with suppress(OSError):  # it is already closed
+            with suppress(OSError):  # the socket is already closed
                 copy.shutdown(socket.SHUT_RDWR)
 
 

@@ -171,7 +171,10 @@ def pages(
 
 
 def selectors(fields: str, labels: str) -> dict[str, str]:
-    """Return the parameters to list or watch the objects that both selectors match. An empty selector matches all."""
+    """Return the parameters to list or watch the objects that both selectors match.
+
+    An empty selector matches all objects.
+    """
     return {name: one for name, one in (("fieldSelector", fields), ("labelSelector", labels)) if one}
 
 

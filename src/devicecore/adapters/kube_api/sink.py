@@ -106,7 +106,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
             backoff=pace.backoff,
             resync=pace.resync,
         )
-        # Apply deletes only keys that no other writer has ever written. The others need a second patch.
+        # Apply deletes only keys that no other writer has ever written. Deleting other keys takes a second patch.
         is_apply = strategy is PatchStrategy.APPLY
         self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if is_apply else (strategy,)
         self._field_manager = field_manager

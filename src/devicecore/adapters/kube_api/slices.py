@@ -187,7 +187,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
 
 def _uid_of(node: Json) -> str:
-    """Return the UID of a Node. Raises ValueError if the Node has none."""
+    """Return the UID of a Node. Raises ValueError if the Node has no UID."""
     metadata = node.get("metadata") if isinstance(node, dict) else None
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if not isinstance(uid, str) or not uid:

@@ -88,7 +88,7 @@ class PodsFile:
             self._is_written, self._problem = True, ""
 
     def _append(self, pod: PodUid) -> bool:
-        """Append a line. Return whether this succeeded."""
+        """Append a line for a pod. Return whether the whole line was written."""
         line = json.dumps(pod).encode() + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -131,4 +131,4 @@ def this_boot() -> str:
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
-        return ""  # such a machine counts as never rebooted
+        return ""  # a machine without a boot id counts as never rebooted

@@ -75,7 +75,7 @@ class PodResourcesClient(HasLifecycle):
         return self._call("List", podresources.ListPodResourcesRequest(), podresources.ListPodResourcesResponse)
 
     def get(self, name: str, namespace: str = "default") -> podresources.GetPodResourcesResponse:
-        """Return one pod. Before Kubernetes 1.34, a kubelet offers this only with a feature gate."""
+        """Return one pod. Before Kubernetes 1.34, a kubelet offers this call only with a feature gate."""
         request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         return self._call("Get", request, podresources.GetPodResourcesResponse)
 

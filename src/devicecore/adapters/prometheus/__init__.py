@@ -388,7 +388,7 @@ def _checkpoints(saves: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
 
 
 def _claims_in_use(cache: "ClaimCache") -> Metric:
-    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first one is the total for all drivers
+    counts = islice(cache.in_use().items(), MAX_RESOURCES)  # the first count is the total for all drivers
     return _family(
         GaugeMetricFamily,
         "dra_resource_claims_in_use",

@@ -217,7 +217,7 @@ class DeviceClass:
 
 @frozen(eq=False)
 class DeviceRequest:
-    """A request of a claim, or one of its alternatives. `parent` is empty if it is not an alternative.
+    """A request of a claim, or one of its alternatives. `parent` is empty if the request is not an alternative.
 
     It is equal only to itself, because two requests may have equal fields.
     """

@@ -336,7 +336,7 @@ class Search:
         fits: list[bool] = []
         values: list[Attribute | None] = []
         if self._is_shared(device) or any(one.admin_access for claim in self.claims for one in claim.alternatives):
-            return device  # such a device may be allocated more than once
+            return device  # the device may be allocated more than once
         try:
             for number, claim in enumerate(self.claims):
                 fits += [

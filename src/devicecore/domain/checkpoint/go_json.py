@@ -60,7 +60,10 @@ Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
 
 def parse(blob: bytes) -> Json:
-    """Return the JSON value of `blob`. Raises MalformedCheckpointError if Go would refuse it, or if it is too large."""
+    """Return the JSON value of `blob`.
+
+    Raises MalformedCheckpointError if Go would refuse `blob`, or if `blob` is too large.
+    """
     if not checked(blob, bytes, "the checkpoint's content").strip():
         raise MalformedCheckpointError(problem="it is empty")
     if problem := size_problem(blob):

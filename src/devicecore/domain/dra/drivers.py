@@ -140,7 +140,7 @@ class DriverRegistry:
         return driver in self.instances
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance to call. Raises DriverNotRegisteredError if there is none."""
+        """Return the instance to call. Raises DriverNotRegisteredError if the driver has none."""
         known = self.instances.get(driver)
         if not known:
             raise DriverNotRegisteredError(driver)

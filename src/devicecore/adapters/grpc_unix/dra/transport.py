@@ -96,9 +96,9 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     """DRA drivers over gRPC on unix sockets: `v1`, `v1beta1` and the health services.
 
     Drivers are found by a plugin watcher. A directory may have only one watcher, because a watcher refuses plugins of
-    types that it does not know. So either this transport has its own, if `plugins_registry` is given, or `handler` is
-    passed to the transport of device plugins: `GrpcUnixTransport(handlers=[drivers.handler])`. In the latter case, stop
-    the two together.
+    types that it does not know. So either this transport has its own watcher, if `plugins_registry` is given, or
+    `handler` is passed to the transport of device plugins: `GrpcUnixTransport(handlers=[drivers.handler])`. In the
+    latter case, stop the two transports together.
 
     Args:
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
