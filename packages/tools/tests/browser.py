@@ -114,7 +114,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
-        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # even after Tab has left the page
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # the page stays focused after Tab has left it
 
     def stop(self) -> None:
         """Stop the browser and delete its profile."""

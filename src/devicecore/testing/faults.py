@@ -3,8 +3,8 @@
 Law: without an entry in its script, a faulty adapter changes nothing. An entry changes only the calls that it names.
 Time passes only on a `ManualClock`. Nothing here waits except a `Gate`, which the test opens.
 
-A fault is called instead of the adapter, with the `Call`, and responds to it. Faults can be combined: the first is
-called instead of the others. Any function that takes a `Call` is a fault.
+A fault is called instead of the adapter, with the `Call`, and responds to it. Faults can be combined: the first
+is called, and it calls the next one if it proceeds. Any function that takes a `Call` is a fault.
 """
 
 import threading
@@ -101,8 +101,8 @@ class ManualClock:
 class Call:
     """One call to a method, which a fault answers.
 
-    `arguments` are those of the port's method without the plugin instance and the timeout, which are `plugin` and
-    `timeout`. `adapter` is the wrapped adapter. A transport's event is also a call; its method is the event's name.
+    `arguments` are the arguments of the port's method, except the plugin instance and the timeout, which are in
+    `plugin` and `timeout`. `adapter` is the wrapped adapter. A transport's event is also a call; its method is the event's name.
     """
 
     method: str

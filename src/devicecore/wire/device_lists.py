@@ -37,7 +37,7 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    The start and end that a list shares with the previous one are taken from there, block by block, because the end of
+    The start and end that a list shares with the previous list are reused, block by block, because the end of
     a device is known only once everything before it has been read.
     """
 

@@ -47,7 +47,7 @@ def from_claims(claims: Iterable[ClaimRef]) -> list[dict[str, object]]:
 
 
 def to_prepared(answer: PrepareAnswer) -> dict[ClaimUid, PrepareResult]:
-    """Read an answer to NodePrepareResources. Raises TooMuchError if it has too many parts, or a name is too long."""
+    """Read an answer to NodePrepareResources. Raises TooMuchError for too many parts or a name that is too long."""
     _limit("claims", len(answer.claims), MAX_CLAIMS)
     _limit("devices", sum(len(result.devices) for result in answer.claims.values()), MAX_DEVICES)
     devices = [device for result in answer.claims.values() for device in result.devices]

@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 @cache
 def _pool(package: str) -> DescriptorPool:
-    # The default pool refuses a second `v1beta1.Device` or a second `api.proto`, and plugin authors have their own.
+    # The default pool refuses a second `v1beta1.Device` or `api.proto`, and plugin authors have their own copies.
     pool = DescriptorPool()
     blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would load the code for temporary files
     assert blob is not None, "only namespace packages have no data"  # noqa: S101 - for mypy

@@ -266,7 +266,7 @@ def test_pod_level_resources_and_overhead_count_as_in_a_scheduler(fields: Json, 
 
 @pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff"])
 def test_a_container_that_fails_to_start_is_a_warning(reason: str) -> None:
-    """The wait between two attempts to pull an image is the only exception."""
+    """Only the wait between two attempts to pull an image is reported without a warning."""
     said = events.waits(reason, "no such image", "main", "img")
     assert [one.reason for one in said if not one.is_warning] == (["BackOff"] if reason == "ImagePullBackOff" else [])
 
@@ -391,7 +391,7 @@ def test_events_match_a_kubelets() -> None:
     compared = set()
     for body in (one.body for one in of("create", "events")):
         reason = body["reason"]
-        if f"`{reason}`" in GUIDE:  # it is one of the events that are not sent
+        if f"`{reason}`" in GUIDE:  # the guide says that this event is not sent
             continue
         about = {"kind": body["involvedObject"]["kind"], "metadata": body["involvedObject"]}
         exact = int(body["metadata"]["name"].rpartition(".")[2], 16)

@@ -94,7 +94,9 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
                     _, log = second.communicate(timeout=60)
                 assert (second.returncode, log.count("another fleet is already running")) == (2, 1)
                 seen = {(one.verb, one.resource) for one in server.requests[asked:]}
-                assert not seen & {("get", "nodes"), ("create", "nodes"), ("watch", "pods")}, "it began too early"
+                assert not seen & {("get", "nodes"), ("create", "nodes"), ("watch", "pods")}, (
+                    "the second fleet began too early"
+                )
             process.kill()
         server.delete("Pod", "p0")
         pod(server, "p2", "a")

@@ -38,7 +38,7 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
         world.until(lambda renewals=renewals: len(world.server.requests) >= before + renewals)  # type: ignore[misc]  # mypy: a default for a captured loop variable
     assert Counter(f"{one.verb} {one.resource}" for one in world.server.requests[before:]) == {"update leases": 6}
     assert threading.active_count() < 30
-    assert list(FleetCollector(lambda: fleet.totals(0)).collect()) == [], "only the loop may count"
+    assert list(FleetCollector(lambda: fleet.totals(0)).collect()) == [], "only the loop's thread may count"
     with ThreadPoolExecutor(1) as scrape:
         counted = scrape.submit(lambda: list(FleetCollector(fleet.totals).collect()))
         world.until(counted.done)

@@ -20,7 +20,7 @@ def test_it_serves_the_address_in_the_kubeconfig_until_sigterm(tmp_path: Path) -
             url = process.stdout.readline().partition(" ")[0]
             assert json.loads(file.read_text())["clusters"][0]["cluster"]["server"] == url
             assert read_objects("node-1", str(file), budget=Budget())["Pod"] == []
-            assert main(["api-server", str(file)]) == 2  # a second server does not take its file
+            assert main(["api-server", str(file)]) == 2  # a second server does not replace the file
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0

@@ -65,7 +65,7 @@ def test_verify_agrees_with_a_kubelet_on_each_recorded_file(devicecore: Run, tmp
     for case, document in zip(cases, found, strict=True):
         if document["kind"] == "claims":
             assert document["verdict"] == case["verdict"], case["id"]
-        else:  # an object as Data: a kubelet would read it as a checkpoint of devices
+        else:  # Data is an object, as in a checkpoint of devices
             assert case["verdict"] == "malformed"
 
 

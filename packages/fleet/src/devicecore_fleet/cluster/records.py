@@ -377,12 +377,12 @@ class PodRecord:
         self.end_at, self.exit_code = end, code
 
     def _stop_at(self, now: float, wall: datetime, goes_on: float) -> float:
-        """Return the time at which a deleted pod's containers stop. A second deletion may shorten its grace period."""
+        """Return the time at which a deleted pod's containers stop. A second deletion may shorten the grace period."""
         if self.started is None:
             return now
         grace = float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
         ends = None if self.is_given else _parsed(self.object["metadata"].get("deletionTimestamp"))
-        # the time of a deletion before a restart
+        # The pod may have been deleted before this process started.
         age = 0.0 if ends is None else max(0.0, grace + (wall - ends).total_seconds())
         self.deleted_at = min(self.deleted_at, now - age)
         self._stop_code = _KILLED if goes_on > grace else _TERMINATED

@@ -35,7 +35,7 @@ class KubeApiRequests(ApiServers):
     def find(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json] | None:
         """Return the current object, or None if there is none.
 
-        In the core group, only the server's own Status counts: something else may answer 404 at its address.
+        In the core group, a 404 counts only with the server's own Status: other programs may answer at the address.
         """
         try:
             return self.get(resource, name, namespace)
@@ -55,7 +55,7 @@ class KubeApiRequests(ApiServers):
     ) -> list[Json]:
         """Return all objects that both selectors match, or only their metadata.
 
-        The objects are in the given namespace, or in any namespace if that is empty.
+        The objects are in the given namespace, or in any namespace if `namespace` is empty.
         """
         accept = METADATA_ONLY if metadata_only else ANY
         found = pages(self._send, resource, fields, labels, namespace=namespace, accept=accept)

@@ -303,7 +303,7 @@ class Fleet(HasLifecycle):
         most = MAX_NODES - sum(not one.is_gone for one in self.connections.values())
         if len(groups) != 1:
             known = ", ".join(one.pattern for one in self._groups[:_MAX_ANSWERS])
-            why = f"expected one of the groups {known}" if not groups else "expected the complete pattern of its names"
+            why = f"expected one of the groups {known}" if not groups else "expected the complete pattern of one group"
             return FleetAnswer((f"{why}, got {foreign_text(title, 100)!r}",))
         if "{number" not in groups[0].pattern:
             return FleetAnswer((f"the name {groups[0].pattern} has no {{number}}, so only one node can have it",))
