@@ -102,7 +102,8 @@ class Call:
     """One call to a method, which a fault answers.
 
     `arguments` are the arguments of the port's method, except the plugin instance and the timeout, which are in
-    `plugin` and `timeout`. `adapter` is the wrapped adapter. A transport's event is also a call; its method is the event's name.
+    `plugin` and `timeout`. `adapter` is the wrapped adapter. A transport's event is also a call; its method is the
+    event's name.
     """
 
     method: str

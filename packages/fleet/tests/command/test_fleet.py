@@ -95,7 +95,7 @@ def test_a_fleet_that_is_killed_goes_on_with_real_sockets_and_doubles_nothing(tm
                 assert (second.returncode, log.count("another fleet is already running")) == (2, 1)
                 seen = {(one.verb, one.resource) for one in server.requests[asked:]}
                 assert not seen & {("get", "nodes"), ("create", "nodes"), ("watch", "pods")}, (
-                    "the second fleet began too early"
+                    "the second began too early"
                 )
             process.kill()
         server.delete("Pod", "p0")

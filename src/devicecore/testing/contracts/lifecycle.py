@@ -39,7 +39,7 @@ class LifecycleHarness(Protocol):
 
     @property
     def directory(self) -> Path | None:
-        """The directory for the objects' files, which exist only during a run, or None if the objects create no files."""
+        """The directory for the objects' files, which exist only during a run, or None if the objects have no files."""
 
     def new(self) -> Runs:
         """Create an object that is not started."""

@@ -38,13 +38,13 @@ class Process:
         except (ProcessLookupError, OverflowError):
             return True
         except PermissionError:
-            pass  # it is another user's process
+            pass  # the process exists, and belongs to another user
         found = _identity(machine, int(number))
         return None if found is None else found != other
 
 
 def _identity(machine: str, number: int) -> str | None:
-    """Return the identity of a process on this machine, empty if it has ended, or None if it cannot be read."""
+    """Return a process's identity, an empty string if the process has ended, or None if that cannot be read."""
     try:
         stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -83,7 +83,7 @@ class FleetSocket(HasLifecycle):
             try:
                 connection, _ = listening.accept()
             except OSError as error:
-                if self._listening is listening:  # otherwise it was stopped
+                if self._listening is listening:  # otherwise, the socket was closed by a stop
                     _log.error("the fleet's socket cannot accept a command now: %s", error)
                     time.sleep(_PAUSE)
                 continue

@@ -172,8 +172,10 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
 
     These change the set of nodes instead:
 
-    \b add GROUP=N add nodes of a group: `dgx` is the group of dgx-{number:03} remove NODES stop nodes and delete their
-    Node objects reload read the file again, and run the nodes it describes
+    \b
+    add GROUP=N     add nodes of a group: `dgx` is the group of dgx-{number:03}
+    remove NODES    stop nodes and delete their Node objects
+    reload          read the file again, and run the nodes it describes
 
     The exit status is 1 if no node can execute the command.
 

@@ -46,7 +46,7 @@ class NodeView:
     is_cut: bool
     providers: tuple[ProviderView, ...]
     pods: Mapping[str, int] = field(factory=dict)
-    is_refused: bool = False  # its Node is not ours
+    is_refused: bool = False  # the Node with its name is not ours
 
     @property
     def state(self) -> str:
