@@ -21,9 +21,9 @@ _MANY = 100  # Nodes in one request
 
 @define(eq=False)
 class PodProofs:
-    """Knows which pods of a node are proven. A pod belongs to a batch: the pods that were seen between two reads of the Node.
+    """Knows which pods of a node are proven.
 
-    `node` returns the Node, or None if someone else created it, so that there is nothing to prove.
+    A pod belongs to a batch: the pods that were seen between two reads of the Node. `node` returns the Node, or None if someone else created it, so that there is nothing to prove.
     """
 
     shared: "NodeReads"
@@ -54,7 +54,7 @@ class NodeReads:
     _reading: set[PodProofs] = field(factory=set)
 
     def await_read(self, name: str, proofs: PodProofs) -> None:
-        """Record that a node has a new pod, so that the next request of another node also reads the Node of this one."""
+        """Record that the node `name` has a new pod, so that another node's request also reads the Node `name`."""
         with self._changed:
             self._awaiting[name] = proofs
 
