@@ -23,7 +23,8 @@ _MANY = 100  # Nodes in one request
 class PodProofs:
     """Knows which pods of a node are proven.
 
-    A pod belongs to a batch: the pods that were seen between two reads of the Node. `node` returns the Node, or None if someone else created it, so that there is nothing to prove.
+    A pod belongs to a batch: the pods that were seen between two reads of the Node. `node` returns the Node, or
+    None if someone else created it, so that there is nothing to prove.
     """
 
     shared: "NodeReads"
