@@ -69,7 +69,7 @@ def of(verb: str, what: str) -> list[Asked]:
 
 
 def without_listed(kind: str, body: Json) -> Json:
-    """Return the body without the documented fields, which differ because no container runs."""
+    """Return the body without the fields that the guide lists, which differ because no container runs."""
     body = json.loads(json.dumps(body))
     for about, path in _ROW.findall(GUIDE):
         if about == kind:

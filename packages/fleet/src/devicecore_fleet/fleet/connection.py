@@ -118,7 +118,7 @@ class ServerConnection(NodeConnection):
         if is_cut:
             self.gate.close()
         elif self.gate.is_closed:
-            self._node.doubt()  # because watch events were missed in the meantime
+            self._node.doubt()  # watch events were missed in the meantime
             self.gate.open()
 
     def seen(self, node: Json | None) -> None:

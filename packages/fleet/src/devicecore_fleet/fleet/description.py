@@ -37,7 +37,7 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 
 
 def filled_in(value: object, number: int, node: str) -> object:
-    """Return parsed JSON with the same replacements in its strings, but not in its keys.
+    """Return parsed JSON with the replacements of `filled` in its strings, but not in its keys.
 
     Raises ValueError if the string for a numeric attribute is not a number.
     """
@@ -60,8 +60,8 @@ class DevicePattern:
 
     Attributes:
         name: the pattern of the devices' names.
-        first: the number of the first device. numa: the NUMA nodes to which the devices are attached, in equal parts,
-            or none if they have no topology.
+        first: the number of the first device.
+        numa: the NUMA nodes to which the devices are attached, in equal parts, or none if they have no topology.
         fields: for a DRA driver's devices, the fields in a ResourceSlice other than the name.
     """
 
@@ -153,7 +153,8 @@ class GroupDescription:
     Attributes:
         pattern: the pattern of the nodes' names.
         count: the number of nodes.
-        first: the number of the first node. capacity: cpu, memory, pods and perhaps others, as quantities.
+        first: the number of the first node.
+        capacity: cpu, memory, pods and perhaps others, as quantities.
         directory: the pattern of each node's directory with sockets, or None for nodes without sockets.
         topology_objects: whether to publish a NodeResourceTopology for each node.
         annotations: annotations of each Node, where `{node}` stands for the node's name.

@@ -74,7 +74,7 @@ def read_fleet(path: Path) -> FleetDescription:
 
 
 def parse_fleet(text: str, file: str) -> FleetDescription:
-    """Parse the text of a fleet's file. `file` is its name for errors.
+    """Parse the text of a fleet's file. `file` is the file's name for errors.
 
     Raises FleetFileError if the text cannot be used.
     """
@@ -242,7 +242,7 @@ def _topology(value: Value, numa_nodes: tuple[int, ...]) -> Topology:
 
 
 def _text(value: Value) -> str:
-    """Return an option in a kubelet's spelling. YAML reads unquoted strings as booleans or numbers."""
+    """Return an option in a kubelet's spelling. YAML may read an unquoted string as a boolean or a number."""
     return str(value.data).lower() if isinstance(value.data, bool | int) else value.text()
 
 

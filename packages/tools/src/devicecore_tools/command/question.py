@@ -81,7 +81,8 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     then a name is a pod's or, failing that, a claim's, and anything else is a message.
 
     Raises:
-        click.UsageError: the string is empty, or names a directory. OSError: a file cannot be read, or does not exist.
+        click.UsageError: the string is empty, or names a directory.
+        OSError: a file cannot be read, or does not exist.
         ValueError: the input cannot be used, or the API server does not have exactly one object of this name.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8

@@ -56,8 +56,9 @@ class DeviceUse:
         device: the plugin's id, or the driver's `pool/device`, or an empty string if no source names it.
         count: 1, or the number of unnamed devices.
         state: `held`, `requested` (the pod has not started), `free`, `unhealthy` or `unknown`; `held, unhealthy` if the
-            pod's status says so. namespace, pod, container: the holder, empty if there is none or if it is unknown.
-        claim: the ResourceClaim through which it is held, as `namespace/name`.
+            pod's status says so.
+        namespace, pod, container: the holder, empty if there is none or if it is unknown.
+        claim: the ResourceClaim through which the device is held, as `namespace/name`.
     """
 
     device: str
