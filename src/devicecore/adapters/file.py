@@ -35,7 +35,8 @@ _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distin
 class FileStore:
     """The checkpoint in one file, mode 0600. A symbolic link is not followed.
 
-    Only one store at a time may write the file. If another process has written it, `save` notices this and refuses.
+    Only one store at a time may write the file. If another process has written the file, `save` notices this and raises
+    an error.
 
     Args:
         path: the path of the file.

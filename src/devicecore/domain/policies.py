@@ -72,7 +72,7 @@ class Choice:
 def kubelet_order(choice: Choice) -> DeviceSet:
     """Return the devices that the plugin prefers, then the others in natural order (kubelet: `devicesToAllocate`).
 
-    If NUMA nodes were chosen, devices without a NUMA node come last. This is how a manager behaves without a policy.
+    If NUMA nodes were chosen, devices without a NUMA node come last. A manager without a policy chooses in this way.
     """
     others = choice.free
     if choice.affinity is not None:

@@ -382,7 +382,7 @@ def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint
 
 
 _Distance = Callable[[int], int]
-"""How far apart the NUMA nodes of a mask are. This is used only to compare masks of the same width."""
+"""How far apart the NUMA nodes of a mask are: a measure that is used only to compare masks of the same width."""
 
 
 def _distance_within(topology: Topology) -> _Distance:

@@ -128,7 +128,7 @@ class DraManager(Runs):
         """Restore the saved claims, then accept registrations (kubelet-dra.md 0).
 
         An unusable file is set aside, and `restored` reports it. A second start only waits for the first one. A start
-        after a stop is a restart. It starts without drivers, because drivers register again.
+        after a stop is a restart: it begins without drivers, because drivers register again.
 
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
@@ -282,8 +282,8 @@ class DraManager(Runs):
     def tick(self) -> None:
         """Do whatever is due: delete the slices of removed drivers, and release claims of pods that are not active.
 
-        Call it every 10 seconds. It waits for the drivers and the API server that it calls. A failure is logged,
-        and the work is tried again later.
+        Call this method every 10 seconds. It waits for the drivers and the API server that it calls. A failure is
+        logged, and the work is tried again later.
         """
         self.wipe_slices()
         now = self._clock()

@@ -51,7 +51,7 @@ class PreparedPod:
 
 @define(eq=False, repr=False)
 class Preparation:
-    """Prepares claims. It has no state of its own."""
+    """Prepares claims, and has no state of its own."""
 
     _saved: SavedClaims
     _turns: Turns[Hashable]

@@ -45,7 +45,7 @@ _AT_ONCE = 32
 
 @define(eq=False, repr=False)
 class Release:
-    """Releases claims. It has no state of its own."""
+    """Releases claims, and has no state of its own."""
 
     _claims: SavedClaims
     _turns: Turns[Hashable]

@@ -62,7 +62,7 @@ class _Admission:
 
 @define(eq=False, repr=False, kw_only=True)
 class Admissions:
-    """The order of an admission's effects: reserve, call the plugin, save, commit, notify. It owns no lock.
+    """The order of an admission's effects: reserve, call the plugin, save, commit, notify. This class owns no lock.
 
     `budget` is the number of seconds for one admission, and `clock` returns monotonic seconds.
     """

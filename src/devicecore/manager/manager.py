@@ -201,7 +201,10 @@ class DeviceManager(Runs):
 
     @property
     def state(self) -> NodeState:
-        """The current state: what plugins report, and which containers hold which devices. It is an immutable value."""
+        """The current state: what plugins report, and which containers hold which devices.
+
+        The state is an immutable value.
+        """
         return self._state.value
 
     @property

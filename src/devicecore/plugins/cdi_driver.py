@@ -1,9 +1,9 @@
 """The base class of DRA drivers that pass devices to containers through CDI.
 
 Laws: a claim that is prepared again gets the same devices and the same CDI file, even after the driver was killed or
-the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still running.
-Two claims never hold the same device, unless the scheduler has shared it. All of this also holds between two instances
-of the driver that use the same directories, as during a rolling update.
+the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still running. Two
+claims never hold the same device, unless the scheduler has shared the device. All of this also holds between two
+instances of the driver that use the same directories, as during a rolling update.
 """
 
 import json

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class DraMetrics(Protocol):
-    """Takes measurements. It never blocks and never raises."""
+    """Takes measurements, and never blocks or raises an error."""
 
     def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
         """Record that one operation for a pod took `seconds` (`dra_operations_duration_seconds`).

@@ -1,8 +1,8 @@
 """The connection to a plugin or driver: streams through the event loop, and calls directly if that is possible.
 
 A call through the event loop is handed from thread to thread four times. A direct call has its own socket and is handed
-over twice: to a thread that waits for the answer, and back. This saves half of what a bare call costs
-(docs/maintain/decisions.md).
+over twice: to a thread that waits for the answer, and back. A direct call thus saves half of the time that a bare call
+takes (docs/maintain/decisions.md).
 
 Laws: a direct call reaches the process that serves the socket file at which the connection was made, or it is not sent,
 and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of

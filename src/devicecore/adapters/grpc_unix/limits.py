@@ -57,7 +57,7 @@ def parsed_resource_name(text: str) -> ResourceName:
 
 @frozen
 class TooManyRegistrationsError(PluginError):
-    """A resource registers too often, so this call was refused without being read. `retry_after` is in seconds."""
+    """A resource registers too often, so this call was refused. `retry_after` is in seconds."""
 
     resource: str
     burst: int

@@ -149,7 +149,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
     """A transport with a listener. Subclasses define what runs during a run. Errors mention `name` and `directory`."""
 
     expected: ClassVar[tuple[type[Exception], ...]] = ()
-    """The error that a stopped listener raises when it is about to stop this transport. It is not logged."""
+    """The errors of a listener that was stopped and is about to stop this transport. They are not logged."""
 
     def __init__(self, name: str, directory: str) -> None:
         self._place = directory

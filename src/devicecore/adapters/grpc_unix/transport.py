@@ -42,7 +42,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     Args:
         directory: where a kubelet and its plugins find each other's sockets. Its last component is created if missing.
         socket_name: the name of the kubelet's socket in that directory.
-        allow_shared_directory: whether other users may write to the directory and the registry. Each of them can
+        allow_shared_directory: whether other users may write to the directory and the registry. Each such user can
             impersonate any plugin.
         wipe: whether a start deletes all sockets in the directory, as a kubelet does, so that plugins notice the
             restart; otherwise it deletes only the kubelet's own socket.

@@ -1,8 +1,8 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
 This module is loaded with the first manifest that needs it. Law: only the pods in a claim's `status.reservedFor` may
-use it, as with a kubelet. Without that field, every pod in the manifests that names the claim may use it, because there
-is no scheduler to reserve it.
+use the claim, as with a kubelet. Without that field, every pod in the manifests that names the claim may use it,
+because there is no scheduler to reserve the claim for pods.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def read_claim(document: Value, uid: str) -> ManifestClaim:
 
 
 def default_uid(document: Value) -> str:
-    """Return a UID for a claim that has none. It changes with the allocation, which makes the claim a new one.
+    """Return a UID for a claim that has none. The UID changes with the allocation, which makes the claim a new one.
 
     Changed reservations or a different file do not make it a new claim.
     """
@@ -48,7 +48,7 @@ def claims_in_force(claims: Iterable[ManifestClaim], pods: Iterable[Pod]) -> dic
     """Return the claims by key. A claim without reservations is reserved for the pods that name it."""
     users: dict[ClaimKey, set[str]] = {}
     for pod in pods:
-        with suppress(DraError):  # the entry has no claim yet, so the pod waits for it
+        with suppress(DraError):  # the pod waits, because the entry has no claim yet
             for key in claim_keys(pod):
                 users.setdefault(key, set()).add(pod.uid)
     return {

@@ -101,7 +101,7 @@ class File:
 
 
 def accept(files: Collection[File]) -> bool:
-    """Put the files' content in force, unless it shares a pod or claim with the content that another file has in force.
+    """Put each file's content in force, unless it shares a pod or claim with content that another file has in force.
 
     Return whether anything changed.
     """

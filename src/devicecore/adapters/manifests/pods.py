@@ -62,7 +62,9 @@ class Manifest:
 
 
 def read_manifest(text: str, file: str) -> Manifest:
-    """Parse a manifest, which is YAML or JSON. `file` is its name in errors and in the UIDs of pods.
+    """Parse a manifest, which is YAML or JSON.
+
+    `file` names the manifest in errors, and the UIDs of pods without one are derived from it.
 
     Raises ManifestError if something in it cannot be used, or if it is empty, as a file may be while it is being
     written.
@@ -94,7 +96,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
     Args:
         text: YAML or JSON.
-        file: the manifest's name. It appears in errors, and in the UIDs of pods that have none.
+        file: the manifest's name. It appears in errors, and the UIDs of pods without one are derived from it.
 
     Raises:
         ManifestError: something in the manifest is unusable, or the manifest has no pod.

@@ -273,7 +273,7 @@ class Constraint:
 
 @frozen
 class UnallocatedClaim:
-    """A claim to allocate. Each element of `requests` holds its alternatives, one of which must be satisfied."""
+    """A claim to allocate. Each element of `requests` contains alternatives, one of which must be satisfied."""
 
     name: str
     requests: tuple[tuple[DeviceRequest, ...], ...]

@@ -38,7 +38,7 @@ class Hashing(Protocol):
 
 @lru_cache(maxsize=1024)
 def _power(length: int) -> int:
-    """Return the factor by which hashing `length` bytes multiplies a state. It is cached because lengths repeat."""
+    """Return the factor by which hashing `length` bytes multiplies a state: cached, because lengths repeat."""
     return pow(_PRIME, length, 1 << 32)
 
 

@@ -26,7 +26,7 @@ _CALLS = frozenset({PREPARE, UNPREPARE})
 class ClaimPhase(Enum):
     """What a manager has learned about a claim since its start.
 
-    It is not saved: after a restart, every claim is `ENTERED`.
+    The phase is not saved: after a restart, every claim is `ENTERED`.
     """
 
     ENTERED = "entered"

@@ -207,7 +207,7 @@ class DriverRegistry:
 def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
     """Return whether `event` ended the last health stream of the event's driver.
 
-    A stream may end without a report. Then the health that was saved before a restart no longer counts either.
+    A stream may end without a report. In that case, the health that was saved before a restart also stops counting.
     """
     driver = event.instance.driver
     if after.still_reports(driver):

@@ -18,7 +18,10 @@ ClaimUid = NewType("ClaimUid", str)
 
 
 class ClaimKey(NamedTuple):
-    """Identifies a claim as pods do. It is a plain tuple, because thousands of keys are looked up at every save."""
+    """Identifies a claim as pods do.
+
+    The key is a plain tuple, because thousands of keys are looked up at every save.
+    """
 
     namespace: str
     name: str

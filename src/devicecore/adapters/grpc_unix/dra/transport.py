@@ -103,7 +103,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     Args:
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
             `/var/lib/kubelet/plugins_registry`). Its last component is created if missing. None: no watcher.
-        allow_shared_directory: whether other users may write to that directory. Each of them can impersonate any
+        allow_shared_directory: whether other users may write to that directory. Each such user can impersonate any
             driver.
         limits: how long a driver may take, and how long its messages may be.
         observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. The
