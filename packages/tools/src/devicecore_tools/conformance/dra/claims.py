@@ -165,11 +165,24 @@ class Claims:
             for device in self._prepare_allocation().oldest_first(self.allocatable)
             if device.key not in taken and shared in (None, bool(device.body.get("allowMultipleAllocations")))
         ]
-        if not found:
+        fitting = next(filter(self._fits, found), None)
+        if fitting is None:
             kind = {True: " that may be allocated several times", False: " for a single claim", None: ""}[shared]
             reason = f"there is no free device{kind}"
             raise (DevicesInUse if self._taken_by_others else DoesNotApply)(reason)
-        return found[0]
+        return fitting
+
+    def _fits(self, device: SliceDevice) -> bool:
+        """Return whether the counters that a device consumes suffice for it and for the checks' claims."""
+        if not device.consumes_counters:
+            return True
+        try:
+            self._prepare_allocation().allocate(self.request(1), [device], self._published, self._taken, is_trial=True)
+        except UndecidableError:
+            raise
+        except AllocationError:
+            return False
+        return True
 
     @property
     def free_devices(self) -> list[SliceDevice]:
