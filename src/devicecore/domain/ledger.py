@@ -259,7 +259,7 @@ def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
 
 
 def _counted(ledger: Ledger) -> Ledger:
-    """Return the ledger with its used devices, and those with several owners, computed from its holdings."""
+    """Return the ledger with its used devices, and its devices with several owners, computed from its holdings."""
     of_pods: dict[ResourceName, dict[PodUid, set[DeviceId]]] = {}
     holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
     for holding in holdings:

@@ -26,9 +26,9 @@ class Choice:
         resource: the extended resource.
         container: the container, with the UID of its pod.
         available: the devices that may be chosen, including `must_include`. If the topology manager has chosen NUMA
-            nodes that have enough devices, these are only the devices there (kubelet.md 5.4).
+            nodes that have enough devices, these are only the devices on those nodes (kubelet.md 5.4).
         must_include: devices that the container gets regardless: those it reuses from an init container, and all
-            devices of the chosen NUMA nodes if those nodes have too few.
+            devices of the chosen NUMA nodes if those nodes have too few devices.
         size: how many devices the container gets, including `must_include`.
         preferred: the plugin's unchecked answer to GetPreferredAllocation, which is empty if the plugin does not offer
             that call.

@@ -1,8 +1,8 @@
 """Which devices a container gets.
 
 Law: these functions call no port. If the plugin must be consulted for its preference, the returned value is the
-question; there is at most one. Whatever the plugin answers, the container gets exactly as many devices as it requests,
-each of them free or reusable inside its pod. Ties are broken by the natural order of the ids.
+question to ask; there is at most one question. Whatever the plugin answers, the container gets exactly as many devices
+as it requests, each of them free or reusable inside its pod. Ties are broken by the natural order of the ids.
 """
 
 from collections.abc import Collection, Iterable

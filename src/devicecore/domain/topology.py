@@ -27,7 +27,7 @@ MAX_MASKS = 10_000
 """How many sets of NUMA nodes are examined completely for one resource. 13 NUMA nodes have no more sets than this."""
 
 MAX_BEST_MASKS = 1_000
-"""If there are more sets of NUMA nodes than `MAX_MASKS`, only this many are examined."""
+"""If there are more sets of NUMA nodes than `MAX_MASKS`, only this many and the set of all nodes are examined."""
 
 MAX_PAIRS = 255 * 255
 """How many pairs of masks a merge of hints examines completely. Up to 8 NUMA nodes have no more pairs than this."""
@@ -162,9 +162,9 @@ class Topology:
     """The machine's NUMA nodes in order, and the kubelet's topology manager settings.
 
     Policy and scope may be given as strings, such as `"best-effort"`. With `distances`, closer NUMA nodes are
-    preferred, as with the kubelet's option `prefer-closest-numa-nodes`. They form a matrix of the distances between
-    NUMA nodes, row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`;
-    without it there is no limit.
+    preferred, as with the kubelet's option `prefer-closest-numa-nodes`. The distances between NUMA nodes form a matrix,
+    row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without it
+    there is no limit.
 
     Raises:
         TypeError: the NUMA nodes are not an iterable of numbers, or the distances are not rows of numbers.

@@ -71,8 +71,8 @@ class Release:
         """Release the claims of these pods, and those that no pod uses. Return the errors by pod.
 
         Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
-        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. As a
-        key, None means the claims that no pod uses.
+        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. The
+        key None stands for the claims that no pod uses.
         """
         failed: dict[PodUid | None, DeviceCoreError] = {}
         turn = self._turns.begin_now(pods, OpenCall())

@@ -49,8 +49,8 @@ _log = logging.getLogger(__name__)
 class _Admission:
     """The progress of one admission.
 
-    `prepared` contains its reservations with the plugins' answers. The last reservation is not included until it has an
-    answer. `at` is the container that is being admitted, or None before the first one.
+    `prepared` contains the reservations that plugins have answered, each with the answer. `at` is the container that is
+    being admitted, or None before the first one.
     """
 
     pod: Pod
@@ -121,7 +121,7 @@ class Admissions:
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
         for container in containers:
             admission.at = container
-            # not before the loop, because earlier containers take devices inside the loop
+            # chosen inside the loop, because the containers before this one have taken devices in the meantime
             numa_nodes = choose(container)
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
@@ -179,7 +179,8 @@ class Admissions:
             if (allocation.key, allocation.resource) in requested
         ]
         self._observers.notify(Allocated(pod, allocation) for allocation in allocations)
-        # If the pod was evicted in the meantime, `Released` may have come before `Allocated`, so it is repeated.
+        # If the pod was evicted in the meantime, `Released` may have come before `Allocated`, so `Released` is
+        # repeated.
         left = self._state.value.ledger.of_pod(pod)
         self._observers.notify(Released(pod, allocation) for allocation in allocations if allocation not in left)
 

@@ -356,7 +356,8 @@ class DeviceManager(Runs):
         """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, kubelet.md 5.3).
 
         Raises:
-            ManagerNotStartedError: the manager was never started. After a stop, this saves and publishes nothing.
+            ManagerNotStartedError: the manager was never started. After a stop, this method raises no error, but does
+                nothing.
         """
         self._lifecycle.check_started()
         self._turns.end_abandoned()
@@ -366,7 +367,7 @@ class DeviceManager(Runs):
     def tick(self) -> NodeStatus:
         """Do whatever is due, and return the status.
 
-        Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.
+        Call this method every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
         A resource that has had no connected plugin for longer than the grace period is removed, and listed in `removed`
         of this status only. Changes are saved and published, including those that failed before (kubelet.md 3.6).

@@ -19,8 +19,8 @@ class PollingPlugin(DevicePlugin):
     """A `DevicePlugin` that calls its own `devices` every `poll_interval` seconds, and reports a changed list.
 
     Subclass it with `resource`, `devices` and `allocate`. `devices` must be quick, and must return its devices in the
-    same order if nothing has changed. If it raises an error, the error is logged, the kubelet keeps the last list, and
-    the plugin continues after a pause.
+    same order if nothing has changed. If `devices` raises an error, the error is logged, the kubelet keeps the last
+    list, and the plugin continues after a pause.
     """
 
     poll_interval: float = 1.0

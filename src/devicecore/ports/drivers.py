@@ -23,7 +23,7 @@ class DriverTransport(Protocol):
 
     A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of an
     instance start with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
-    adapter was given at construction (a kubelet allows 45 seconds). An answer after that is ignored.
+    adapter was given at construction (a kubelet allows 45 seconds). A later answer is ignored.
     """
 
     def start(self, listener: DriverListener) -> None:

@@ -92,7 +92,7 @@ class Service(ABC):
     async def answer(self, context: Context, question: Callable[[], Answer]) -> Answer:
         """Call `question` in a worker thread, and return its result.
 
-        If it raises, the call ends with the `status` of the error.
+        If `question` raises an error, the call ends with the `status` of the error.
         """
         try:
             return await self._loop.in_worker(question)

@@ -1,9 +1,9 @@
 """The pools of devices that a node can use.
 
-Laws: only the slices of one generation count: the highest that a node sees, or if some of its slices are missing, the
-highest that exists. Counters belong to the whole pool, no matter which node their slice names. A pool that is
-incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which a scheduler
-tries them.
+Laws: only the slices of one generation count: the highest that the node sees, or, if the node does not see all slices
+of that generation, the highest that exists. Counters belong to the whole pool, no matter which node their slice names.
+A pool that is incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which
+a scheduler tries them.
 """
 
 from collections import defaultdict

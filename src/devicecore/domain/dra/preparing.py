@@ -5,8 +5,8 @@ for a claim is not called again for another pod. An answer replaces the driver's
 twice.
 
 The manager takes these steps: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
-`advance` returns a question, it passes the question through `begin_to_ask`, calls the driver, and saves the result of
-`store_answer`. After an error, it calls `give_up`.
+`advance` returns a question, the manager passes the question through `begin_to_ask`, calls the driver, and saves the
+result of `store_answer`. After an error, it calls `give_up`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence

@@ -3,9 +3,9 @@
 Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses it.
 The claim is forgotten only after all its drivers have released it, and only if no other pod has started to use it.
 
-The manager takes these steps: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
-`mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not release. At
-the end it calls `remove` and saves.
+The manager takes these steps: it calls `leave` and saves. As long as `next_to_release` returns a question, the manager
+calls `mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not
+release. At the end it calls `remove` and saves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,9 +30,9 @@ class Leaving:
 
 @frozen
 class Releases:
-    """The drivers that have released a claim in this attempt, and the claim's `calls` when they did.
+    """The drivers that have released a claim in this attempt, and the value of the claim's `calls` at that time.
 
-    If the claim has been prepared again since, they have to release it again.
+    If the claim has been prepared again since then, these drivers have to release it again.
     """
 
     calls: int
