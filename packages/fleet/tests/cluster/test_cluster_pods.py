@@ -443,7 +443,7 @@ def test_a_pod_that_gets_the_devices_of_another_one_finds_its_room_too(server: L
         while not (len(node.pods.objects) == 2 and node.pods.objects[0]["metadata"].get("deletionTimestamp")):
             assert node.woken.wait(end - time.monotonic())
             node.woken.clear()
-        changes = node.pods.poll()  # the engine has not released the first one yet
+        changes = node.pods.poll()  # the engine has not released the first pod yet
         assert [pod.name for pod in (*changes.removed, *changes.added)] == ["a", "b"]
         assert node.pods.refusal(changes.added[0], {GPU: 4}) is None
 
@@ -477,7 +477,7 @@ def test_after_a_fault_every_status_is_true(server: LocalApiServer, tmp_path: Pa
 
 
 def test_many_pods_at_once_get_true_statuses_from_a_server_with_faults(server: LocalApiServer, tmp_path: Path) -> None:
-    """The server is slow, busy, loses answers, has conflicts and cuts watches off in mid-line, while pods are deleted.
+    """The server is slow or busy, loses answers, reports conflicts and cuts off watches, while pods are deleted.
 
     In `make storm` there are a thousand pods.
     """

@@ -73,7 +73,7 @@ MISTAKES = {
     A_NODE
     + "  numaNodes: 9\n  topologyManager: {policy: restricted}": "f:4: nodes[0].topologyManager: expected at most 8",
     A_NODE + "  labels: {a: b c}": "f:3: nodes[0].labels.a: expected at most 63 letters, digits",
-    A_NODE + "  taints: [{key: a b, effect: NoExecute}]": "f:3: nodes[0].taints[0].key: expected the name of a taint",
+    A_NODE + "  taints: [{key: a b, effect: NoExecute}]": "f:3: nodes[0].taints[0].key: expected the key of a taint",
     A_NODE + "  taints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]": "f:3: nodes[0].taints: ",
     A_NODE + "  capacity: {a b: 3}": "f:3: nodes[0].capacity.a b: expected the name of a resource, got 'a b'",
     A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected attributes called `name` or ",

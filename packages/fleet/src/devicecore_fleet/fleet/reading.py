@@ -296,7 +296,7 @@ def _taint(value: Value) -> Mapping[str, str]:
 def _taint_key(value: Value) -> str:
     key = value.text()
     if not is_qualified_name(key):
-        value.refuse(f"expected the name of a taint, got {key!r:.100}")
+        value.refuse(f"expected the key of a taint, got {key!r:.100}")
     return key
 
 
