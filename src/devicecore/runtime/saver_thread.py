@@ -20,13 +20,13 @@ from devicecore.runtime.wake_up import WakeUp
 _log = logging.getLogger(__name__)
 
 Save = WeakMethod[Callable[[], None]]
-"""The method that saves. The thread keeps only a weak reference to its object."""
+"""The method that saves. The thread keeps only a weak reference to the method's object."""
 
 _Requests = SimpleQueue[tuple[Save, WakeUp] | None]  # None ends the thread
 
 
 class SaverThread:
-    """Calls the requested methods, each one once for all of its waiting requests. Thread-safe."""
+    """Calls the requested methods: each method once for all of its waiting requests. Thread-safe."""
 
     def __init__(self) -> None:
         self._requests = _Requests()

@@ -62,7 +62,7 @@ class Turns(Generic[Key]):
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
         """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.
 
-        Return None if that took longer than `patience` seconds of real time. The error names `method`.
+        Return None if this took longer than `patience` seconds of real time. The error names `method`.
 
         Raises:
             CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.

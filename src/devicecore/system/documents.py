@@ -23,7 +23,7 @@ MAX_DOCUMENT_SIZE = 1024 * 1024
 MAX_VALUES = 50_000
 """The maximum number of values, including keys. Every 64 characters of a value count as one more.
 
-A large pod has about 1,000 of them.
+A large pod has about 1,000 values.
 """
 
 MAX_DEPTH = 100

@@ -101,7 +101,7 @@ class OwnedSocket:
 
     @contextmanager
     def binding(self) -> Iterator[str]:
-        """Yield a private path at which to bind the socket; at the end of the block, it replaces anything at `path`.
+        """Yield a private path for binding the socket; at the end of the block, the socket replaces any at `path`.
 
         If the block raises an error, nothing is changed. A call while an older socket of ours is at `path` replaces it.
         Raises SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
@@ -124,7 +124,7 @@ class OwnedSocket:
         finally:
             with suppress(FileNotFoundError):
                 bound.unlink()
-            with suppress(OSError):  # its parent may have been renamed in the meantime
+            with suppress(OSError):  # the parent directory may have been renamed
                 place.rmdir()
 
     def state(self) -> SocketState:
