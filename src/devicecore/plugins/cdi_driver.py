@@ -109,7 +109,7 @@ class _Record:
 class CdiDriver(DraDriver, ABC):
     """A `DraDriver` that keeps a record of each claim and writes a CDI file for it.
 
-    Subclasses define the file's content.
+    Subclasses define the content of the CDI file.
 
     Args:
         name: the driver's name.

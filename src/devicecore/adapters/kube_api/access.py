@@ -161,7 +161,7 @@ ANY = "*/*"
 """Any type of answer, which an API server takes to mean JSON."""
 
 METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{ANY}"
-"""A list without specs and statuses, or a complete list from a server that cannot omit them."""
+"""Asks for a list without specs and statuses; a server that cannot omit them sends a complete list."""
 
 
 @frozen
@@ -290,8 +290,8 @@ class ApiServer:
 
         `selected` comes from `selectors`. A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if they are asked
         for, `BOOKMARK`, and the object as `parse` returns it. If `since` is empty, the first events are the current
-        objects. The server ends the watch after a few minutes. Raises RequestError also if the server no longer knows
-        the version `since`.
+        objects. The server ends the watch after a few minutes. Raises RequestError, for example if the server no longer
+        knows the version `since`.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:
@@ -320,7 +320,7 @@ class ApiServer:
         answer = self._transport.stream(request.method, request.target, {b"Accept": request.accept.encode("ascii")})
         if answer.status != HTTPStatus.OK:
             refused = WholeAnswer(answer.status, b"")
-            with suppress(Exception):  # sending the body failed, and the status says more
+            with suppress(Exception):  # the body cannot be read, and the status says more than that error
                 refused = answer.read()
             raise _RefusedError(refused)
         return answer

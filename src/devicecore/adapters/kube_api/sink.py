@@ -64,8 +64,8 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         access: where the API server and the credentials are, and how long to wait for them.
         strategy: how changes are written.
         keep_removed: whether to keep a removed resource with 0, as a kubelet does; otherwise its key is deleted.
-        beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of these
-            resources with their capacity, so both get the number of healthy devices.
+        beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of the
+            published resources with their capacity, so the sink sets both to the number of healthy devices.
         leftovers: other resources that an earlier run may have published. Resources that `field_manager` has written
             are found in the Node and count as removed until a status names them.
         field_manager: our name in `metadata.managedFields`. No other writer of this Node may use it.

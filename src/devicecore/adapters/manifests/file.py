@@ -42,9 +42,8 @@ class File:
     in_force: Manifest = NOTHING
     says: Manifest | None = None
     problem: ManifestError | None = None
-    _digest: bytes | None = (
-        None  # the stamp of the last text read, or None if none could be read, so that the next poll tries again
-    )
+    # the digest of the last text read, or None if no text could be read, so that the next poll tries again
+    _digest: bytes | None = None
     _stamp: Stamp | None = None
     _stamp_is_reliable: bool = False
 

@@ -45,7 +45,7 @@ DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
 """The upper bounds, in seconds, of a kubelet's buckets for DRA operations."""
 
 MAX_RESOURCES = 256
-"""The maximum number of resources whose calls are counted. Beyond that, the least recently used one is forgotten."""
+"""The maximum number of resources whose calls are counted. Beyond that, the least recently used is forgotten."""
 
 MAX_LABEL_LENGTH = 320
 """The maximum length of a resource's label. A valid resource name has at most 317 characters."""

@@ -31,7 +31,7 @@ class DeviceKey(NamedTuple):
 
 @frozen
 class Attribute:
-    """The value of an attribute. `kind` is the API field that holds it, or empty if no known field does.
+    """The value of an attribute. `kind` is the API field that contains the value, or empty if no known field does.
 
     `values` contains all elements of a list, or one element if the attribute is not a list.
     """

@@ -44,7 +44,7 @@ class DeviceAllocation:
         return names_of(self.causes)
 
     def devices(self, claim: int = 0) -> tuple[Taken, ...]:
-        """Return the devices of a claim, by its position."""
+        """Return the devices of the claim at this position."""
         return tuple(one for one in self.taken if one.claim == claim)
 
     def results(self, share_ids: Iterator[str] | None = None) -> list[ApiObject]:
