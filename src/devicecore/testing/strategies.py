@@ -329,7 +329,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
     all_confirmed: bool = False,
 ) -> NodeState:
-    """Node states with registered plugins and admitted pods, in which devices may have become unhealthy since.
+    """Node states with registered plugins and admitted pods, where some devices may have become unhealthy afterwards.
 
     Args:
         resources: the resources of the plugins.

@@ -65,7 +65,7 @@ class LifecycleHarness(Protocol):
 
 
 MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
-"""Creates a harness. All its objects are stopped at the end."""
+"""Creates a harness, whose objects are all stopped when its context ends."""
 
 LIFECYCLE: Suite[MakeLifecycle] = Suite()
 """The checks for everything that starts and stops."""
@@ -134,7 +134,7 @@ def a_stop_in_a_callback_does_not_hang(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_failed_start_leaves_nothing(make: MakeLifecycle) -> None:
-    """A start that fails leaves nothing running, and it may be tried again."""
+    """A start that fails leaves nothing running, and the object may be started again."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -397,7 +397,7 @@ def _modules(harness: LifecycleHarness) -> tuple[ModuleType, ...]:
 
 
 def _places(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Sequence[int]:
-    """Return the numbers of some places in a start or stop, spread as far apart as possible."""
+    """Return the numbers of some evenly spaced places in a start or stop."""
     point = Interrupts(sys.maxsize, *_modules(harness))
     with _prepared(harness, method) as subject:
         point.interrupt(partial(method, subject))
