@@ -272,7 +272,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._backoff = 0.0
         self._drops = 0
         self._drops_before = 0
-        """How many times the plugin had been dropped when the plugin watcher asked."""
+        """How many times the plugin had been dropped when the kubelet's plugin watcher queried it."""
         self._long_lists = 0
         """How many times in a row a kubelet has dropped the plugin after a list that was too long for it."""
         self._not_before = 0.0
@@ -339,7 +339,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Check both sockets, and serve or register if needed. Only this method decides whether to do so."""
+        """Check the plugin's and the kubelet's socket; serve or register if needed. Only this method decides that."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)

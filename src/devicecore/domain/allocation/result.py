@@ -52,7 +52,8 @@ class DeviceAllocation:
 
         Args:
             share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, each id is derived
-                from the claim's name, the device and its position, so claims with different names get different ids.
+                from the claim's name, the device and the share's position in the claim, so claims with different names
+                get different ids.
         """
         return [
             self._result(number, claim, share_ids or self._ids(number, claim))

@@ -269,7 +269,7 @@ class Search:
         ]
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        """Return whether a request for all devices includes a device: its capacity must match every requested amount.
+        """Return whether a request for all devices includes a device: its capacity must cover every requested amount.
 
         A device that has the capacity but cannot provide it, because too little is left or its policy forbids the
         share, is included.

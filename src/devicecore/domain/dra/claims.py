@@ -88,7 +88,7 @@ class ClaimInfo:
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def has_entry_of(self, other: "ClaimInfo | None") -> bool:
-        """Return whether both claims would look the same in the file."""
+        """Return whether this claim and `other` would look the same in the file."""
         return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
 
     def is_left_to(self, pod: PodUid | None) -> bool:

@@ -28,7 +28,7 @@ MAX_LIMIT = 2**63 - 1
 """The longest limit in nanoseconds, because the file stores limits as 64-bit numbers."""
 
 MAX_MESSAGE = 1024
-"""The maximum size of a driver's message in bytes. A longer one is truncated to 1021 bytes and `...`."""
+"""The maximum size of a driver's message in bytes. A longer message is truncated to 1021 bytes and `...`."""
 
 MAX_SIZE_OF_DRIVER = 6_000_000
 """The maximum number of characters of names and messages kept for one driver.
@@ -98,7 +98,9 @@ class HealthCache:
     """The health of all devices, by driver, and then by pool and device."""
 
     drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
-    _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # the drivers that have reported
+    _sizes: Mapping[DriverName, int] = field(
+        factory=dict, eq=False, repr=False
+    )  # may lack drivers that have not reported
 
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
         """Return the health and the message of a device (kubelet: `getHealth`)."""

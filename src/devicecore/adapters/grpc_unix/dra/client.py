@@ -88,14 +88,14 @@ class DriverClient:
 
     @property
     def lost(self) -> bool:
-        """Whether the instance is no longer registered. A lost connection is reestablished."""
+        """Whether the instance is no longer registered. A lost connection is not enough: it is reestablished."""
         return self._connection is None
 
     async def register(self) -> None:
         """Begin to connect, and notify the listener that the instance is registered.
 
-        The instance can be called before the listener knows of it, because the listener may call it at once. If the
-        listener refuses it, the instance is closed, and the listener's error is raised.
+        The instance can be called before the listener knows of it, because the listener may call the instance at once.
+        If the listener refuses the instance, the instance is closed, and the listener's error is raised.
         """
         try:
             async with self._turn:
