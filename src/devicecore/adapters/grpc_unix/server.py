@@ -1,7 +1,7 @@
 """The registration service, and every plugin instance that has registered.
 
 Law: one task follows a plugin instance from its registration to its end, so its events arrive in order, one at a time.
-The end of an instance changes no other instance, not even one of the same resource or at the same path.
+The end of an instance changes no other instance, not even an instance of the same resource or at the same path.
 """
 
 import asyncio
@@ -250,7 +250,7 @@ class RegistrationServer:
             del self._pending[path]  # socket names must not fill up the memory
 
     async def _run(self, client: PluginClient) -> None:
-        """Connect to one instance, and notify the listener of it, of its lists, and finally of its end."""
+        """Connect to one instance, and notify the listener of the instance, of its lists, and finally of its end."""
         plugin = client.plugin
         refusal: DeviceCoreError | None = _stopping(plugin)  # in case this task is cancelled
         try:

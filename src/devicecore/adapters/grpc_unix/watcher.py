@@ -157,7 +157,7 @@ class PluginWatcher:
             self._changed.clear()
             found, refused = await asyncio.to_thread(self._look)
             self._log_refused(refused)
-            if str(self._directory) not in refused:  # otherwise the registered plugins stay
+            if str(self._directory) not in refused:  # if it is refused, the registered plugins stay
                 self._reconcile(found)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL):
@@ -272,7 +272,7 @@ class PluginWatcher:
             return plugin
 
     async def _check_listening(self, path: str) -> None:
-        """Fail if no process listens at the socket, because gRPC would keep trying."""
+        """Raise an error if no process listens at the socket, because gRPC would keep trying to connect."""
         with sockets.socket(sockets.AF_UNIX) as probe:
             probe.setblocking(False)  # noqa: FBT003 - the standard library's interface
             async with asyncio.timeout(self._limits.dial):

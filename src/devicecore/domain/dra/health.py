@@ -98,9 +98,8 @@ class HealthCache:
     """The health of all devices, by driver, and then by pool and device."""
 
     drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
-    _sizes: Mapping[DriverName, int] = field(
-        factory=dict, eq=False, repr=False
-    )  # may lack drivers that have not reported
+    # may lack drivers that have not reported
+    _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)
 
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
         """Return the health and the message of a device (kubelet: `getHealth`)."""
