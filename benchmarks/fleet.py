@@ -339,7 +339,10 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
         make_class(bench.requests)
         roll_out(bench, options.claims, show, "claims", at_rest)
         show("health of the claims", health_of(bench.requests, f"claims-{options.claims}"))
-    show("nodes Ready at the end, and nodes not Ready for a while", [len(bench.ready.having), len(bench.ready.lost)])
+    show(
+        "nodes Ready at the end, and nodes that were not Ready at some point",
+        [len(bench.ready.having), len(bench.ready.lost)],
+    )
 
 
 def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> float:
@@ -351,7 +354,7 @@ def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> f
     time.sleep(seconds)
     after, (counts, server_after) = Sample.of(bench.fleet), bench.counts()
     show(
-        "nodes Ready after the time at rest, and nodes not Ready for a while",
+        "nodes Ready after the time at rest, and nodes that were not Ready at some point",
         [len(bench.ready.having), len(bench.ready.lost)],
     )
     show("requests per second at rest", {verb: round(count / seconds, 2) for verb, count in counts.items()})

@@ -420,7 +420,7 @@ def test_a_plugin_is_connected_to_a_transport_that_runs() -> None:
 
 
 def test_what_a_plugin_in_another_language_sends_is_kept_as_a_kubelet_keeps_it() -> None:
-    """The checks are for plugins written in Python. A kubelet accepts relative paths, odd permissions and empty ids."""
+    """Only plugins written in Python are checked. A kubelet accepts relative paths, odd permissions and empty ids."""
     sent = deviceplugin.ContainerAllocateResponse(
         mounts=[deviceplugin.Mount(container_path="a", host_path="b")],
         devices=[deviceplugin.DeviceSpec(container_path="c", host_path="", permissions="xyz")],

@@ -35,7 +35,7 @@ class Admitted:
         """Return the devices of each resource that one container of the pod holds, if any.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
+            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
         """
         key = self.pod.key(self.pod.container(container))
         return {allocation.resource: allocation.devices for allocation in self.allocations if allocation.key == key}

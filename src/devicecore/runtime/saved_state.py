@@ -252,7 +252,7 @@ class SavedState(Generic[Value]):
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:
-        """Make `value` durable. The caller holds the lock, inside `call`."""
+        """Make `value` durable. The caller must hold the lock; `call` is the caller's open call."""
         if self._saved is not None and self._alike(value, self._saved):
             return
         self._saved = None

@@ -212,7 +212,7 @@ def _check(method: str, faults: Sequence[Fault]) -> None:
 
 
 def _check_method(method: str) -> None:
-    """Refuse a name that no call will ever have. Third-party adapters may have names that are unknown here."""
+    """Refuse a name that no call will ever have. Third-party adapters may have calls whose names are unknown here."""
     for known in (ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER, LIST_AND_WATCH, *_PORTS, *_EVENTS):
         if method != known and method.replace("_", "").casefold() == known.replace("_", "").casefold():
             raise ValueError(expected("Script", f"the name of a call, such as {known!r}", method))
@@ -429,7 +429,10 @@ class DeliveredTwice:
 
 
 class Delayed:
-    """An event is delayed until `release`, so later events overtake it: for example, a loss after a registration."""
+    """An event is delayed until `release`, so later events overtake it.
+
+    For example, a loss arrives after the next registration.
+    """
 
     def __init__(self) -> None:
         self._calls: list[Call] = []

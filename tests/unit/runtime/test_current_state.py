@@ -13,7 +13,7 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.wake_up import WakeUp
 from devicecore.testing.interrupts import Interrupts
 
-LIMIT = 20.0  # seconds for something that happens at once
+LIMIT = 20.0  # time limit in seconds for something that should happen at once
 FOR_EVER = 1e6
 GPU = ResourceName("example.com/gpu")
 

@@ -633,7 +633,7 @@ def test_an_extended_resource_that_nothing_serves_is_insufficient(why: Callable[
 def test_an_api_server_says_whether_a_class_serves_an_extended_resource(
     *, is_served: bool, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """Without a class that serves the resource, `why` explains the pod from its events."""
+    """Without a class that serves the resource, `why` explains the pod's state based on its events."""
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "ml"}})
         for one in (

@@ -211,7 +211,7 @@ def test_a_claim_on_the_api_server_is_read_again(node: Node, monkeypatch: Patch)
     assert driver.calls == []
     node.api_claims.put(evolve(made, reserved_for=frozenset({"u-a"})))
     node.wait_for_phases(a="Running")
-    node.put("claim", claim(reservedFor=[]))  # from now on, the claim in the manifest is the valid one
+    node.put("claim", claim(reservedFor=[]))  # from now on, the claim in the manifest takes precedence
     node.put("b", pod("b"))
     node.wait_until(lambda state: len(state.pods) == 2 and "is not allowed to use" in state.pods[1].reason)
 

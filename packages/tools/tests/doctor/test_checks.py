@@ -295,7 +295,7 @@ def ambiguous_ids(look: Look) -> Look:
 NEAR_MISSES: list[Plant] = [
     one for one in list(globals().values()) if getattr(one, "__annotations__", {}).get("return") is Look
 ]
-"""The functions above that return a look."""
+"""The functions above that return a `Look`."""
 
 
 def test_each_near_miss_is_tried() -> None:

@@ -36,7 +36,7 @@ SENTENCES = {
     409: "another client has changed the object",
     422: "the request is invalid, or a policy refuses it",
 }
-"""What refusals of requests about objects of any kind mean, by HTTP status."""
+"""What each HTTP status of a refusal means, for objects of any kind."""
 
 
 NODES = ApiResource("", "v1", "nodes")

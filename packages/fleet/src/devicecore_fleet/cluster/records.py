@@ -83,7 +83,7 @@ class Step(Enum):
 
     NOTHING = "nothing"
     RUN = "run the pod"
-    REPLACE = "run the current version of the pod, because more of it is known"
+    REPLACE = "run the current version of the pod, because more is now known about it"
     RELEASE = "release the pod"
     COMPARE = "nothing, but the server may not show the current state yet"
 

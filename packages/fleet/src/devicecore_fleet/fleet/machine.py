@@ -26,7 +26,7 @@ Report = Callable[[Sequence[ReportedHealth]], object]
 
 
 class Machine(Protocol):
-    """Connects plugins and drivers. Its transports belong to one start of a node."""
+    """Connects plugins and drivers. Its transports last for a single run of a node."""
 
     transport: PluginTransport
     drivers: DriverTransport

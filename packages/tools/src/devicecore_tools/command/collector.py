@@ -1,4 +1,4 @@
-"""Python's cycle collector, in commands that read a large node or cluster, or that run many nodes.
+"""Control of Python's cyclic garbage collector in commands that read a large node or cluster, or run many nodes.
 
 Law: after a block in which the collector is paused or runs rarely, it is in the same state as before the block.
 """

@@ -362,8 +362,8 @@ def _description(path: Path, pod: Pod) -> Value | None:
         if kind == "Node" and not wants_devices(pod):
             return Value({"name": document["metadata"]["name"].text(), "devices": []}, str(path))
         message = (
-            f"{path}: expected a kubelet's directory, a checkpoint or a description, but its kind is "
-            f"{described(kind)}. To get a description of a node, run on it: devicecore doctor --json"
+            f"{path}: expected a kubelet's directory, a checkpoint or a description, but found an "
+            f"object of kind {described(kind)}. To get a description of a node, run on it: devicecore doctor --json"
         )
         raise ValueError(message)
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):

@@ -248,6 +248,6 @@ def where(problem: str, place: str) -> str:
 
 
 def _directory(place: str) -> str:
-    """Return the directory of a file, which most sources share."""
+    """Return a file's directory, because most sources are in the same one."""
     path = Path(place)
     return str(path.parent) if path.suffix or path.is_file() else place

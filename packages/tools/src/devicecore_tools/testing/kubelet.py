@@ -367,8 +367,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 class Kubelet(BaseKubelet):
     """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
 
-    The kubelet also finds plugins that do not call Register but wait for the kubelet's plugin watcher, below
-    `registry`.
+    The kubelet also finds plugins under `registry` that do not call Register but wait for the kubelet's plugin
+    watcher.
 
     Args:
         directory: the socket directory; by default a new one with a short path, which `close` removes.

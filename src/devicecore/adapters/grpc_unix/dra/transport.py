@@ -59,7 +59,7 @@ class DriverListenerError(DraError):
 
 
 class Drivers:
-    """The driver instances that are registered. Only the event loop's thread uses it, except for `find`."""
+    """The registered driver instances. Only the event loop's thread uses this object, except for `find`."""
 
     def __init__(self, limits: DriverLimits, notify: Notify[DriverEvent], next_generation: Callable[[], int]) -> None:
         self._limits = limits

@@ -288,7 +288,7 @@ def _size(path: str) -> int:
 
 
 def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) -> dict[Path, bytes]:
-    """Return the regular files among these with their contents, except those of more than `MAX_BYTES`."""
+    """Return the contents of the regular files among these, except files larger than `MAX_BYTES`."""
     found: dict[Path, bytes] = {}
     left = MAX_CONTENTS
     for path in paths:

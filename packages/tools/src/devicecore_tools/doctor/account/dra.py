@@ -87,7 +87,7 @@ class DraDevices:
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.
         ended: the drivers that have left their registration sockets behind. A kubelet counts them as registered.
         silent: the registration sockets of drivers that do not answer and that no other source names.
-        left: the registration sockets without a process, of drivers that no source names any longer.
+        left: the registration sockets that have no process and whose drivers no source names any longer.
         unasked: the registration sockets that were not called, of drivers that no other source names.
         unusable: why a kubelet cannot call a driver that answers at its registration socket.
     """

@@ -102,7 +102,7 @@ Such a source counts as missing only if it should have been read.
 
 
 def _sources(facts: Facts) -> Iterator[Entry]:
-    """Yield the sources that list what exists, each with the reason if it was not read."""
+    """Yield each source that lists what exists, and what was missed if the source was not read."""
     look = facts.look
     local = (
         (Source.CHECKPOINT, "a checkpoint entry that is wrong"),

@@ -253,7 +253,7 @@ class Volumes:
                 because = (
                     f"the node has {count} of {most} volumes of {foreign_text(driver)}, and the pod needs {more} more"
                 )
-                return Obstacle(_TOO_MANY, because, f"pods with volumes on {node} end")
+                return Obstacle(_TOO_MANY, because, f"pods on {node} that use volumes terminate")
         return None
 
     def _handle(self, key: str) -> tuple[str, str]:

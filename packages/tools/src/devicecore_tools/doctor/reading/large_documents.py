@@ -28,7 +28,7 @@ _TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # the first 
 _JSON = re.compile(rb"\s*\{")
 
 _loads: "Callable[[bytes], Data]" = json.loads
-with suppress(ImportError):  # some platforms have no wheel of orjson
+with suppress(ImportError):  # some platforms have no orjson wheel
     import orjson
 
     _loads = orjson.loads

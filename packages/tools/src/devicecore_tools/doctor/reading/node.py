@@ -136,7 +136,7 @@ class NodeSources:
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     events_of: tuple[str, str] | None = field(default=None, init=False)
-    """Namespace and name of the pod whose events are read from the API server, or None for the events of `doctor`."""
+    """Namespace and name of the pod whose events are read from the API server, or None to read what `doctor` needs."""
 
     clock: Callable[[], int] = time.time_ns
     """Nanoseconds since 1970. A record has its own time; everything else is read now."""

@@ -159,7 +159,7 @@ def _check_health(status: Field, spec: Json) -> None:
 def bound(pod: Json, binding: Json, now: datetime) -> Json:
     """Return the pod after a scheduler has bound it.
 
-    Raises ApiError if the pod is already bound, is being deleted, or is a different pod.
+    Raises ApiError if the pod is already bound, is being deleted, or is not the pod that the binding names.
     """
     name, spec = pod["metadata"]["name"], pod["spec"]
     node = mapping_of(binding.get("target")).get("name") or ""

@@ -1,4 +1,4 @@
-"""The types of object fields, as in their kinds' messages.
+"""The types of an object's fields, as defined by the protobuf message of its kind.
 
 Law: every object that passes these checks can be handled by the rules and the defaults.
 """

@@ -608,9 +608,9 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     second = prepare(driver, devices=first.claim.devices)
     unprepare(driver, second)
     added = [path.name for path in own_files(driver) if path not in before]
-    require(not added, f"each claim leaves another file, such as {some(added)}")
+    require(not added, f"each claim leaves another file behind, such as {some(added)}")
     more = _names(driver) - names
-    require(not more or not before, f"each claim leaves more devices, such as {some(sorted(more))}")
+    require(not more or not before, f"each claim leaves more devices behind, such as {some(sorted(more))}")
     return (
         f"{counted(len(before), 'file')} of the driver remained, without the claim's UID"
         if before

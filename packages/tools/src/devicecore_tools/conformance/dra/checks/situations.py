@@ -203,7 +203,8 @@ class Observation:
         done: what the check does, also with `{}` for the event.
         expected: the expected result.
         clause: why.
-        look: observes; returns a sentence, or raises Failure. `look` is None for observations of other drivers' files.
+        look: makes the observation, and returns a sentence or raises Failure. `look` is None for observations of other
+            drivers' files.
     """
 
     name: str
