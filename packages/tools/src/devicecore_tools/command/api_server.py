@@ -23,8 +23,8 @@ _HOW_TO_USE_IT = """\
 def api_server(*, kubeconfig: str) -> int:
     """Serve an API server for tests on a free port of this machine, and write KUBECONFIG, a file for its clients.
 
-    It has no scheduler and no controllers: a pod stays Pending until someone binds it. Objects are kept only in memory,
-    and KUBECONFIG is deleted when the server stops. Every process on this machine can use the server.
+    The server has no scheduler and no controllers: a pod stays Pending until someone binds it. Objects are kept only in
+    memory, and KUBECONFIG is deleted when the server stops. Every process on this machine can use the server.
 
     \b
     $ devicecore api-server kubeconfig

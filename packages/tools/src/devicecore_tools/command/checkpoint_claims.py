@@ -59,7 +59,7 @@ class ClaimsFile(ExaminedFile):
         return self._with(None if self.entries is None else len(self.entries))
 
     def difference(self, after: "ClaimsFile") -> tuple[StateDifference, list[str]]:
-        """Return the changes between this file and another, and a line for each difference."""
+        """Return the changes from this file to `after`, and a line of text for each difference."""
         found = state_difference(self.entries or (), after.entries or ())
         counts = (
             f"({counted(len(one.entries or ()), 'claim')}, checksum {one.report.stored})" for one in (self, after)

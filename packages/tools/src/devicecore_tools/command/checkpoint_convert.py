@@ -23,7 +23,7 @@ from devicecore_tools.command.output import complain, print_json
 from devicecore_tools.doctor.look.formats import examine
 
 _COMMAND = "devicecore checkpoint convert"
-_WITH_NUMA_NODES = 2  # the format that has NUMA nodes
+_WITH_NUMA_NODES = 2  # the format that records NUMA nodes
 
 
 @click.command()

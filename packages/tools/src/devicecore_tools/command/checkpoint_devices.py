@@ -15,7 +15,7 @@ from devicecore_tools.command.checkpoint_files import ExaminedFile, load
 from devicecore_tools.command.checkpoint_holders import warnings_about
 from devicecore_tools.doctor.look.formats import examine
 
-_WITH_NUMA_NODES = 2  # the format that has NUMA nodes
+_WITH_NUMA_NODES = 2  # the format that records NUMA nodes
 
 
 @frozen
@@ -58,7 +58,7 @@ class DevicesFile(ExaminedFile):
         return {**self.compared, "warnings": self.warnings}
 
     def difference(self, after: "DevicesFile") -> tuple[Difference, list[str]]:
-        """Return the changes between this file and another, and a line for each difference."""
+        """Return the changes from this file to `after`, and a line of text for each difference."""
         with_numa = self.report.format == after.report.format == _WITH_NUMA_NODES
         found = difference(self.data or CheckpointData(), after.data or CheckpointData(), with_numa=with_numa)
         is_other_file = (self.report.format, self.report.stored) != (after.report.format, after.report.stored)
@@ -66,7 +66,7 @@ class DevicesFile(ExaminedFile):
 
 
 def examined(file: str) -> DevicesFile | ClaimsFile:
-    """Judge a file of either kind. Raises StoreError if it cannot be read."""
+    """Judge a checkpoint of plugin devices or of claims. Raises StoreError if it cannot be read."""
     blob = load(file)
     return ClaimsFile.of(file, blob) if is_claims_file(file, blob) else DevicesFile.of(file, blob)
 

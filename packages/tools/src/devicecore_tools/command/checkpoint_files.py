@@ -21,7 +21,7 @@ from devicecore_tools.checkpoint.salvage import ignored_fields
 from devicecore_tools.command.inputs import read_input
 
 NEGATIVE, UNUSABLE = 1, 2
-"""Exit statuses: the examined file is bad, or it is missing or unreadable."""
+"""The exit statuses for a bad file, and for a file that is missing or unreadable."""
 
 _EXPECTED = "expected a kubelet's kubelet_internal_checkpoint or dra_manager_state"
 _PLUGINS = "device-plugins"
@@ -30,7 +30,10 @@ _MODE = 0o600  # the mode of a kubelet's own file
 
 @frozen
 class ExaminedFile:
-    """A file of either kind, with its verdict. `facts` gives its counts and checksum if it is readable."""
+    """A checkpoint of plugin devices or of claims, with its verdict.
+
+    `facts` gives the counts and the checksum of a readable file.
+    """
 
     file: str
     warnings: tuple[str, ...]

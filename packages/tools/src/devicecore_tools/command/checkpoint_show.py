@@ -1,6 +1,6 @@
 """The output of `devicecore checkpoint show`: for people, and as JSON.
 
-Law: both forms show the same entries, and an unreadable answer is named.
+Law: both forms show the same entries, and say which plugin answers cannot be read.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from devicecore_tools.command.checkpoint_devices import DevicesFile
 from devicecore_tools.command.checkpoint_holders import free_devices
 from devicecore_tools.command.output import MAX_SENTENCE, print_json, print_pairs
 
-_WITH_NUMA_NODES = 2  # the format with NUMA nodes; a kubelet assumes node 0 for every device of an older file
+_WITH_NUMA_NODES = 2  # the format that records NUMA nodes; for older formats, a kubelet assumes node 0
 
 
 @frozen
 class Filter:
-    """Which resources and pods are shown, by default all. With `free_only`, only free devices."""
+    """Which resources and pods are shown; by default, all of them. With `free_only`, only free devices are shown."""
 
     resources: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()

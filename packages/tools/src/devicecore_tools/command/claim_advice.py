@@ -1,6 +1,6 @@
 """Advice about claims that get no devices, as rows. Rows named `because` state facts, and rows named `do` give advice.
 
-Law: a row states only what the read objects prove.
+Law: a row states only what is proved by the objects that were read.
 """
 
 from collections import defaultdict
@@ -104,7 +104,7 @@ def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best
 
 
 def _nothing_published(trial: ClaimTrial, node: TargetNode) -> str:
-    """Return what drivers publish, for a node without devices."""
+    """Return a sentence about what drivers publish for a node that has no devices."""
     if pools := trial.pools(node):
         drivers = ", ".join(dict.fromkeys(one.key[0] for one in pools))
         return f"the slices for {node.name}, from {drivers}, contain no devices"
@@ -127,7 +127,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
         if one.request == request.result_name and isinstance(one.reason, InUse) and device and not device.is_shared:
             asks = f"request {request.result_name} asks for a part of {one.device}"
             yield "because", f"{asks}, which is published without allowMultipleAllocations, so one claim gets all of it"
-            # An API server that drops one of the fields also drops the other.
+            # An API server that drops allowMultipleAllocations from slices also drops capacity from claims.
             gate = (
                 f"{one.reason.held} still has its capacity, so the API server knew the field when the claim was created"
             )
@@ -186,7 +186,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
 
 
 def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Say which claims must release devices if counters are over-committed, because a scheduler then stops."""
+    """Say which claims must release devices if an over-committed counter keeps a scheduler from using a pool."""
     if any(KubernetesFault.OVER_COMMITTED in cause for causes in best.causes.values() for cause in causes):
         yield from _over_committed(trial, best)
 

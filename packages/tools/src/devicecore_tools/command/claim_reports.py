@@ -68,7 +68,7 @@ class ClaimReport:
         trial: the trial with the known objects.
         claims: the unallocated claims.
         answers: each node's answer.
-        allocated: the other claims of the pod.
+        allocated: the pod's claims that are already allocated.
         asks: the pod's other requirements, or None if the question is only about a claim.
         taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
@@ -96,7 +96,7 @@ class ClaimReport:
 
     @property
     def outcome(self) -> Outcome:
-        """What a scheduler does with the claims, according to the most decisive node."""
+        """What a scheduler does with the claims: the result for the best node, unless a reason overrules it."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
         is_open = self._of_devices is Outcome.FITS and (self._waits_for or self.unjudged)
@@ -147,7 +147,7 @@ class ClaimReport:
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The first node after the best one whose error makes a scheduler stop trying other nodes."""
+        """The first node, apart from the best one, with an error that makes a scheduler stop trying nodes."""
         return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
@@ -305,7 +305,7 @@ class ClaimReport:
                 yield from self._holder_pairs()
 
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the pods whose claims restrict this pod to certain nodes."""
+        """Rows for the other pods that use the same claims, and so restrict this pod to certain nodes."""
         for one in self.allocated:
             name, uid = (self.asks.name.rpartition("/")[2], self.asks.uid) if self.asks is not None else ("", "")
             pods = one.others(name, uid)
@@ -343,7 +343,7 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.causes:  # with these constraints, a scheduler may read other nodes' slices on any node
+            if not best.causes:  # a scheduler with these faults may read other nodes' slices on any node
                 yield "do", f"until that is fixed, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))

@@ -19,14 +19,14 @@ from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
 OF_EXTENDED = "for extended resources of pod "
 """The name prefix of a claim that a scheduler creates for a pod."""
 
-_MAX_TEXT = 2_000  # characters of a reason
-_MAX_DEVICES = 2_000  # rows with --all-devices
-_MAX_REASONS = 5  # rows for a request
-_MAX_REQUESTS = 4  # requests whose reasons are shown
+_MAX_TEXT = 2_000  # the maximum number of characters of a reason
+_MAX_DEVICES = 2_000  # the maximum number of rows with --all-devices
+_MAX_REASONS = 5  # the maximum number of rows for one request
+_MAX_REQUESTS = 4  # the maximum number of requests whose reasons are shown
 _MAX_CHANGES = 4
-_MAX_GROUPS = 6  # rows for nodes other than the best one
+_MAX_GROUPS = 6  # the maximum number of rows for nodes other than the best one
 _MAX_NAMES = 3
-_MAX_GIVEN = 12  # rows for devices that claims get
+_MAX_GIVEN = 12  # the maximum number of rows for the devices that claims get
 
 
 def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
@@ -71,7 +71,7 @@ def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
 def _releases(names: Sequence[str]) -> str:
     """Return the common names of releases.
 
-    `Release` has two members for 1.36. Older releases decide like the older of the two.
+    `Release` has two members for 1.36. The older of the two also stands for all earlier releases.
     """
     is_old = Release.V1_36_2.value in names
     shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
@@ -80,7 +80,7 @@ def _releases(names: Sequence[str]) -> str:
 
 
 def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for the changes that help, and how to make a change to one of `claims`.
+    """Rows for the changes that help, and instructions for editing `claims` if a change requires this.
 
     Claims share a row if releasing any one of them is enough.
     """
@@ -116,7 +116,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
     """Return how to change a claim. The claim's name shows what it was created from."""
     if claim.name.startswith(OF_EXTENDED):
         return "the limits of a pod cannot be edited: delete the pod, and create it again with the change"
-    if "ResourceClaimTemplate" in claim.name:  # an object's name cannot contain this character
+    if "ResourceClaimTemplate" in claim.name:  # an object's name has no capital letters
         both = "delete the template and the waiting pods, and create both again with the change"
         return f"the spec of a template cannot be edited: {both}"
     return "the spec of a claim cannot be edited: delete the claim, and create it again with the change"
@@ -203,7 +203,7 @@ def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
     for one in others:
         if isinstance(one.answer, DeviceAllocation):
             fits = "gets its devices" if one.answer.claims else "also fits"
-            text = "could get its devices, but a scheduler misses them" if one.answer.causes else fits
+            text = "could get its devices, but a scheduler does not find them" if one.answer.causes else fits
             groups[False, type_of(one.node), text].append(one.node.name)
         else:
             holders = dict.fromkeys(

@@ -32,10 +32,9 @@ _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
 
 _MAX_WANTED = 20  # the maximum number of claims and pods in one file
 _NO_CLASSES_THERE = (
-    "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install theirs. "
+    "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install their own. "
     "To create one: kubectl create -f FILE, with apiVersion: resource.k8s.io/v1, kind: DeviceClass, its "
-    "metadata.name, and "
-    "in spec.selectors a CEL expression such as device.driver == 'gpu.example.com'"
+    "metadata.name, and in spec.selectors a CEL expression such as device.driver == 'gpu.example.com'"
 )
 _NO_CLASSES = (
     "no DeviceClass is known; add --kubeconfig FILE, or pass a file with the DeviceClasses to --slices: "
@@ -255,7 +254,7 @@ def _documents(
     pods: Sequence[Value],
     budget: Budget,
 ) -> Iterator[Value]:
-    """Yield the documents one by one, so that only one text is in memory.
+    """Yield the documents one by one, so that the text of only one source is in memory at a time.
 
     If an API server does not list a kind that only some pods need, the reason is added to `problems`.
     """
@@ -297,7 +296,7 @@ _OPTIONAL = (
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
     *("RuntimeClass", "ResourceQuota", "LimitRange"),
 )
-"""Kinds that most pods do not need. For the other pods, the answer says what was not examined."""
+"""Kinds that most pods do not need. If a pod needs an unread kind, the answer says what was not examined."""
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
@@ -307,7 +306,7 @@ _OPTIONAL = (
 def explain_claims(
     wanted: Wanted, sources: Mapping[str, object], *, budget: Budget, as_json: bool, all_devices: bool = False
 ) -> int:
-    """Print what each pod and claim has, or what the nodes say about it if it has no devices. Return the exit status.
+    """Print a report on each pod and claim: its devices, or the nodes' answers if it has none. Return the exit status.
 
     `sources` contains the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if
     an object cannot be read, and NotKnownError if the budget does not allow reading it.

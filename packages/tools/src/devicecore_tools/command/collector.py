@@ -12,7 +12,7 @@ _RARE = (20_000, 20, 20)  # the defaults are 700, 10 and 10
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pause Python's cycle collector: it would visit millions of objects, none of which is garbage."""
+    """Pause Python's cyclic garbage collector: it would visit millions of objects, none of which is garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -24,7 +24,7 @@ def without_collector() -> Iterator[None]:
 
 @contextmanager
 def rare_collector() -> Iterator[None]:
-    """Run Python's cycle collector rarely, because few objects of a long-lived fleet are in cycles.
+    """Run Python's cyclic garbage collector rarely, because few objects of a long-lived fleet are in cycles.
 
     With the default thresholds, collecting took a tenth of the processor time spent on each pod.
     """

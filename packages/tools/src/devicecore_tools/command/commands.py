@@ -40,14 +40,14 @@ They are listed even if devicecore-fleet is not installed.
 
 
 class _CommandTree(Group):
-    """A group that knows the names and summaries of its commands, and imports a command when it is used."""
+    """A group that knows the names and summaries of its commands, and imports each command only when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command with this name. Return None if there is none."""
         try:
             return self._command(cmd_name)
         except click.ClickException:
-            if ctx.resilient_parsing:  # a shell asks for completions, and other commands' names are completed, too
+            if ctx.resilient_parsing:  # for shell completion, which must still offer the other commands
                 return None
             raise
 

@@ -27,7 +27,7 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
 
     --run NAME runs the program with this name. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
     KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.
-    `conformance` sets them:
+    `conformance` sets these variables:
 
     \b
     $ devicecore conformance driver -- devicecore conformance faults --run takes-one-device

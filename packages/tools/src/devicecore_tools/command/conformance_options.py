@@ -11,7 +11,7 @@ from devicecore.domain.text import foreign_text
 from devicecore_tools.command.options import extended_resource, json_option, option_group, seconds_option
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_LATE = "If no time is left for a check, it is not decided; if its severity is must, the exit status is 1."
+_LATE = "A check for which no time is left is not decided; if its severity is must, the exit status is 1."
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:
@@ -36,8 +36,8 @@ plugin_options = option_group(
         "--dir",
         metavar="DIR",
         type=click.Path(file_okay=False),
-        help="The directory where the plugin looks for kubelet.sock, if that is fixed; by default a new directory. "
-        "All sockets in it are deleted.",
+        help="The directory where the plugin looks for kubelet.sock, if it cannot be changed; by default a new "
+        "directory. All sockets in it are deleted.",
     ),
     click.option(
         "--allow-shared-directory", is_flag=True, help="Accept a --socket-dir that is writable by its group or others."
@@ -90,11 +90,11 @@ driver_options = option_group(
     click.option(
         "--registry-dir",
         type=_DIRECTORY,
-        help="Where the driver creates its registration socket, if that is fixed; by default a new directory. Files "
-        "that the run adds there are deleted.",
+        help="Where the driver creates its registration socket, if this cannot be changed; by default a new directory. "
+        "Files that the run adds there are deleted.",
     ),
-    click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's plugins directory, if fixed."),
-    click.option("--cdi-dir", type=_DIRECTORY, help="Where the driver writes CDI files, if that is fixed."),
+    click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's plugins directory, if it cannot be changed."),
+    click.option("--cdi-dir", type=_DIRECTORY, help="Where the driver writes CDI files, if this cannot be changed."),
     click.option(
         "--data-dir",
         default="",

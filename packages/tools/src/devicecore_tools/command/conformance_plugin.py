@@ -41,7 +41,8 @@ def plugin(
     \b
     $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}
 
-    If the plugin's directory is fixed, test it where that directory is unused, for example in a container:
+    If the plugin's directory cannot be changed, test the plugin where that directory is unused, for example in a
+    container:
 
     \b
     $ devicecore conformance plugin --socket-dir /var/lib/kubelet/device-plugins -- ./my-plugin

@@ -53,7 +53,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "open": {"fg": "yellow", "bold": True},
 }
 _INDENT = 14  # columns by which a result's text is indented
-_LABEL = 10  # columns of `expected: `
+_LABEL = 10  # width of `expected: ` in columns
 
 
 @frozen(kw_only=True)
@@ -67,7 +67,7 @@ class Reporting:
         release: the version of the subject, shown in the reports.
         command: the command that starts the subject, shown in the reports.
 
-    A reason why checks were not run is printed once, and the other checks with the same reason are listed at the end.
+    A reason why checks were not run is printed only once; further checks with the same reason are listed at the end.
     """
 
     as_json: bool

@@ -16,7 +16,7 @@ GROUP = "devicecore.commands"
 
 def names_of(group: str) -> dict[str, str]:
     """Return the entry points of a group, each with the name of its distribution."""
-    from importlib.metadata import entry_points  # our own commands do not need it
+    from importlib.metadata import entry_points  # imported here because our own commands do not need it
 
     return {found.name: found.dist.name if found.dist else "" for found in entry_points(group=group)}
 

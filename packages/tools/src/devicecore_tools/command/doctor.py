@@ -61,8 +61,8 @@ Wait = Callable[[float], bool]
 @path_option(
     "--html",
     "FILE",
-    "Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is a "
-    "single file that loads nothing.",
+    "Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. The "
+    "page is a single file that loads no others.",
 )
 @path_option("--svg", "FILE", "Also write the picture alone, as SVG.")
 @path_option(
@@ -81,7 +81,8 @@ Wait = Callable[[float], bool]
 @seconds_option(
     "--patience",
     None,
-    "How long a finding must stay the same before it is reported. Default: 1 to 15, by kind; 0 if only files are read.",
+    "How long a finding must stay the same before it is reported. Default: 1 to 15, depending on the kind; "
+    "0 if only files are read.",
     least=0,
 )
 @click.pass_context
@@ -104,9 +105,9 @@ def doctor(
 
     Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
     request, it also reads the pods and the Node, the plugins' lists, and CDI files. Prints a one-line verdict, then
-    numbered findings with the evidence, what the kubelet will do next, what to do about it, and how to confirm it. Then
-    come the devices that are held or unusual, and which sources could be read. A device whose owner is not certain is
-    "unknown", never "free".
+    numbered findings with the evidence, what the kubelet will do next, what to do about it, and how to confirm it.
+    After the findings, lists the devices that are held or unusual, and says which sources could be read. A device whose
+    owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor
@@ -202,7 +203,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
 
 def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
-    """Return the findings of each node that has any. Replace the looks for which no budget is left."""
+    """Return the findings of each node that has any. Replace the looks that the budget does not allow checking."""
     from devicecore_tools.doctor.reading.cluster import given_up
 
     found: dict[str, tuple[NodeFinding, ...]] = {}
@@ -361,7 +362,7 @@ def report_on(
         sources: what to read.
         patience: seconds for which a finding must last, or None for the default of its kind.
         wait: waits for a number of seconds. If it returns True, the wait was cut short, and there is no report.
-        save: the directory in which the last look, on which the report is based, is saved as a record.
+        save: the directory in which to save the last look, on which the report is based, as a record.
         budget: the budget for all looks. If it has no time left for one more look, the report says which
             findings were not confirmed.
 

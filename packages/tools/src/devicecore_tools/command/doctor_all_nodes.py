@@ -96,7 +96,7 @@ _MAX_HOLES = 10  # how many problems that are not ruled out are shown
 
 
 def document_of_all(reports: Sequence[NodeReport], of_several: NodeReport) -> dict[str, object]:
-    """Return the reports as JSON. `of_several` contains the devices that do not name a node."""
+    """Return the reports as JSON. `of_several` contains the devices in slices that do not name a node."""
     counts = {
         "nodes": len(reports),
         "with_findings": sum(1 for one in reports if one.findings),

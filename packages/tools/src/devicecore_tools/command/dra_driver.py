@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from devicecore.plugins.simulated_driver import SimulatedDriver
 
 _MAX_COUNT = 10_000
-_MAX_NAME = 63  # the limit for a driver's name in a ResourceSlice and in a claim's allocation
+_MAX_NAME = 63  # the maximum length of a driver's name in a ResourceSlice and in a claim's allocation
 
 MAX_PARTS = 32
 """The maximum number of parts of a device. NVIDIA's GPUs have at most seven."""
@@ -59,7 +59,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 
 @dra_driver.command()
 @click.option("--name", required=True, help="The driver's name, such as gpu.example.com.")
-@click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME.")
+@click.option("--node", required=True, envvar="NODE_NAME", help="The node's name; by default $NODE_NAME.")
 @click.option("--pool", metavar="NAME", help="The name of the device pool; by default the node's name.")
 @click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=8, show_default=True, help="How many devices.")
 @click.option(
@@ -75,7 +75,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @path_option(
     "--kubeconfig",
     "FILE",
-    "The API server to read claims from and publish devices to; by default found as kubectl or a pod does.",
+    "The API server to read claims from and publish devices to; by default the one that kubectl or a pod would use.",
 )
 @click.option(
     "--manifests",
@@ -103,7 +103,8 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
     metavar="UID",
     envvar="POD_UID",
     default="",
-    help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
+    help="The UID of the pod (by default $POD_UID) that the sockets are named after, so that two instances can run "
+    "during a rolling update.",
 )
 @click.option(
     "--parts",
@@ -200,7 +201,7 @@ Publish = Callable[[Iterable["PublishedDevice"], Iterable[Mapping[str, object]]]
 
 @define
 class _Offered:
-    """A driver's devices. A change to them also updates their reported health and what is published."""
+    """A driver's devices. When they change, their health is reported again, and they are published again."""
 
     driver: "SimulatedDriver"
     report: Callable[[Sequence[ReportedHealth]], object]

@@ -101,9 +101,10 @@ def fits(
 ) -> int:
     """Say whether POD fits on a node, and on which devices.
 
-    POD is a manifest, YAML or JSON; - is standard input. If it does not fit, prints the kubelet's reason, and for each
-    kind of change the smallest one that makes it fit. Each change has been tried. If the kubelet has static policies
-    for exclusive CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is installed.
+    POD is a manifest, YAML or JSON; - is standard input. If the pod does not fit, prints the kubelet's reason, and for
+    each kind of change the smallest change that makes the pod fit. Each change has been tried. If the kubelet has
+    static policies for exclusive CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is
+    installed.
 
     \b
     $ devicecore fits train.yaml
@@ -127,9 +128,9 @@ def fits(
     names its claim below `source`, as before Kubernetes 1.31.
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read, 3 if the answer
-    cannot be known (with --json, `fits` is then null) because its claims, or the CPUs and the memory of a node with
-    static policies, were not considered, or because no trusted source names a resource, and 4 if a scheduler does not
-    find the devices for its claims, although the rules allow them.
+    cannot be known (with --json, `fits` is then null) because the pod's claims, or the CPUs and the memory of a node
+    with static policies, were not considered, or because no trusted source names a resource, and 4 if a scheduler does
+    not find the devices for the pod's claims, although the rules allow them.
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
@@ -181,7 +182,7 @@ _PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
 class _Tried:
     """The results for a pod on a node: the kubelet's verdict, and a scheduler's verdict on the pod's claims.
 
-    `problem` says why nothing is known about the claims there, or is empty. `doubts` are problems on the node that may
+    `problem` says why the scheduler's verdict is unknown, or is empty. `doubts` are problems on the node that may
     keep the pod from running although it fits.
     """
 
@@ -287,7 +288,7 @@ def _node(
 ) -> "tuple[TrialNode, Facts | None]":
     """Return a node to try the pod on, and the contents of its sources.
 
-    A description names its holders itself, so `pods` are not compared with it.
+    A description names the holders of its devices itself, so it is not compared with `pods`.
 
     Raises OSError if the location cannot be read, and ValueError if it has no information about devices.
     """
@@ -362,8 +363,8 @@ def _description(path: Path, pod: Pod) -> Value | None:
         if kind == "Node" and not wants_devices(pod):
             return Value({"name": document["metadata"]["name"].text(), "devices": []}, str(path))
         message = (
-            f"{path}: expected a kubelet's directory, a checkpoint or a description, but found an "
-            f"object of kind {described(kind)}. To get a description of a node, run on it: devicecore doctor --json"
+            f"{path}: expected a kubelet's directory, a checkpoint or a description, but found an object "
+            f"of kind {described(kind)}. To get a description of a node, run on it: devicecore doctor --json"
         )
         raise ValueError(message)
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):

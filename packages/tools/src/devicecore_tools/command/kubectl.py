@@ -52,7 +52,7 @@ def _of_cluster(command: str, words: list[str]) -> list[str]:
     if command == "doctor" and words and not words[0].startswith("-"):
         words = ["--node-name", *words]
         named.add("--node-name")
-    # `nodes` reads the same file on its own, and a message is explained without a cluster.
+    # `nodes` finds the default kubeconfig on its own, and a message is explained without a cluster.
     needs_none = command == "nodes" or (command == "why" and any(" " in word for word in words))
     if named.isdisjoint(_SOURCES) and not needs_none:
         from devicecore_tools.command.nodes import default_kubeconfig

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has closed it. Without this, Python would report the same error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:  # this happens while commands are imported; later, click or the command handles it
+    except KeyboardInterrupt:  # Ctrl-C during the import of commands; later, click or the command handles it
         return 128 + signal.SIGINT
     except Exception as error:
         sentence = _sentence_of(error)

@@ -21,14 +21,14 @@ from devicecore_tools.doctor.look.values import Source, grouped
 
 _MAX_CELL = 120  # the maximum number of characters of a cell in the table
 _MAX_BRIEF = 160  # the maximum number of characters of a finding in the verdict
-_MAX_PROSE = 120  # columns of prose on a wide terminal
+_MAX_PROSE = 120  # the width of prose on a wide terminal, in columns
 _FEW = 3  # how many devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
-_SPARE = (6, 2)  # columns that a narrow terminal omits: SOURCE, NUMA
+_SPARE = (6, 2)  # columns that are omitted on a narrow terminal: SOURCE, NUMA
 # how `sources.machine` starts if sources are from two nodes
 _OF_ANOTHER = re.compile(r"Node \S* ?is (a different machine from|not the Node of) ")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
-_LEAST = 4  # columns of a truncated cell
+_LEAST = 4  # the minimum width of a truncated cell, in columns
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
 
 
@@ -248,6 +248,6 @@ def where(problem: str, place: str) -> str:
 
 
 def _directory(place: str) -> str:
-    """Return a file's directory, because most sources are in the same one."""
+    """Return a file's directory; the files of most sources are in the same one."""
     path = Path(place)
     return str(path.parent) if path.suffix or path.is_file() else place

@@ -33,22 +33,23 @@ source_options = option_group(
     ),
     path_option("--node", "FILE", "The Node: what `kubectl get node NAME -o json` prints."),
     path_option("--events", "FILE", "Events: what `kubectl get events -A -o json` prints."),
-    path_option("--claims", "FILE", "The kubelet's claims file, dra_manager_state, if not in --root."),
+    path_option("--claims", "FILE", "The kubelet's claims file, dra_manager_state, if it is not in --root."),
     path_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
     path_option("--slices", "FILE", "What DRA drivers publish: what `kubectl get resourceslices -o json` prints."),
     path_option(
         "--kubeconfig", "FILE", "Read pods, Node, events, claims and slices from this API server; needs --node-name."
     ),
     click.option(
-        "--in-cluster", is_flag=True, help="Read them with the service account of this pod; needs --node-name."
+        "--in-cluster",
+        is_flag=True,
+        help="Read the same objects with the service account of this pod; needs --node-name.",
     ),
-    click.option("--node-name", metavar="NAME", help="The Node object's name at the API server."),
+    click.option("--node-name", metavar="NAME", help="The name of the Node object on the API server."),
     click.option(
         "--plugins/--no-plugins",
         default=None,
         help="Ask each plugin for its list, or do not query plugins at all. Default: only ask each plugin to identify "
-        "itself. Never "
-        "calls Allocate.",
+        "itself. Never calls Allocate.",
     ),
     seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take for one answer."),
     click.option(

@@ -49,7 +49,7 @@ def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> N
 
 
 def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    """Read integers and ranges of them, separated by commas: `0,2-4` is 0, 2, 3, 4."""
+    """Read integers and ranges of integers, separated by commas: `0,2-4` is 0, 2, 3, 4."""
     words = [word.strip() for word in text.split(",")] if text else []
     ranges = [_range(word) for word in words]
     if any(found is None or not found for found in ranges):

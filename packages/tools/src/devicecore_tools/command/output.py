@@ -54,7 +54,7 @@ def _json_of(value: object) -> object:
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """Print a title and, below it, names with their values in a separate column, wrapped only on terminals."""
-    # Importing rich takes a tenth of a second, which text without colors does not need.
+    # Importing rich takes a tenth of a second, and text without colors does not need rich.
     console = console_on(sys.stdout) if sys.stdout.isatty() else None
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4

@@ -63,8 +63,8 @@ place_options = option_group(
     path_option(
         "--socket-dir",
         "DIR",
-        "Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
-        f"else {_DEFAULT_DIRECTORY}.",
+        "The directory for the plugin's socket; by default $DEVICE_PLUGIN_PATH, or else the directory of the kubelet's "
+        f"socket, or else {_DEFAULT_DIRECTORY}.",
         envvar="DEVICE_PLUGIN_PATH",
     ),
     path_option(
@@ -118,7 +118,7 @@ def plugin() -> None:
     metavar="NAME",
     envvar="resourcename",
     callback=extended_resource,
-    help="The extended resource, such as example.com/gpu, or $resourcename.",
+    help="The extended resource, such as example.com/gpu; by default $resourcename.",
 )
 @click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=10, show_default=True, help="How many devices.")
 @click.option(

@@ -1,7 +1,7 @@
 """The question that `devicecore why` answers: about messages, a name, or claims.
 
-Law: the argument determines which of the three it is, and only `question_of` decides that. A name that is not a file
-is looked up in the sources: first as a pod, then as a claim.
+Law: the argument determines which of the three the question is about, and only `question_of` decides that. A name that
+is not a file is looked up in the sources: first as a pod, then as a claim.
 """
 
 import json
@@ -179,7 +179,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 
 
 def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
-    """Return the messages of the pod, or else the claim, with this name, or None if there is not exactly one.
+    """Return the messages of the only pod with this name, or else the question about the only claim, or else None.
 
     `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
     """

@@ -24,7 +24,7 @@ class Stream:
     """Writes strings to a file descriptor from its own thread. It does not close the descriptor.
 
     With `latest_only`, a string that has not been written yet is replaced by the next one, which suits live views.
-    Otherwise strings wait, and are dropped while `MAX_WAITING` bytes are waiting.
+    Otherwise, strings are queued, and further strings are dropped while `MAX_WAITING` bytes are waiting.
     """
 
     def __init__(self, descriptor: int, *, latest_only: bool = False) -> None:

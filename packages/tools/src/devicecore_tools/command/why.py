@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
-_MAX_SHOWN = 200  # characters of a file name in an error
+_MAX_SHOWN = 200  # the maximum number of characters of a file name in an error
 _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
@@ -111,7 +111,7 @@ def why(
     devices now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
 
     If a message comes from a different scheduler, an autoscaler, a container runtime or the kubelet's log, the command
-    says so, and where to ask.
+    says so, and says where to ask.
 
     Exit status: 0 if something was explained, 1 if the message is not recognized, 2 if nothing could be read, 3 if an
     API server has more objects than one question may read. For waiting claims and pods: 0 if they get their devices and

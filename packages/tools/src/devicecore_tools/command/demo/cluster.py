@@ -212,7 +212,7 @@ class ClusterNode:
         return verdict
 
     def containers(self) -> dict[str, "Given"]:
-        """Return what each container has."""
+        """Return the devices and the environment of each container, by its name."""
         return {container.name: self._given(pod, container) for pod in self.pods for container in pod.containers}
 
     def _given(self, pod: Pod, container: Container) -> "Given":
@@ -234,7 +234,7 @@ class Given(TypedDict):
 class SimulatedProcess:
     """A `devicecore` command in a separate process: a simulated plugin or driver.
 
-    The options in `places` are not shown.
+    When the command is shown, the options in `places` are left out.
     """
 
     def __init__(self, arguments: tuple[str, ...], places: Sequence[str | Path], log: Path) -> None:

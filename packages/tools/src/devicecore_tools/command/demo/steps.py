@@ -22,7 +22,7 @@ A step that failed also has `what`, `expected` and `actual`.
 
 _INDENT = "       "
 _COLUMN = 37
-_WIDTH = 80  # columns, if the terminal has that many
+_WIDTH = 80  # the maximum width in columns
 
 
 @frozen

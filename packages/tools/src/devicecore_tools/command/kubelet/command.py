@@ -42,11 +42,11 @@ IN_CLUSTER = "devicecore.kubelet"
 
 _INTERVAL = 1.0  # polling interval in seconds for manifests, if no notification comes
 _QUIET = 3.0  # seconds without a change until the state is settled: plugins look for the kubelet once a second
-_ATTEMPTS = 1.0  # seconds after --wait in which attempts in progress may finish
-_PAUSE = 0.05  # seconds to wait for more changes before acting on one
+_ATTEMPTS = 1.0  # how many seconds longer than --wait the attempts in progress may take
+_PAUSE = 0.05  # seconds to wait for more changes before acting on a change
 # After work, which takes long with 10,000 pods, the main thread rests for this many times as long.
 _REST_FACTOR = 10
-_MAX_REST = 0.5  # the maximum number of seconds of such a rest, because new manifests are waiting
+_MAX_REST = 0.5  # the maximum duration of a rest in seconds, because new manifests may be waiting
 _WIDTH = 100  # columns of the view without a terminal
 
 Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack], "Outside"]
@@ -83,7 +83,7 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     DIR/pod-resources/kubelet.sock and DIR/state.json show which pod holds which device.
 
     DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs
-    once its drivers have prepared them. Claims are manifests too, with their status.allocation. A claim that is in no
+    once the drivers have prepared them. Claims are manifests too, with their status.allocation. A claim that is in no
     manifest is read from the API server. DIR/dra_manager_state contains the prepared claims, as in a kubelet.
 
     On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
@@ -95,7 +95,7 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     nothing has changed for three seconds. With --wait 0, the command does not wait for plugins.
     """
     begin = None
-    if joins_cluster(node):  # first, because it imports everything else
+    if joins_cluster(node):  # before anything else, because this imports all other modules
         begin = fleet_entry_point(IN_CLUSTER, "cluster", "a node of a cluster")
     settings, cluster = node_settings(**node), cluster_settings(**node)
     return _run(settings, cluster, begin, _Options(once, wait, as_json, status_period))

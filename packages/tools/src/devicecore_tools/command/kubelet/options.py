@@ -51,14 +51,14 @@ kubelet_options = option_group(
     click.option(
         "--manifests",
         type=_directory,
-        help="A directory of pods and ResourceClaims, YAML or JSON, watched like that of static pods.",
+        help="A directory of pods and ResourceClaims, YAML or JSON, watched like a kubelet's static pods.",
     ),
     click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes."),
     choice_option(
         "--topology-manager-policy",
         "policy",
         choices=("none", "best-effort", "restricted", "single-numa-node"),
-        text="How NUMA nodes are used.",
+        text="How strictly devices are aligned to NUMA nodes.",
     ),
     choice_option(
         "--topology-manager-scope",
@@ -155,7 +155,7 @@ kubelet_options = option_group(
     ),
     click.option("--node-label", "labels", metavar="KEY=VALUE", multiple=True, help="With --register-node: a label."),
     click.option(
-        "--taint", "taints", metavar="KEY=VALUE:EFFECT", multiple=True, help="With --register-node: another taint."
+        "--taint", "taints", metavar="KEY=VALUE:EFFECT", multiple=True, help="With --register-node: an extra taint."
     ),
     click.option(
         "--tainted/--no-default-taint",
@@ -368,7 +368,7 @@ def _new_node(options: Mapping[str, Any]) -> NewNode:
 
 
 def _sizes(options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return capacity and allocatable of the machine whose CPUs and memory are pinned, or nothing if they are not."""
+    """Return capacity and allocatable of the machine if its CPUs or memory are pinned, or else two empty dicts."""
     managers = _managers(options)
     if managers is None:
         return {}, {}

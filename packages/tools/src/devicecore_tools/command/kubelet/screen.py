@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Picture:
-    """A state as JSON, in one or several lines. `draw` returns the view for a number of columns and lines."""
+    """A state as JSON, on one or several lines. `draw` returns the view for a number of columns and lines."""
 
     document: str
     draw: "Callable[[int, int], Text]"

@@ -30,15 +30,15 @@ from devicecore_tools.node.state import (
 _COLORS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_cyan", "bright_magenta", "bright_blue")
 _MARKS = ascii_letters + digits
 HELD, FREE, UNHEALTHY, UNKNOWN = "#", "·", "✗", "?"
-"""How a device is drawn: held by a pod without a letter, free, unhealthy, and listed by no plugin."""
+"""How a device is drawn: held by a pod that has no letter, free, unhealthy, or listed by no plugin."""
 
-_GROUP = 8  # a space follows after this many devices
+_GROUP = 8  # a space follows each group of this many devices
 _MAX_NAME = 253  # the maximum number of characters of a pod's or container's name
 
 
 @frozen
 class _Detail:
-    """How much is drawn: device lines per row (None for all), whether each container has a line, and log lines.
+    """How much is drawn: device lines per row (None for all), a line per container or not, and lines of the log.
 
     `device_lines` is never 1, because a second line is needed to count the devices that are not drawn.
     """

@@ -81,14 +81,14 @@ class ClaimedHardware:
 
     @property
     def unidentified(self) -> str:
-        """Why the hardware of a claim's device is unknown, or an empty string if every device's is known."""
+        """Why the hardware of a claim's device is unknown, or an empty string if it is known for all devices."""
         return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
 
     def _unpublished_as(self, key: Device) -> str:
         return f"no ResourceSlice lists the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the claim's device that is certainly the plugin's, or why one may be, or "" if none can be."""
+        """Return the claim's device that certainly is this device, or why one may be the same, or "" if none can be."""
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:

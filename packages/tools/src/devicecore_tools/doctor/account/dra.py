@@ -88,7 +88,7 @@ class DraDevices:
         ended: the drivers that have left their registration sockets behind. A kubelet counts them as registered.
         silent: the registration sockets of drivers that do not answer and that no other source names.
         left: the registration sockets that have no process and whose drivers no source names any longer.
-        unasked: the registration sockets that were not called, of drivers that no other source names.
+        unasked: the registration sockets that were not called and whose drivers no other source names.
         unusable: why a kubelet cannot call a driver that answers at its registration socket.
     """
 
@@ -247,7 +247,10 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what each pool's counters have left beside `used`, which may be only watched, and beside `taken`."""
+    """Return what is left of each pool's counters after `used` is deducted, and after `taken` is deducted.
+
+    Some of the devices in `used` may only be watched, which leaves them available.
+    """
     in_use, gone = (grouped((key[:2], key[2]) for key in keys) for keys in (used, taken))
     pools = {key[:2]: one.counters for key, one in published.items() if one.counters}
     return {key: (of.beside(in_use.get(key, ())), of.beside(gone.get(key, ()))) for key, of in pools.items()}
@@ -273,7 +276,7 @@ def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
 
 
 def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims: Iterable[str]) -> Iterator[Owner]:
-    """Return the containers that hold a device: first those that the kubelet lists, then those in its file."""
+    """Return the containers that hold a device: first those in the kubelet's answer, then those in its file."""
     prepared = look.claims.value
     names = set()
     for one in listed:
@@ -291,7 +294,7 @@ def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims:
             found = pods.by_uid.get(uid)
             if found is None:
                 if are_listed:
-                    continue  # the kubelet lists as many pods with unknown UIDs as the file, so they are the same
+                    continue  # the kubelet lists at least as many unknown pods as its file, so they are the same
                 state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
                 yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
             elif found.place not in names:

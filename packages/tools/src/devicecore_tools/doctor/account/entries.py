@@ -102,7 +102,7 @@ Such a source counts as missing only if it should have been read.
 
 
 def _sources(facts: Facts) -> Iterator[Entry]:
-    """Yield each source that lists what exists, and what was missed if the source was not read."""
+    """Yield what may be missed because a source was not read, with the reason."""
     look = facts.look
     local = (
         (Source.CHECKPOINT, "a checkpoint entry that is wrong"),
@@ -297,7 +297,7 @@ def _why_unknown(facts: Facts, pod: PodSeen) -> str:
 
 
 def _why_stopped(pod: PodSeen, who: str) -> str:
-    """Return what a kubelet or a runtime did to a pod with devices through no fault of its own, or an empty string."""
+    """Return what a kubelet or a runtime did to a pod with devices although the pod is not at fault, or ""."""
     if not pod.asks_for_devices:
         return ""
     if pod.phase == "Failed" and pod.said[0] in _ENDED_BY_KUBELET:

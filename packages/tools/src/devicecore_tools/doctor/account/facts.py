@@ -51,7 +51,7 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 
 @frozen
 class Facts:
-    """A look and the values computed from it. Each value is computed from the look and the values above.
+    """A look and the values computed from it. Each value is computed from the look and the values above it.
 
     `not_free` says why no device of a resource is free.
 

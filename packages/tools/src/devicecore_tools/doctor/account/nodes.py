@@ -201,7 +201,7 @@ def _of_claim(
 
 
 def _is_free(device: DraDevice, *, is_taken: bool, has_shares: bool) -> bool | None:
-    """Return whether one more claim may get a device, or None if that depends on the rest of a shared device."""
+    """Return whether one more claim may get a device, or None if that depends on what is left of a shared device."""
     if device.is_tainted or device.has_room is False:
         return False
     if is_taken:

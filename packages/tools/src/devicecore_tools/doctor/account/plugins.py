@@ -107,7 +107,7 @@ class Absence:
         resource: the name of the resource.
         why: the kind of reason.
         because: the reason in words, as the end of a sentence.
-        proof: the statement of each source that shows it, or nothing if only all sources together show it.
+        proof: the statement of each source that shows the absence, or nothing if only all sources together show it.
         devices: the devices that the kubelet had before, as far as they are known.
     """
 
@@ -213,7 +213,10 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
 def _without_devices(
     look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
 ) -> Iterator[tuple[Source, str]]:
-    """Return, by source, the evidence that there is no healthy device. The kubelet's answer omits some devices."""
+    """Return, by source, the evidence that there is no healthy device.
+
+    The kubelet's answer omits devices on no NUMA node, so it is not always evidence.
+    """
     node, in_file = look.node.value, lists.registered.get(resource)
     if lists.allocatable is not None:
         zero = node is not None and node.allocatable.get(resource) == 0

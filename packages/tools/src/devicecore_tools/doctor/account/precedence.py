@@ -346,7 +346,7 @@ def _allocations(
     written = [_written(one) for one in entries]
     in_api = _ApiAllocations(look.pod_resources.value, pods.by_name)
     answered = [in_api.match(one, pods.by_uid.get(one.owner.uid)) for one in written]
-    # An entry that the kubelet confirms provides the pod's name, which the pod's unconfirmed entries also need.
+    # If the kubelet confirms one of a pod's entries, the pod's name is known, which its other entries need too.
     named = {
         one.owner.uid: next(iter(places.values())) for one, places in zip(written, answered, strict=True) if places
     }
@@ -356,7 +356,7 @@ def _allocations(
         if both:
             sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
             pod, place = pods.by_uid.get(owner.uid), next(iter(places.values()))
-            # Kubelets up to 1.33 list pods that have ended until they next allocate devices.
+            # Until their next allocation, kubelets up to 1.33 also list pods that have ended.
             state = OwnerState.STALE if pod is not None and pod.has_ended else OwnerState.LIVE
             confirmed = Owner(owner.uid, *place, owner.container, sources, state, pod)
             result.append(AllocationSeen(confirmed, one.resource, both))
@@ -490,7 +490,7 @@ class _ApiAllocations:
         return places
 
     def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
-        """Yield the allocations, of any pod, that contain a device.
+        """Yield the allocations that contain a device, regardless of their pods' UIDs.
 
         An allocation is not yielded twice, because its device has been matched by then.
         """
@@ -527,7 +527,7 @@ class Lists:
             queried.
         listed: the devices that plugins listed, by resource, if it is certain which resource a plugin serves.
         served_by: each plugin that answered, with the resources that its devices belong to.
-        left_out: the resources without devices in the kubelet's answer although the Node counts those in the file.
+        left_out: the resources without devices in the kubelet's answer although the Node counts devices from the file.
             Either their devices are on no NUMA node, so that the answer omits them, or their plugin has just ended.
         healthy: the healthy devices of each resource according to the best source (law 1).
         is_confirmed: the resources for which a live source reports the health.
@@ -663,7 +663,7 @@ def _healthy(
     registered: Mapping[str, Collection[str]],
     listed: Mapping[str, Mapping[str, Health]],
 ) -> tuple[AbstractSet[str], Mapping[str, AbstractSet[str]], AbstractSet[str]]:
-    """Return `left_out`, `healthy` and `is_confirmed` of `Lists`."""
+    """Return the fields `left_out`, `healthy` and `is_confirmed` of `Lists`."""
     api, node = look.pod_resources.value, look.node.value
     allocatable = api.allocatable if api else None
     healthy: dict[str, AbstractSet[str]] = {}
@@ -701,8 +701,8 @@ def _served_by(
     """Return each plugin that answered, with its resources.
 
     No API call returns a plugin's resource, so the ids are compared: the plugin serves the resource that shares the
-    most ids with its list, or one of several resources that share equally many. If no resource shares any, but only one
-    plugin and one resource with the same number of devices are left, these belong together.
+    most ids with its list, or one of several resources that share equally many. If no resource shares an id, but only
+    one plugin and one resource with the same number of devices are left, these belong together.
     """
     plugins = look.plugins.value or ()
     if not plugins:

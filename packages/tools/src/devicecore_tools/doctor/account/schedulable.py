@@ -19,7 +19,7 @@ _PRESSURES = {
     "DiskPressure": ("node.kubernetes.io/disk-pressure", "no pod that is not critical"),
     "PIDPressure": ("node.kubernetes.io/pid-pressure", "no pod that is not critical"),
 }
-"""For each condition, the taint that Kubernetes adds for it, and the pods that a kubelet then refuses."""
+"""For each condition, the taint that Kubernetes adds for it, and the end of the sentence "the kubelet admits ..."."""
 
 _OF_PROGRAMS = (
     "node.kubernetes.io/",
@@ -40,7 +40,7 @@ class Closed:
     Attributes:
         why: the reason, as a sentence without its full stop.
         evidence: what the Node says.
-        cure: when it accepts pods, as the end of a sentence that starts with "it fits if".
+        cure: when the Node accepts pods again, as the end of a sentence that starts with "it fits if".
         do: what to do, with the command.
         taint: the taint that a pod has to tolerate, or None if no toleration helps.
         admits_only_critical: whether the kubelet refuses pods that are not critical, whatever they tolerate.

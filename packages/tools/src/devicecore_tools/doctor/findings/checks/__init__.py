@@ -48,7 +48,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the kubelet does not pick up pods that are sent to it",
         find=kubelet.pods_not_taken,
         next="A kubelet admits one pod at a time, and has no deadline for a plugin's answer to Allocate: while a "
-        "plugin hangs for one pod, all others wait behind it.",
+        "plugin hangs for one pod, all other pods wait.",
         do="Restart the hanging plugin if there is a finding about one, or else the kubelet: systemctl restart "
         "kubelet. The kubelet's log shows which pod it has started to admit.",
         confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists these pods, "
@@ -87,8 +87,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="A kubelet reads the file when it starts, and exits with an error each time. A kubelet that is already "
         "running continues until it is restarted.",
         do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
-        confirm="The end of the kubelet's log names the file; devicecore checkpoint show dra_manager_state lists the "
-        "claims in that file.",
+        confirm="The end of the kubelet's log names the file. If it is dra_manager_state, devicecore checkpoint show "
+        "lists the claims in it.",
         issue=f"{_KUBERNETES}131253",
         keeps=Keeps.ALL,
     ),
@@ -192,7 +192,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a pod waits for a ResourceClaim",
         find=claims.pod_waits_for_claim,
         next="The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
-        do="Remove the named cause. For a driver's error, see the driver's log. The pod then continues on its own.",
+        do="Fix the problem that the event names. For a driver's error, see the driver's log. The pod then continues "
+        "on its own.",
         confirm="kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not "
         "show it.",
         issue=f"{_KUBERNETES}129402",
@@ -415,8 +416,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin does not answer",
         find=plugins.plugin_does_not_answer,
         next="If the plugin hangs, admission of a pod that requests its resource hangs too, because the kubelet has no "
-        "deadline for Allocate. If it is gone, its devices are unhealthy.",
-        do="Restart the plugin. Its log shows what it is waiting for.",
+        "deadline for Allocate. If the plugin is gone, its devices are unhealthy.",
+        do="Restart the plugin. The plugin's log shows what it was waiting for.",
         confirm="Check whether the plugin's process is running (and not stopped, state T), and restart it. A socket "
         "without a process is left over from a plugin that was killed.",
         issue=f"{_KUBERNETES}117435",
@@ -442,7 +443,8 @@ CHECKS: tuple[NodeCheck, ...] = (
             "them until the plugin has registered again."
         ),
         do="Read the log of the plugin's previous container: kubectl logs --previous.",
-        confirm="kubectl get pods -A -o wide --field-selector spec.nodeName=NODE counts its restarts.",
+        confirm="kubectl get pods -A -o wide --field-selector spec.nodeName=NODE shows how often the plugin's pod has "
+        "restarted.",
         issue="https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy",
     ),
     NodeCheck(
@@ -464,7 +466,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet uses its own list: it does not allocate devices that are missing from that list, and keeps "
         "allocating those that it counts as healthy.",
         do="Restart the plugin, so that it registers again and sends its list in a new stream.",
-        confirm="Compare devicecore doctor --plugins --json with GetAllocatableResources of the pod-resources API.",
+        confirm="Compare the output of devicecore doctor --plugins --json with the answer to GetAllocatableResources "
+        "of the pod-resources API.",
         issue=f"{_KUBERNETES}92958",
         patience=_NODE_STATUS,
         keeps=Keeps.OF_RESOURCE,
@@ -508,7 +511,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin answers late",
         find=plugins.plugin_answers_late,
         next="The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
-        "time, so every other pod to be admitted on the node waits, too.",
+        "time, so all other pods that the node has yet to admit wait, too.",
         do="Check the node's load and the plugin's log.",
         confirm="See kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
         issue="https://github.com/NVIDIA/k8s-device-plugin/issues/774",
@@ -584,7 +587,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-duplicate",
         "two CDI files define the same device",
         find=file.duplicate_cdi_names,
-        next="The kubelet passes the device's name on. The container runtime then finds a conflict and cannot "
+        next="The kubelet passes the device's name to the container runtime, which finds a conflict and cannot "
         "resolve the device, so the container does not start.",
         do="Remove the file that no program maintains any longer.",
         confirm="grep for the device's name in the CDI directory.",
@@ -594,7 +597,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
         find=file.unresolvable_cdi_names,
-        next="The kubelet passes the device's name on whenever it creates the container. The runtime fails with "
+        next="The kubelet passes the device's name to the runtime, which fails with "
         "'unresolvable CDI devices', so the container does not start again after it has ended.",
         do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
         confirm="grep for the device's name in /etc/cdi and /var/run/cdi. After a reboot, /var/run/cdi is empty "
@@ -621,7 +624,7 @@ CHECKS: tuple[NodeCheck, ...] = (
             "Start a pod that requests devices, so that the kubelet writes its checkpoint. If that does not help, "
             "check the kubelet's log to see why it cannot write the file."
         ),
-        confirm="Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
+        confirm="Compare the output of devicecore checkpoint show DIR with the answer of the pod-resources API.",
         issue=f"{_KUBERNETES}140929",
         patience=_POD_STATUS,
     ),
