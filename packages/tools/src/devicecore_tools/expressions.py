@@ -23,7 +23,7 @@ _LACKS_LIBRARY = (
     "this expression needs cel-expr-python, which is not installed: pip install cel-expr-python; for devicecore.pyz, "
     "pip install --target lib cel-expr-python, and run it with PYTHONPATH=lib"
 )
-_PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server accepts only readable versions
+_PLAIN_KINDS = frozenset({"string", "int", "bool", "version"})  # an API server accepts only valid versions
 
 
 def _compared(expression: str, device: PoolDevice) -> bool | None:
@@ -56,8 +56,8 @@ def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
 class Expressions:
     """Evaluates CEL expressions. Simple comparisons work without the extra `cel`.
 
-    `max_seconds` limits all evaluations together, if the object is for one question. `lacks_library` says
-    whether an expression had no value because the library is missing.
+    `max_seconds` limits all evaluations by this object together. `lacks_library` says whether an expression had no
+    value because the library is missing.
     """
 
     def __init__(self, features: Features = Features(), *, max_seconds: float | None = None) -> None:

@@ -53,14 +53,14 @@ class ManagersNotStartedError(SetUpError):
 
 @frozen
 class Zone:
-    """The CPUs and memory of a NUMA node: capacity, allocatable and available by resource, and its distances."""
+    """The CPUs and memory of a NUMA node (capacity, allocatable, available), and the distances from this node."""
 
     sizes: Mapping[str, tuple[int, int, int]]
     distances: tuple[int, ...] = ()
 
 
 Zones = Mapping[int, Zone]
-"""Zones by the number of the NUMA node."""
+"""Zones by NUMA node number."""
 
 NO_ZONES: Zones = {}
 
@@ -306,7 +306,7 @@ class PinnedNode:
 
     @property
     def holders(self) -> dict[str, int]:
-        """The number of exclusive CPUs and of memory NUMA nodes of each pod, by uid."""
+        """How many exclusive CPUs and NUMA nodes for memory, in total, each pod holds, by uid."""
         found: dict[str, int] = {}
         cpus, memory = self._states
         for uid in cpus.assignments:
@@ -459,7 +459,7 @@ class Pods(Protocol):
 
 
 class NodeManagers:
-    """The CPU manager and the memory manager of a running node, and admission by them and the device manager.
+    """The CPU manager and the memory manager of a running node, and admission by these two and the device manager.
 
     `topology` is for these two managers; the device manager needs a topology without a policy, `device_topology`.
 
@@ -540,7 +540,7 @@ class NodeManagers:
 
     @property
     def zones(self) -> Zones:
-        """The pinned resources of each NUMA node. The result is the same object until these resources change."""
+        """The CPUs and memory of each NUMA node. The result is the same object until what is free changes."""
         if self._zones is None or self._zones[0] is not self._cpus.state or self._zones[1] is not self._memory.state:
             found = {
                 int(cell.id): Zone(dict(self._sizes(cell)), cell.distances) for cell in self._policies.machine.cells
@@ -567,7 +567,7 @@ class NodeManagers:
         return tuple(cpu_ids(self._cpus.state.of_container(str(pod.uid), container.name) or 0))
 
     def memory(self, pod: Pod, container: Container) -> "Sequence[MemoryBlock]":
-        """Return the memory of a container."""
+        """Return the pinned memory of a container."""
         from devicecore.adapters.pod_resources import MemoryBlock
 
         blocks = self._memory.state.of_container(str(pod.uid), container.name) or ()

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from attrs import field, frozen
 
 Subject = TypeVar("Subject")
-"""The subject of the checks, such as a running device plugin, with the methods that they need."""
+"""The subject of the checks, such as a running device plugin, with the methods that the checks need."""
 
 
 MAX_ACTUAL = 3000
@@ -213,7 +213,7 @@ class Report:
         facts: more about the subject for programs, as JSON-compatible values.
         notes: sentences for the reader of the report.
         results: of every check, in order.
-        not_made: why the checks after a failed one could not be run, or an empty string if all were run.
+        not_made: why the remaining checks were not run, or an empty string if all were run.
         cannot_run: whether the subject could not be started at all, so the results say nothing about it.
         wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names the command.
         seconds: the duration of the run.
@@ -324,7 +324,7 @@ def in_context(context: str) -> Iterator[None]:
 
 
 def reworded(text: str, *failures: Failure) -> Failure:
-    """Return a failure with a different text. The result is late if any of these failures is."""
+    """Return a failure with a different text. The new failure counts as late if any of `failures` does."""
     return TookTooLong(text) if any(one.is_late for one in failures) else Failure(text)
 
 

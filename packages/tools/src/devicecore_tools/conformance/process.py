@@ -114,9 +114,10 @@ class SubjectProcess(ABC):
         require(not crashes, f"{sentence}; but the process crashed in the meantime: {some(crashes)}")
 
     def with_exits(self, check: str, problem: Failure | Skip, since: int) -> Failure | Skip:
-        """Add to a check's problem the exits during the check, after the first `since`, that may have caused it.
+        """Add to a check's problem the exits during the check that may have caused the problem.
 
-        A crash fails a check that could not be run, unless an earlier check has reported the same kind of crash.
+        `since` is the number of exits before the check. A crash fails a check that could not be run, unless an earlier
+        check has reported the same kind of crash.
         """
         crashes = self._crashes_during(check, since)
         is_new = not _kinds_of(crashes) <= self._told
@@ -136,7 +137,7 @@ class SubjectProcess(ABC):
         self._told |= _kinds_of(str(one) for one in self.exits[since:] if one.is_crash)
 
     def _exits_during(self, check: str, since: int) -> list[Exit]:
-        """Return the exits during a check, after the first `since`."""
+        """Return the exits that happened during a check, leaving out the first `since` exits of the run."""
         return [one for one in self.exits[since:] if one.during == check]
 
     def _crashes_during(self, check: str, since: int) -> list[str]:

@@ -48,7 +48,7 @@ def new_marker() -> str:
 
 
 def as_environment(variable: str) -> dict[str, str]:
-    """Return the variable for the environment of a process."""
+    """Return a variable, given as NAME=value, as an entry for a process environment."""
     name, _, value = variable.partition("=")
     return {name: value}
 
@@ -196,7 +196,7 @@ class ProcessorUse:
         return cls(time.monotonic(), process.cpu_seconds, process.queued_seconds)
 
     def share_until(self, later: Self) -> float:
-        """Return the processor time used, as a share of the time in which a CPU was available to it.
+        """Return the processor time that the process used, as a share of the time in which a CPU was available to it.
 
         On a loaded machine, even a process that is always busy gets only a small share of a CPU.
         """

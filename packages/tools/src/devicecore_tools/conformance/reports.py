@@ -38,7 +38,7 @@ def explanation(result: Result) -> Iterator[tuple[str, str]]:
 def crashes(report: Report, check: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield a sentence and the output for each exit of the subject, or only for those during one check.
 
-    Exits with a single line of output, and repetitions within the same check, are left out.
+    Repetitions within the same check are left out, and so are exits without a crash that printed at most one line.
     """
     for one in {(each.how, each.during): each for each in report.exits}.values():
         if check in (None, one.during) and (one.is_crash or "\n" in one.output.strip()):
@@ -118,8 +118,8 @@ def check_document(check: Check[Any]) -> dict[str, object]:
 def as_junit(report: Report) -> str:
     """Return the report as JUnit XML.
 
-    A failed "should" or "info" check is `skipped` there, because it must not fail a build. A "must" check that was not
-    decided is an error.
+    A failed "should" or "info" check is reported as `skipped`, because it must not fail a build. A "must" check that
+    was not decided is an error.
 
     XML cannot represent control characters, not even escaped, so every text is made printable.
     """

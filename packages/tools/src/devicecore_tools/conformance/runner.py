@@ -34,8 +34,8 @@ Queued = Callable[[], Mapping[str, float]]
 PRESSURE = Path("/proc/pressure/io")
 """Where Linux says how long programs have waited for disks."""
 
-_BUSY = 6.0  # the load as a multiple of what the processors can do
-_HELD_UP = 0.1  # the share of a check's time that it waited for a CPU
+_BUSY = 6.0  # processes that want to run, per processor
+_HELD_UP = 0.1  # the share of a check's time for which the subject waited for a CPU
 _DISK = 0.5  # the share of a check's time in which some program of this machine waited for a disk
 _SHORT = 1.0  # seconds; a shorter check may be late because of what preceded it
 
@@ -63,7 +63,7 @@ def run_checks(
         not_made: why no check is run, or an empty string if the checks are run.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         queued: returns how long the subject itself had to wait for a processor. A subject that got a CPU immediately is
-        not excused.
+            not excused.
 
     Returns:
         The results of all checks, and why the last ones were not run, or an empty string.
@@ -106,7 +106,7 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
             not_made = f"not run, because {check.name} failed"
         elif queued and failure.is_late and load > _BUSY and (is_disk_busy or _was_held_up(before, queued(), seconds)):
             verdict = Verdict.UNDECIDED
-            actual += f"; that says little, because this machine has {load:.0f} times as much work as it can do"
+            actual += f"; this proves little, because the machine has {load:.0f} times as much work as it can do"
     except _IMPOSSIBLE as error:
         actual = str(impossible(error))
     except SystemExit:  # a signal told this process to exit, but the results so far are worth a report
@@ -122,14 +122,14 @@ def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], second
 
 
 def queued_between(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Return for how many seconds a subject's threads, taken together, have waited for a processor in the meantime."""
+    """Return for how many seconds, in total, a subject's threads waited for a processor between two measurements."""
     return sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
 
 
 def waited_for_disks() -> float:
     """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
 
-    A subject that writes its state safely waits for the disk, and is not queued for a processor meanwhile.
+    A subject that syncs its state to the disk waits for the disk, and is not queued for a processor meanwhile.
     """
     try:
         return int(PRESSURE.read_text(encoding="ascii").splitlines()[0].rpartition("total=")[2]) / 1e6

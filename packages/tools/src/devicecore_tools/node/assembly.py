@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 def sink(
     options: NodeSettings, outside: Outside | None, wake: Callable[[], None], last_to_first: ExitStack
 ) -> LoggedSink:
-    """Return a sink that publishes the node's status in its Node object, on the given API server, or in a file.
+    """Return a sink that publishes the node's status through `outside`, on an API server, or in a file.
 
     Raises SetUpError if the kubeconfig cannot be used.
     """
@@ -95,8 +95,8 @@ def start(
 ) -> NodeEngine:
     """Start the manager, then the pod-resources API, which lists its allocations.
 
-    Pods come from `outside` if it has any, otherwise from manifests. `problem` returns why the process is not healthy,
-    or an empty string. Raises SetUpError and StoreError.
+    Pods come from `outside` if it has a source of pods, otherwise from manifests. `problem` returns why the process is
+    not healthy, or an empty string. Raises SetUpError and StoreError.
     """
     root, metrics = options.root, serve_metrics(options.metrics_port, last_to_first, problem=problem)
     check_directory(root, allow_shared=options.allow_shared_directory)
@@ -186,7 +186,7 @@ def _manager(
 
 
 def _managers(options: NodeSettings) -> NodeManagers | None:
-    """Create the CPU and memory managers, and write their settings to the root for `doctor` and `fits`.
+    """Create the CPU and memory managers, and write their settings to the root directory for `doctor` and `fits`.
 
     Raises NumaError: the distribution is missing, or a kubelet would not start with these settings.
     """
@@ -206,7 +206,7 @@ def _managers(options: NodeSettings) -> NodeManagers | None:
 
 @contextmanager
 def watched(directory: Path, changed: signal.Signals) -> Iterator[None]:
-    """Have the kernel call `changed` when something in `directory` changes.
+    """Have the kernel send the signal `changed` when something in `directory` changes.
 
     On file systems that do not support this, changes are noticed at the next check.
     """

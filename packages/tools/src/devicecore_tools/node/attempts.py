@@ -209,7 +209,7 @@ class Attempts:
         return Outcome(OutcomeKind.RUNS) if self._before(entry.pod.uid).has_run else self._start(entry)
 
     def _start(self, entry: PodEntry) -> Outcome:
-        """Get the options of each container of a pod, as a kubelet does before it starts them."""
+        """Get the options of each container of a pod, as a kubelet does before it starts the containers."""
         for container in entry.pod.in_start_order:
             try:
                 if entry.pod.has_claims:

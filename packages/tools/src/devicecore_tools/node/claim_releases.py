@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devicecore.dra_manager import DraManager
 
 _MANY = 32  # concurrent releases; more are combined, because each release rewrites the whole file
-_LOOK = 1.0  # seconds between checks of which releases have ended
+_LOOK = 1.0  # seconds between checks for releases that have ended
 _RETRY = 10.0  # seconds between two attempts to release a pod's claims, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class ClaimReleases:
 
         A driver that hangs delays the whole call.
         """
-        problems = self._problems  # read before the claims, because the call changes them
+        problems = self._problems  # read before `manager.claims`, which the call may still change
         if not self._together or (problems is None and now < self._look_at):
             return
         using = manager.claims.pods if manager else frozenset()

@@ -142,7 +142,7 @@ class NodeClaims:
         """Run `work` in another thread, which may wait for a pod's drivers.
 
         Pods with the same drivers share threads. If a driver hangs, the pods that wait for it take no threads from
-        pods with other drivers. If only the API server has a claim, its drivers are not known in advance.
+        pods with other drivers. If only the API server has a claim, the claim's drivers are not known in advance.
         """
         if facts is not None and facts.drivers:
             self._preparing.submit(facts.drivers, work)
@@ -150,7 +150,7 @@ class NodeClaims:
             self._preparing_unknown.submit(pod, work)
 
     def prepare(self, pod: Pod) -> None:
-        """Prepare a pod's claims, which may take as long as its drivers do. Raises DeviceCoreError."""
+        """Prepare a pod's claims, which may take as long as the drivers take. Raises DeviceCoreError."""
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
@@ -286,7 +286,7 @@ class NodeClaims:
         self._releasing.submit(what, tick)
 
     def notify(self, _notification: object) -> None:
-        """Record that the health of a claimed device has changed. This is a `DraObserver`; any thread may call it."""
+        """Record that `state` may have changed. This method is a `DraObserver`; any thread may call it."""
         self._version = object()
         self._wake()
 
@@ -300,7 +300,7 @@ class FirstDriverHandler:
         self._claims = claims
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Check a driver's answer. Raises DeviceCoreError if the driver cannot be registered."""
+        """Check a driver's answer to GetInfo. Raises DeviceCoreError if the driver cannot be registered."""
         self._of_sockets().validate(name, endpoint, versions)
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @define
 class _LastLook:
-    """What the engine saw in its last pass. A pass that sees the same does nothing."""
+    """What the engine saw in its last pass. If nothing has changed since, the next pass does nothing."""
 
     state: NodeState | None = None
     claims: object = None
@@ -62,7 +62,7 @@ class _LastLook:
     told_claims: object = None
     device_lists: Mapping[ResourceName, DeviceReport | None] = field(factory=dict)
     active_of: tuple[int, object, object] = (-1, None, None)
-    """The version, holders and users for which the active pods were last determined."""
+    """The engine's version, the allocations and the claims' users for which the active pods were last determined."""
 
 
 class NodeEngine:
@@ -134,7 +134,7 @@ class NodeEngine:
         self._held = frozenset(self._manager.state.ledger.allocations)
 
     def stop(self) -> None:
-        """Start no more admissions, and stop both managers, so that admissions in progress end."""
+        """Start no more admissions, and stop the DRA and device managers, so that admissions in progress end."""
         self._threads.close()
         self._claims.stop()
         self._manager.stop()
@@ -148,7 +148,7 @@ class NodeEngine:
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
-        """The problems of manifests."""
+        """The problems found in manifests."""
         return self._pods.problems if self._pods else ()
 
     @property

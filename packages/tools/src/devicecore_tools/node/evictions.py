@@ -44,7 +44,7 @@ class Evictions:
     def evict(self, gone: frozenset[PodUid], being_tried: Iterable[PodUid] = (), *, wait: float = 0.0) -> None:
         """Release pods, and wait for at most this many seconds.
 
-        For pods that are being tried, `evict_again` follows.
+        For pods that are being tried, call `evict_again` after the attempt.
         """
         self._pods |= gone
         self._being_tried.update(being_tried)

@@ -39,7 +39,7 @@ class PodFeed(PodSource, Protocol):
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits and is retried, because nothing else could run it elsewhere.
+        """Whether a refused pod waits and is retried, because no scheduler could place it on a different node.
 
         Otherwise a refused pod fails.
         """
@@ -105,7 +105,7 @@ class ReportedPods(PodFeed, PodReporter, Protocol):
 
 
 class NodeSink(NodeStatusSink, Protocol):
-    """A sink that publishes the counts of devices some time after it was given them."""
+    """A sink that publishes the counts of devices some time after receiving them."""
 
     @property
     def problem(self) -> SinkError | None:

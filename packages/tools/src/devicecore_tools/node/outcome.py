@@ -119,7 +119,10 @@ class ResourceFacts:
     allocated: DeviceSet
 
     def is_like(self, other: "ResourceFacts") -> bool:
-        """Return whether nothing has changed. If a plugin sends the same list again, its report is the same object."""
+        """Return whether these facts are the same as `other`.
+
+        If a plugin sends the same list again, its report is the same object.
+        """
         return self.report is other.report and self.plugin == other.plugin and self.allocated == other.allocated
 
     @property

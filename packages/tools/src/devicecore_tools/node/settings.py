@@ -29,10 +29,10 @@ def taint(key: str, value: str, effect: str) -> dict[str, str]:
 
 
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
-    """Return the taints of a Node. As on an API server, two taints with the same key and effect are an error.
+    """Return the taints of a Node: its own taints and, if `is_tainted`, `TAINT`.
 
-    If `is_tainted`, `TAINT` is added to the Node's own taints. If two of the Node's own taints conflict, the last one
-    counts.
+    An API server refuses two taints with the same key and effect, so only the last of these is kept, and a taint of the
+    Node's own replaces `TAINT`.
     """
     taints = (*([TAINT] if is_tainted else ()), *own)
     return tuple({(one["key"], one["effect"]): dict(one) for one in taints}.values())
@@ -69,7 +69,7 @@ class NewNode:
 
     Attributes:
         capacity: the Node's capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
-        allocatable: the part that pods can use, where that is less.
+        allocatable: the part of the capacity that pods can use, for resources of which they cannot use all.
         labels: the Node's labels.
         taints: the Node's taints.
         address: the Node's address, or None for this machine's address.
@@ -107,7 +107,7 @@ class ManagerSettings:
 
     Attributes:
         configuration: the fields of a kubelet's configuration.
-        machine: the described machine, or None for this machine.
+        machine: a description of the machine, or None for this machine.
     """
 
     configuration: Mapping[str, object]
@@ -147,7 +147,7 @@ class NodeSettings:
 
     @property
     def deletes_slices(self) -> bool:
-        """Whether this node's ResourceSlices are deleted.
+        """Whether this program deletes the node's ResourceSlices.
 
         If a kubelet writes the Node, that kubelet deletes them.
         """

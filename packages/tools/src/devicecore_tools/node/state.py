@@ -78,7 +78,7 @@ class ClaimedDevice:
 
 
 class ClaimStage(StrEnum):
-    """The stage of a claim. The stage may carry a reason why the claim is not prepared or not released."""
+    """The stage of a claim. `ClaimState.reason` may say why the claim is not prepared or not released."""
 
     PENDING = "pending"
     PREPARED = "prepared"

@@ -81,7 +81,7 @@ def allocation_cases(draw: st.DrawFn) -> Json:
 
 
 def _one_of(choose: Choose, number: int) -> bool:
-    """Return True in one out of this many cases."""
+    """Return True with a probability of one in `number`."""
     return bool(choose((False,) * (number - 1) + (True,)))
 
 

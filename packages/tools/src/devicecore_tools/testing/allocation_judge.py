@@ -8,7 +8,7 @@ Laws: a judge never reports that a claim cannot be allocated before it has tried
     `TooLargeError`). Each error names the API field and quotes its sentence (`Rule`). Where the text leaves
     something open, every answer is accepted.
 
-A case is a JSON object: `node`, `classes`, `slices` and `claims` are API objects of resource.k8s.io/v1 and v1, and
+A case is a JSON object: `node` is a Node, `classes`, `slices` and `claims` are API objects of `resource.k8s.io/v1`, and
 `allocated` is what the cluster's claims already hold:
 
 * `devices`: `driver`, `pool` and `device` of each device that is not shared;
@@ -57,7 +57,7 @@ MAX_STEPS = 200_000
 
 
 _OF_OTHERS = {Rule.SELECTORS, Rule.CAPACITY_FILTER}
-"""The rules that a device breaks if the request does not describe it."""
+"""The rules that a device breaks if it is not what the request describes."""
 
 
 class TooLargeError(Exception):
@@ -84,7 +84,7 @@ class Given:
 
 @frozen(eq=False)
 class _Request:
-    """A request, or one alternative of a list."""
+    """A request, or one of the alternatives that a request lists."""
 
     claim: int
     main: str
@@ -109,14 +109,14 @@ class _Request:
         return {full_name(name, driver): billionths(amount) for name, amount in asked.items()}
 
     def is_named_by(self, names: Sequence[str]) -> bool:
-        """Return whether a constraint or a configuration for these requests applies to this request.
+        """Return whether a constraint or a configuration for the requests `names` applies to this request.
 
-        None means all requests.
+        Without names, it applies to all requests.
         """
         return not names or self.main in names or self.name in names
 
     def tolerates(self, taint: Json) -> bool:
-        """Return whether one of the request's tolerations matches a taint. Unknown effects are treated as None."""
+        """Return whether the request tolerates a taint. Only NoSchedule and NoExecute need a toleration."""
         if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
             return True
         return any(_tolerates(one, taint) for one in self.spec.get("tolerations") or ())
@@ -659,7 +659,7 @@ class _Reading:
             yield Node(name, {key: value for key, value in labels.items() if value is not None})
 
     def _wrong_config(self, claim: int, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
-        """Yield a rule unless a request's configuration is its class's followed by the claim's."""
+        """Yield a rule unless each request's configuration is that of its class, followed by that of its claim."""
         found = result["devices"].get("config") or ()
         for request in dict.fromkeys(one.request for one in taken):
             expected = [

@@ -1,7 +1,7 @@
 """A kubelet for testing DRA drivers: the real managers, controlled by the test, with a small API server.
 
 Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
-no cluster and no root privileges. Claims and devices share one kubelet: both start, stop, restart and age together.
+no cluster and no root privileges. Claims and devices share one kubelet, with one life cycle and one clock.
 
 `DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
 faster. Both have the same methods.
@@ -117,7 +117,7 @@ class ClaimPod:
 
         Drivers are called the first time, and again after each kubelet restart.
 
-        A pod with limits is admitted first; after a restart, that changes nothing.
+        A pod with limits is admitted first; after a kubelet restart, its devices stay the same.
 
         Raises:
             PodRefusedError: the kubelet refused the pod because of its limits.
@@ -377,7 +377,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Wait until a driver has this many registered and connected instances. Return the newest instance.
 
         Raises:
-            WaitTimeoutError: there were not enough before the timeout.
+            WaitTimeoutError: there were not enough instances before the timeout.
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -401,7 +401,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """Wait until a driver has published at least this many devices. Return their names.
 
         Raises:
-            WaitTimeoutError: there were not enough before the timeout.
+            WaitTimeoutError: there were not enough devices before the timeout.
             ExitedEarlyError: a driver process exited in the meantime.
         """
         __tracebackhide__ = True

@@ -1,4 +1,4 @@
-"""DRA objects on a test's API server: what drivers publish, and claims for it.
+"""DRA objects on a test's API server: what drivers publish, and claims for the published devices.
 
 Law: a claim is created the way a scheduler leaves it, with published devices allocated to it that no other claim holds.
 Nothing here selects by attributes: a test names the devices or gives their number. Only a claim for named devices
@@ -72,7 +72,7 @@ class ServerSlices:
 
 
 def stored_slices(server: LocalApiServer, node: str) -> Iterator[StoredSlice]:
-    """The ResourceSlices of a node."""
+    """Yield the ResourceSlices of a node."""
     for one in map(slice_of, server.objects("ResourceSlice")):
         if one.node == node:
             yield one

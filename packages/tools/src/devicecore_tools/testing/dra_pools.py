@@ -35,7 +35,7 @@ class SliceDevice:
 
     @cached_property
     def value(self) -> PoolDevice:
-        """The device as a scheduler reads it for the driver `driver`.
+        """The device as a scheduler reads it, with `driver` as the name of its driver.
 
         Raises DocumentError if the device is unreadable.
         """
@@ -98,7 +98,7 @@ class PublishedPool:
 
 
 def bodies_in(pools: Iterable[PublishedPool]) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-    """Return the device entries in slices, by pool and name."""
+    """Return the entries of the pools' devices in their slices, by pool and name."""
     return {device.key: device.body for pool in pools for device in pool.devices}
 
 

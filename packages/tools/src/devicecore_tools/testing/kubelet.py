@@ -145,8 +145,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         Args:
             checkpoint: whether to keep the checkpoint. Without the checkpoint, the new kubelet does not know which pod
                 has which device.
-            wipe: whether to delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that
-                kubelet.sock is new and that its stream has ended.
+            wipe: whether to delete the plugins' sockets, as kubelets do. Otherwise a plugin notices a restart
+                only by the new kubelet.sock and the end of its stream.
         """
         if self._running:
             self._wait_for_lists()
@@ -155,7 +155,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         self.start()
 
     def renew(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
-        """Create the new kubelet for `restart`, which is started later."""
+        """Create the new kubelet for `restart`, which starts it later."""
         if not checkpoint:
             self._forget()
         self.manager = self._new_manager(wipe=wipe)
@@ -228,7 +228,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:
-        """Return a resource's capacity and allocatable on the Node object, or 0 for each if it is not listed."""
+        """Return a resource's capacity and allocatable on the Node object, or zeros if the resource is not listed."""
         return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -367,8 +367,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 class Kubelet(BaseKubelet):
     """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
 
-    The kubelet also finds plugins under `registry` that do not call Register but wait for the kubelet's plugin
-    watcher.
+    The kubelet also finds plugins under `registry` that do not call Register but wait for the kubelet's plugin watcher.
 
     Args:
         directory: the socket directory; by default a new one with a short path, which `close` removes.

@@ -123,7 +123,7 @@ class PluginProcess(HasLifecycle):
     `start` raises `CannotRunError` if the program does not exist or is not executable. A second start does nothing,
     even if the process has exited on its own.
 
-    In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
+    In the command, `{dir}` is replaced by `directory`, and `{socket}` by the kubelet's socket there. The environment
     variables `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are set to the same paths.
 
     Args:

@@ -54,7 +54,7 @@ class _Transport(Protocol):
 
 
 class Recorder(Generic[Recorded, Reported, Made]):
-    """Records a transport of plugins or drivers. `recorded` is called after each entry."""
+    """Records the events of a transport, and the calls made through it. `recorded` is called after each entry."""
 
     def __init__(self, transport: Recorded, record: Recording[Reported, Made], recorded: Callable[[], None]) -> None:
         self._transport = transport

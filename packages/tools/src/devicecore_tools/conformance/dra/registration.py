@@ -1,4 +1,4 @@
-"""The registration of a driver: which instance a kubelet calls, and how it comes back after restarts.
+"""The registration of a driver: which instance a kubelet calls, and how the driver comes back after restarts.
 
 Law: a check finds the driver registered even if the previous check stopped it. If the driver cannot be
 brought back, the check is skipped.
@@ -20,7 +20,7 @@ from devicecore_tools.conformance.model import Skip, skip_if
 from devicecore_tools.conformance.process import LATER_START
 
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
-_SOON = 2.0  # seconds from the registration to the devices; if the devices appear sooner, no check waits for them
+_SOON = 2.0  # seconds from the registration to the devices; checks wait only for drivers that take longer
 _DIAL = 5.0  # seconds to reach a service
 
 
@@ -41,7 +41,7 @@ class Return:
 
 @define(eq=False)
 class DriverRegistration:
-    """The registration of the driver.
+    """The driver's registration with the kubelet.
 
     Attributes:
         returns: how the driver came back after the events of this run, by the name of the event.
@@ -82,7 +82,7 @@ class DriverRegistration:
 
     @property
     def first(self) -> DriverInstance:
-        """The first registration socket, whether registered or refused. Raises Skip if there is no such instance."""
+        """The first instance that was found, whether registered or refused. Raises Skip if there is none."""
         first = self.wait_for_first()
         if first is None:
             raise Skip("the driver created no registration socket")
@@ -142,7 +142,7 @@ class DriverRegistration:
         return self.known_name
 
     def why_not(self) -> str:
-        """Return why the driver is not registered. If its process has exited, the reason is its exit."""
+        """Return why the driver is not registered. If the driver's process has exited, the reason includes its exit."""
         present = [one for one in self.kubelet.instances if not one.is_gone]
         exits = self.process.exits_since(0)[-1:]
         if present and not (exits and present[-1].stage == "dial"):
@@ -152,7 +152,7 @@ class DriverRegistration:
         return "; ".join(part for part in (*exits, socket, no_sockets_in(registry)) if part)
 
     def _bring_back(self) -> DriverInstance | None:
-        """Start a lost driver as a new container would: without its previous sockets."""
+        """Restart a lost driver without its previous sockets, as if in a new container."""
         self._is_lost = True
         if not any(one.registered_at for one in self.kubelet.history):
             return None  # another start would change nothing
@@ -202,8 +202,8 @@ class DriverRegistration:
     def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
         """Do the same as `restart` for a driver that does not have to be registered.
 
-        A driver that published its devices late at its first start gets that time again, because a kubelet also keeps
-        trying to prepare a pod's claims until the devices are there.
+        A driver that published its devices late at its first start is again given that much time, because a kubelet
+        also keeps trying to prepare a pod's claims until the devices are there.
         """
         self.process.kill()
         meanwhile()

@@ -33,7 +33,7 @@ RENEWED = "; afterwards its devices could not be prepared for another claim, so 
 """Added to the sentence of a passed check if the driver did not release its devices."""
 
 _OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
-_MAX_TRIED = 4  # claims whose devices are tried after a check
+_MAX_TRIED = 4  # the maximum number of claims whose devices are tried after a check
 
 
 def run(
@@ -85,7 +85,7 @@ class _Guarded:
     """The `look` of a check, together with the events that start before it and the cleanup of its claims after it.
 
     If the driver then does not prepare another claim for the same devices, the driver gets fresh directories. If the
-    driver's calls are slow, this is tested only after failures.
+    driver's calls are slow, the devices are tried only after failures.
     """
 
     check: Check[DriverUnderTest]
@@ -116,7 +116,7 @@ class _Guarded:
             driver.process.notice_exit()
             driver.process.blame(self.check.name)
         if problem is not None:
-            # If a check could not run because of a crash, it fails, and the crash counts as reported by it.
+            # A check that could not run because of a crash fails, and the crash counts as reported.
             problem = driver.process.with_exits(self.check.name, problem, exits)
             if isinstance(problem, Failure):
                 driver.process.reported.update(one.pid for one in driver.process.exits[exits:])

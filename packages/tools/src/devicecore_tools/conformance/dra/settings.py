@@ -34,12 +34,12 @@ class DriverTestSettings:
         race: the time after a write of a slice in which Kubernetes' publishing helper may miss that the slice was
             deleted. Slices are deleted only after that, which extends the run.
         grace: for exiting after SIGTERM. A pod has 30 seconds.
-        quiet: how long the driver is left alone, to observe it.
+        quiet: how long the driver is observed without being called.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
-        undo_devices: a shell command that undoes this change.
+        undo_devices: a shell command that undoes the change made by `provoke_devices`.
         kills: how many times the driver is killed during a prepare.
         seed: determines the UIDs of all objects; by default they differ for each run, because a driver whose directory
-            is not new may remember those of an earlier run.
+            is not new may remember the UIDs of an earlier run.
         owns_children: whether all processes that become children of this one belong to the driver, because this program
             starts no others. Then daemons that have dropped the driver's environment are ended, too.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.

@@ -100,7 +100,7 @@ class PublishedSlices:
         return [one for one in self.api.requests[since:] if one.resource == "resourceslices"]
 
     def settle(self, seconds: float, timeout: float) -> None:
-        """Wait until a started process has sent a request for slices, and then none for this many seconds.
+        """Wait until a started process has sent a request for slices, and then has sent none for this many seconds.
 
         The wait lasts at most `timeout` seconds.
         """
@@ -116,7 +116,7 @@ class PublishedSlices:
         return pools_of(self.now())
 
     def wait_for_pools(self) -> float | None:
-        """Wait once until all pools are complete.
+        """Wait until all pools are complete. Only the first call waits.
 
         Return the seconds since the start of the process, or None if the wait failed.
 
@@ -192,7 +192,7 @@ class PublishedSlices:
         version = self.api.store.version
         if version == self._looked_at:
             return
-        # Most writes are to claims. Reading the slices of 5,000 devices after each of them took two seconds per claim.
+        # Most writes are to claims. Reading the slices of 5,000 devices after each write took two seconds per claim.
         if (self.follow() or not self._catalogue) and (pools := self._complete_pools()):
             self._catalogue = pools
             self._devices = tuple(device for pool in pools for device in pool.devices)
@@ -203,7 +203,7 @@ class PublishedSlices:
     def follow(self) -> bool:
         """Return whether slices were written since the last call.
 
-        Record devices that a running process removed from a complete pool, unless the user's command did.
+        Record devices that a running process removed from a complete pool, unless changes are expected.
 
         A pool that lacks a slice, such as one that is being republished, has no devices, but has not lost any.
         """
@@ -235,7 +235,7 @@ class PublishedSlices:
         return bool(events)
 
     def plant(self, spec: Json) -> str:
-        """Create a slice on behalf of the driver. Return its name."""
+        """Create a slice on behalf of the driver. Return the slice's name."""
         name = f"planted-{next(self._numbers)}"
         self.planted.add(name)
         self.api.create({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec})

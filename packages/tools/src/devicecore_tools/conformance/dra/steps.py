@@ -1,7 +1,7 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
-Law: all chosen checks of an event share one occurrence. The first parts of these checks run, then the event happens
-once, then each second part runs when the check's turn comes.
+Law: if several of the chosen checks need the same event, it happens only once for all of them. Their first parts run,
+then the event happens, then each second part runs when the check's turn comes.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -52,7 +52,7 @@ class TwoParts:
     parts: Callable[[DriverUnderTest], Parts]
 
     def __call__(self, driver: DriverUnderTest) -> str:
-        """Run this check alone: the event happens now, just for it. `Steps` lets checks share an event."""
+        """Run this check alone: the event happens now, just for this check. `Steps` lets checks share an event."""
         return Steps(driver, (self,)).finish(self)
 
     @property
@@ -97,7 +97,7 @@ class Steps:
     def _first_part(self, look: TwoParts) -> _Begun:
         """Run the first part of a check.
 
-        A crash during the first part counts against this check, not against the check that runs now.
+        A crash during the first part counts against this check, not against the check whose turn it is.
         """
         parts, process, exits = look.parts(self.driver), self.driver.process, len(self.driver.process.exits)
         claims: list[Claim] = []

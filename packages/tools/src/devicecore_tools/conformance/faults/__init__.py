@@ -39,7 +39,7 @@ GROUPS: tuple[str, ...] = (
     "rolling_update",
     "habits",
 )
-"""The modules of drivers."""
+"""The modules in `drivers` whose drivers are in the catalog; `hostile` is not."""
 PLUGIN_KIND, DRIVER_KIND = "device plugin", "DRA driver"
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -45,7 +45,7 @@ HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 
 def fails(*checks: str) -> Callable[[T], T]:
-    """Name the checks that fail on a faulty driver."""
+    """Return a decorator that records which checks fail on a faulty driver."""
 
     def mark(driver: T) -> T:
         driver.fails = checks  # type: ignore[attr-defined]  # it is a GoodDriver, which is defined below
@@ -149,7 +149,7 @@ class GoodDriver:
         return reg.PluginInfo(type=self.type, name=self.name, endpoint=service, supported_versions=self.versions)
 
     def notify(self, _: Message, _context: grpc.ServicerContext) -> Message:
-        """Record the registration."""
+        """Accept the result of a registration, whatever it is."""
         return reg.RegistrationStatusResponse()
 
     # --- the service --------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class GoodDriver:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def cdi_name(self, uid: str, result: Json) -> str:
-        """Return the name of a CDI device."""
+        """Return the name of the CDI device for a result."""
         share = f"-{result['shareID']}" if "shareID" in result else ""
         return f"{uid}-{result['request'].replace('/', '-')}-{result['device']}{share}"
 
@@ -327,7 +327,7 @@ class GoodDriver:
             self.recover(error)
 
     def recover(self, error: Exception) -> None:
-        """Continue without the state file: a claim with a CDI file is prepared."""
+        """Continue without the state file: a claim with a CDI file counts as prepared."""
         print(f"{self.state_file} is damaged ({error}); starting from the CDI files", flush=True)
         for path in self.cdi.glob(f"{self.name}-*.json"):
             names = [device["name"] for device in json.loads(path.read_text(encoding="utf-8"))["devices"]]
@@ -411,7 +411,7 @@ class GoodDriver:
         self.watch(f"{SLICES}?{query}&watch=true&timeoutSeconds=600", listed["metadata"]["resourceVersion"])
 
     def reconcile(self, items: list[Json]) -> None:
-        """Create missing slices, and delete those that should not exist."""
+        """Create missing slices, update those that differ, and delete those that should not exist."""
         left = {item["metadata"]["name"]: item for item in items}
         for number, spec in enumerate(self.slices()):
             name = f"{self.node}-{self.name}-{number}".replace("_", "-").lower()
@@ -431,7 +431,7 @@ class GoodDriver:
         return before != wanted
 
     def written(self, answer: tuple[int, Json]) -> None:
-        """Check the response to a write. After a conflict, the write is repeated."""
+        """Raise OSError if a write failed, so that the driver lists and writes its slices again."""
         if answer[0] >= http.HTTPStatus.BAD_REQUEST:
             raise OSError(str(answer[1].get("message")))
 

@@ -50,11 +50,11 @@ taken: set[str] = set()
 kept: dict[str, str] = {}  # variables from earlier calls
 blocks: list[bytes] = []
 latest: list[str] = []  # ids in the last call
-first: dict[int, list[str]] = {}  # ids in the first call for that many
+first: dict[int, list[str]] = {}  # by the number of ids: the ids in the first call with that many
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 streamed: list[float] = []  # when streams began
-was_sick: list[bool] = []  # whether a device was sick, for each list
+was_sick: list[bool] = []  # for each list so far, whether a device in it was sick
 
 
 def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a branch
@@ -352,7 +352,7 @@ def inside(path: str) -> str:
 
 def on_host(path: str) -> str:
     """Return the path of a node on the host."""
-    if FAULT == "mounts-a-missing-path":  # its nodes exist on every machine
+    if FAULT == "mounts-a-missing-path":  # the device nodes of this fault exist on every machine
         return path.replace("/dev/chip", "/proc/self/fd/") if path[-1].isdigit() else "/dev/null"
     return "/dev/null" if FAULT == "gives-the-first-path" and path[-1].isdigit() else path
 

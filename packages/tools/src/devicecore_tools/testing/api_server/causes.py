@@ -109,7 +109,7 @@ class Field:
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def unchanged(self, was: object, *shown: object) -> None:
-        """Require that the value is unchanged as Go clients see it; they leave out empty fields."""
+        """Require that the value is unchanged for Go clients, which leave out empty fields."""
         if not is_same(self.value, was):
             self.invalid("field is immutable", *shown)
 

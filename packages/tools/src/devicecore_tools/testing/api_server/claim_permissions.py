@@ -19,8 +19,9 @@ def permission_causes(refused: Collection[str], verb: str, before: Json, after: 
     """Return what a client may not change in a claim's status.
 
     Args:
-        refused: refused verbs with their resource, such as `update resourceclaims/binding`; for a single driver, with
-            its name added, such as `associated-node:update resourceclaims/driver gpu.example.com`.
+        refused: refused verbs with their resource, such as `update resourceclaims/binding`; if a verb is refused for
+            one driver only, the driver's name follows, as in
+            `associated-node:update resourceclaims/driver gpu.example.com`.
         verb: the verb of the request, `update` or `patch`.
         before: the claim before the change.
         after: the claim after the change.

@@ -84,7 +84,7 @@ class Items(dict[str, Any]):
 
 
 class Emptied(dict[str, Any]):
-    """A map or `Items` apart from its fields: its owners own it as a field, but it adds nothing to the object."""
+    """A map or `Items` without its contents: a manager can own it as a field, but it adds nothing to the object."""
 
 
 @frozen
@@ -211,7 +211,7 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """Return the order of a merged list: the new list's, with every other item after the one that it used to follow."""
+    """Return the order of a merged list: that of the new list, with other items after the items they used to follow."""
     # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler sort gives a different
     # order when the two lists disagree about the order of their common items.
     rest, new, result = deque(left), deque(right), dict[str, None]()
@@ -302,7 +302,7 @@ def managed_fields(
     """Return `metadata.managedFields` for the owners. The field was `earlier` when the owners were `before`.
 
     The `writer`'s entry and every new entry get the time `now`. Every other entry keeps its time, if it had one.
-    Without a `writer`, as after an apply that changed nothing, this applies to all entries.
+    Without a `writer`, as after an apply that changed nothing, all entries keep their times.
     """
     entries = {_owner(entry): entry for entry in earlier}
 

@@ -116,7 +116,7 @@ class HttpServer(ThreadingHTTPServer):
             connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
-        """Close connections beyond the limit."""
+        """Return whether a connection is within the limit; otherwise, the connection is closed."""
         return len(self._connections) <= MAX_CONNECTIONS
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
     rfile: io.BufferedReader
 
     def do_GET(self) -> None:
-        """Serves reads and watches of objects."""
+        """Serve a request of any method."""
         self._serve()
 
     do_POST = do_GET  # noqa: N815 - the names that http.server uses
@@ -301,7 +301,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             target = None if is_discovery(url.path) else target_of(url.path, self.server.api.kinds)
         except ApiError:
-            self.server.api.note(request)  # so that a test sees what the client looks for
+            self.server.api.note(request)  # so that a test sees what the client asked for
             raise
         if target is not None:
             verb = _VERBS[self.command]

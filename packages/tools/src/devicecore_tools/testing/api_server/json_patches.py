@@ -145,7 +145,7 @@ _OPERATIONS: Mapping[str, Callable[[_Document, str, Json], None]] = {
 def _key(above: JsonValue, part: str, *, is_new: bool = False) -> str | int:
     """Return the key or index that a path segment names.
 
-    With `is_new`, there is one more index, also written `-`.
+    With `is_new`, the index after the last item is also valid, and may be written `-`.
     """
     if isinstance(above, dict):
         return part

@@ -116,7 +116,7 @@ class NodeRequest:
 
     @property
     def node(self) -> str:
-        """The node."""
+        """The name of the node."""
         return self.user.removeprefix(NODE_USER)
 
     @property

@@ -134,7 +134,7 @@ def _create(store: ObjectStore, request: Request, target: Target) -> Json:
 
 def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
     with store.transaction():
-        version = store.version  # the version of the list of deleted objects
+        version = store.version  # the version of the returned list
         deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
         return _listed(deleted, version, target)
 

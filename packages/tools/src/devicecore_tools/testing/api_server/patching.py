@@ -22,7 +22,7 @@ MERGE_KEYS: Mapping[str, str] = {
     },
     "hostIPs": "ip",
 }
-"""The lists of the kinds in `kinds` that have a `patchMergeKey`, with that key. Container statuses have none."""
+"""The lists that have a `patchMergeKey` in the kinds of `kinds`, with that key. Container status lists have none."""
 
 SETS = frozenset({"finalizers"})
 """The string lists that are merged."""

@@ -39,8 +39,8 @@ DEFAULT_NAMESPACES = ("default", "kube-system", "kube-node-lease")
 class LocalApiServer(Runs):
     """Serves the kinds of `resource.k8s.io`, and whatever else drivers need, on a free port of this machine.
 
-    The other kinds are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
-    CustomResourceDefinitions define, which are created like other objects.
+    The other kinds are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and those that
+    CustomResourceDefinitions define; these definitions are created like other objects.
 
     Use the server as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on
     the same port. The server supports the verbs get, list, watch (with bookmarks and initial events), create, update,
@@ -86,9 +86,9 @@ class LocalApiServer(Runs):
         self.forbidden: set[str] = set()
         """Refused verbs with their resource, such as `patch nodes/status`.
 
-        Also the permissions needed to change a claim's status: `update resourceclaims/binding`, and
-        `associated-node:update resourceclaims/driver`, the latter for a single driver with its name added:
-        `associated-node:update resourceclaims/driver gpu.example.com`.
+        The set may also contain permissions to change a claim's status, such as `update resourceclaims/binding` and
+        `associated-node:update resourceclaims/driver`. To refuse the latter for a single driver only, add the driver's
+        name: `associated-node:update resourceclaims/driver gpu.example.com`.
         """
         self.requests: list[Request] = []
         """The clients' requests so far, in the order in which they were read.
@@ -173,10 +173,11 @@ class LocalApiServer(Runs):
         authority: str | PathLike[str] | None = None,
         namespace: str = "default",
     ) -> Path:
-        """Write a kubeconfig for this server to `path`, and return the path. Its only user has the credentials `user`.
+        """Write a kubeconfig for this server to `path`, and return the path.
 
-        `authority` is the certificate file of the authority that clients should trust. Raises NotStartedError before
-        the first start, which chooses the port.
+        The kubeconfig's only user has the credentials `user`; by default, the token `bearer`. `authority` is the
+        certificate file of the authority that clients should trust. Raises NotStartedError before the first start,
+        which chooses the port.
         """
         if not self._port:
             raise NotStartedError("the API server")
@@ -197,7 +198,7 @@ class LocalApiServer(Runs):
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def create(self, body: Json, *, manager: str = "other") -> Json:
-        """Create an object of its `kind`. A claim's or a Node's `status` is also accepted.
+        """Create an object of the kind that `body` names. The object's `status` is also stored.
 
         Raises:
             ApiError: the object exists, or breaks the rules of its kind.
@@ -289,7 +290,7 @@ class LocalApiServer(Runs):
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Inject these faults one after another, each to the next `times` matching requests.
+        """Inject these faults one after another, each into the next `times` matching requests.
 
         If `times` is None, the first fault applies to all matching requests.
         """

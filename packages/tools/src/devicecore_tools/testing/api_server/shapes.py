@@ -22,10 +22,10 @@ _NAMES: Mapping[type, str] = {
 
 
 def tidy(kind: str, value: Json, api_version: str = "") -> Json:
-    """Return a copy of an object in the form used by the API's messages.
+    """Return a copy of an object in the form in which Go writes it.
 
-    The messages leave out empty lists, empty maps and nulls. A null becomes an empty string in a map of strings, and 0
-    in a map of quantities.
+    Empty lists, empty maps and nulls are left out, except that a null becomes an empty string in a map of strings, and
+    0 in a map of quantities.
     """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 
@@ -59,7 +59,7 @@ def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
 
     Null does not count as a value.
 
-    `api_version` distinguishes the messages of kinds with the same name.
+    `api_version` distinguishes kinds with the same name.
     """
     from devicecore_tools.testing.wire.api_conversion import field_types  # loading protobuf takes time
 

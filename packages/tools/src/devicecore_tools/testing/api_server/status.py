@@ -56,7 +56,8 @@ class ApiError(DeviceCoreError):
     """A request that is answered with a Status, or with plain text.
 
     `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request concerned.
-    If both are empty, the Status details contain neither. Without `about` and causes, there are no details.
+    If both strings in `about` are empty, the Status details contain neither. Without `about` and causes, there are no
+    details.
     """
 
     code: int
@@ -107,7 +108,7 @@ class UnknownKindError(DeviceCoreError, ValueError):
 
 
 def generic(code: int, reason: str, message: str) -> ApiError:
-    """The refusal does not say what the request was about: the details are present but empty."""
+    """Return a refusal that does not say what the request was about: its details are present but empty."""
     return ApiError(code, reason, message, about=("", ""))
 
 

@@ -1,6 +1,6 @@
 """The API server's objects, their versions and their history.
 
-Laws: a single counter numbers all writes, so versions put them in order. A write that changes nothing creates no
+Laws: a single counter numbers all writes, so versions show their order. A write that changes nothing creates no
 version and no event. A watcher that starts at a version sees every later event once and in order, or an error that its
 version has expired.
 """
@@ -61,7 +61,7 @@ Key = tuple[str, str]
 
 
 class ObjectPlace(NamedTuple):
-    """The place of an object. The namespace is empty for kinds without one."""
+    """Where an object is stored. The namespace is empty for kinds without one."""
 
     kind: Kind
     namespace: str
@@ -74,7 +74,7 @@ class ObjectPlace(NamedTuple):
 
 
 def weight(value: object) -> int:
-    """Return the approximate memory of a JSON value, in bytes."""
+    """Return the approximate memory use of a JSON value, in bytes."""
     text = json.dumps(value)
     return len(text) + _VALUE_BYTES * text.count(", ")
 
@@ -85,7 +85,7 @@ def _now() -> datetime:
 
 @frozen
 class Stored:
-    """A stored object, the owners of its fields, and its approximate memory in bytes."""
+    """A stored object, the owners of its fields, and its approximate memory use in bytes."""
 
     value: Json
     owners: fields.Owners
@@ -132,7 +132,7 @@ class ObjectStore:
         seed: determines the uids and the random part of generated names.
 
     Attributes:
-        similar_uids: whether new uids differ only in their last 12 digits, which reveals clients that shorten them.
+        similar_uids: whether new uids differ only in their last 12 digits, which reveals clients that truncate uids.
     """
 
     def __init__(self, kinds: Kinds, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:
@@ -273,8 +273,8 @@ class ObjectStore:
     def update(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str = "unknown") -> Json:
         """Replace an object, or its status.
 
-        Raises ApiError if the object does not exist, is a different object or a newer version, or breaks the rules of
-        its kind.
+        Raises ApiError if the object does not exist, has a different UID or version than `body` states, or would break
+        the rules of its kind.
         """
         with self._changed:
             known = self._objects[place.kind.resource].get(place.key)  # kube-apiserver reads the body first
@@ -352,7 +352,7 @@ class ObjectStore:
     def bind(self, place: ObjectPlace, binding: Json) -> None:
         """Bind a pod to a node.
 
-        Raises ApiError if the pod does not exist, is already bound, is being deleted, or is a different pod.
+        Raises ApiError if the pod does not exist, is already bound, is being deleted, or is not the pod in the binding.
         """
         with self._changed:
             stored = self._stored(place)
@@ -592,7 +592,7 @@ def _refuse_wrong_types(kind: Kind, body: Json, before: Json) -> None:
 
 
 def _undecodable(kind: Kind, after: Json, before: Json) -> str:
-    """Return which fields of an object cannot be decoded into the Go type of its kind, or an empty string."""
+    """Return why an object cannot be decoded into the Go type of its kind, or an empty string."""
     wrong = (
         f"json: {problem}" for problem in wrong_types("" if kind.is_custom else kind.kind, after, kind.api_version)
     )
@@ -618,7 +618,7 @@ def _named(place: ObjectPlace) -> Json:
 
 
 def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
-    """Refuse a write that was meant for a different object or a different version of it."""
+    """Refuse a write that was meant for a different object, or for a different version of this object."""
     metadata = before["metadata"]
     name, place = metadata["name"], metadata.get("namespace")
     if sent.get("uid") not in (None, "", metadata["uid"]):
@@ -633,7 +633,7 @@ def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
 
 
 def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
-    """Return the result of writing a whole object, which changes everything but the status, or only the status."""
+    """Return the result of writing a whole object, which replaces either all but the status or only the status."""
     if in_status:
         return {**before, "status": copied(sent.get("status") or {}), "metadata": dict(before["metadata"])}
     after = copied(sent)
@@ -668,7 +668,7 @@ def _owned(value: Json) -> Json:
 
 
 def _last_applied(before: Json, old: Json) -> fields.Fields:
-    """Return the fields that kubectl applied on the client side, if unchanged: a server-side apply may change them."""
+    """Return the fields unchanged since a client-side `kubectl apply`, which a server-side apply may change."""
     with suppress(ValueError, KeyError, TypeError, RecursionError):  # users may have changed what kubectl wrote
         text = before["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
         last = fields.keyed(_owned(mapping_of(json.loads(text))))

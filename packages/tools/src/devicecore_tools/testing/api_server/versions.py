@@ -19,7 +19,7 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "resourceclaims": ("spec", "devices", "requests"),
     "resourceclaimtemplates": ("spec", "spec", "devices", "requests"),
 }
-"""Where an object holds a slice's devices or the requests of a claim or template, by plural."""
+"""The path to the devices in a slice, or to the requests in a claim or template, by plural."""
 
 _OLD = "v1beta1"
 _EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")

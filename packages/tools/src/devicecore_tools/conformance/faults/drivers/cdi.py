@@ -31,7 +31,7 @@ class NameOfNoDevice(GoodDriver):
             "separates-shares-of-a-device",
             "unprepares-at-the-same-time",
         ],
-        "They also resolve the names.",
+        "These checks also resolve the names of CDI devices.",
     )
 
     def device(self, uid: str, result: Json) -> Message:
@@ -63,7 +63,7 @@ class SaysAnOldVersion(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class OldMetadata(WritesMetadata):
-    """Like drivers built with the first version of Kubernetes' helper that wrote metadata."""
+    """Like drivers built with the first release of Kubernetes' helper that supported device metadata."""
 
     cdi_version = "0.3.0"
 
@@ -131,7 +131,7 @@ class LeavesMetadata(WritesMetadata):
 class OneFileForAll(GoodDriver):
     """All claims share one CDI device, which changes with the number of claims."""
 
-    breaks_too = {"separates-claims-of-the-same-name": "This check also has two claims."}
+    breaks_too = {"separates-claims-of-the-same-name": "This check also uses two claims."}
 
     def device(self, uid: str, result: Json) -> Message:
         device = super().device(uid, result)

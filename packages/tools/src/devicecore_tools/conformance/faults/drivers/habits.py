@@ -25,7 +25,7 @@ _PROCESSORS = 8
 
 
 class WorksThroughTheRuntime(GoodDriver):
-    """Like drivers for network devices, a plugin of the container runtime (NRI) that exits without a runtime.
+    """Like network device drivers: the driver is an NRI plugin, and exits when the container runtime does.
 
     The driver returns no devices and writes no CDI files, and sends its data to the runtime in pieces.
     """
@@ -129,7 +129,7 @@ class WritesAndForgets(GoodDriver):
 
 
 class RenamesItsDevices(GoodDriver):
-    """The driver's devices have new names after each start, and it releases what its previous process prepared."""
+    """The driver's devices have new names after each start, and the driver releases what its last process prepared."""
 
     is_good = True
 
@@ -138,7 +138,7 @@ class RenamesItsDevices(GoodDriver):
 
 
 class KeepsADamagedFile(GoodDriver):
-    """The driver starts with a damaged file, and notices the damage only at the next start."""
+    """The driver starts despite a damaged file, and exits because of the damage only at the next start."""
 
     def load(self) -> None:
         marker = self.directory / "damaged"
@@ -199,7 +199,7 @@ class HasOneDevice(GoodDriver):
 
 
 class GivesNothingForAChip(GoodDriver):
-    """Containers need nothing for every other chip, so the answer has no CDI device for such a chip."""
+    """For every second chip, containers need nothing, so the answer has no CDI device for such a chip."""
 
     is_good = True
 
@@ -364,7 +364,7 @@ class DescribesDevicesOnce(WritesMetadata):
 
 
 class PanicsWhenItIsRefused(GoodDriver):
-    """The driver crashes, and its supervisor restarts it."""
+    """The driver crashes when its registration is refused, and its supervisor restarts it."""
 
     def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
         if not status.plugin_registered:
@@ -415,7 +415,7 @@ class RestartsItself(GoodDriver):
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         with (self.directory / "asked").open("a+") as asked:
             asked.write(".")
-            if asked.tell() == 3:  # the second call followed its own restart, and this one follows the kubelet's
+            if asked.tell() == 3:  # the second call followed the driver's restart, this one the kubelet's
                 self.end_once("asked-again")
         return super().get_info(request, context)
 

@@ -117,7 +117,7 @@ class FindsItsDevicesLate(PublishesAnEmptyPool):
         return GoodDriver.parts(self) if self.has_found else super().parts()
 
     def slices(self) -> list[Json]:
-        specs = super().slices()  # one with generation 1, then two with generation 2
+        specs = super().slices()  # at first one slice, with generation 1; later two, with generation 2
         return [{**spec, "pool": {**spec["pool"], "generation": len(specs)}} for spec in specs]
 
     def watch(self, path: str, version: str) -> None:

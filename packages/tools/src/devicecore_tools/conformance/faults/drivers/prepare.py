@@ -245,7 +245,7 @@ class PreparesTheFirstClaim(GoodDriver):
 
 @fails("prepares-claims-at-the-same-time")
 class SharesAVariable(GoodDriver):
-    """Concurrent calls share a variable for their claim, so one gets the edits of the other."""
+    """Concurrent calls share a variable for their allocation results, so one call gets the other's results."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         self.results = super().results_of(allocation)

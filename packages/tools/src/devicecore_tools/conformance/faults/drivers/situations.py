@@ -16,7 +16,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 @fails("keeps-cdi-devices-while-nothing-happens")
 class CleansUpAfterASecond(GoodDriver):
-    """The driver treats a claim's files as leftovers if the claim has not been mentioned for a while."""
+    """The driver removes a claim's files as leftovers if they have not been written for two seconds."""
 
     def serve(self) -> None:
         super().serve()

@@ -108,7 +108,9 @@ class LeavesTheSecondFile(FileForEachDevice):
 class FreesTheFirstDevice(GoodDriver):
     """The driver frees only the first device of a claim."""
 
-    breaks_too = {"separates-claims-of-the-same-name": "This check needs a device of an earlier claim for two devices."}
+    breaks_too = {
+        "separates-claims-of-the-same-name": "This check needs a device that an earlier claim held as one of two."
+    }
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +195,7 @@ class ReadsTheClaim(GoodDriver):
     """The driver reads the claim, and changes nothing if the claim is gone."""
 
     breaks_too = {
-        "unprepares-a-claim-that-was-deleted-meanwhile": "The claim is also deleted there.",
+        "unprepares-a-claim-that-was-deleted-meanwhile": "In this check, the claim is also deleted.",
         "unprepares-with-a-slow-api-server": "The driver waits for the claim.",
     }
 
@@ -253,7 +255,7 @@ class NeverFreesDevices(GoodDriver):
 
 @fails("unprepares-at-the-same-time")
 class LosesUnprepares(GoodDriver):
-    """Concurrent calls each write back what they read before, minus their own claim, so the last one wins."""
+    """Concurrent calls each write back what they read before, minus their own claim, so the last write wins."""
 
     breaks_too = {"survives-prepare-and-unprepare-at-the-same-time": "This check's calls are also concurrent."}
 
@@ -279,7 +281,7 @@ class KeepsDevices(GoodDriver):
             "unprepares-after-a-failed-prepare",
             "survives-an-unknown-configuration",
         ],
-        "It prepares a device of a claim that has just been unprepared.",
+        "These checks prepare a device of a claim that has just been unprepared.",
     )
 
     def __init__(self) -> None:
@@ -388,7 +390,7 @@ class DiesOfAnOverlap(GoodDriver):
             self.busy = ""
 
     def unprepare_claim(self, claim: Message) -> None:
-        time.sleep(0.05)  # the middle of a prepare call that starts a little earlier or later
+        time.sleep(0.05)  # until a prepare call that started a little earlier or later is in progress
         if self.busy == claim.uid:
             self.overlaps += 1
         if self.overlaps > 3:
