@@ -74,7 +74,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node accepts no new pods",
         find=kubelet.node_takes_no_pod,
         next="Running pods keep their devices. New pods cannot use the free devices, unless they tolerate the cause.",
-        do="Remove the cause.",
+        do="Uncordon the Node, remove its taint, or fix the problem that its condition reports.",
         confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
         patience=_NODE_STATUS,
