@@ -316,7 +316,7 @@ def test_the_count_of_numa_nodes_in_place_of_their_numbers_is_refused(place: Pat
 def test_a_table_of_kubectl_and_an_empty_file_are_named(place: Path, capsys: Capsys) -> None:
     (place / "pods.txt").write_text("NAMESPACE   NAME    READY\ndefault     train   1/1\n")
     assert fits(place, "one.yaml", "node.yaml", options=("--pods", str(place / "pods.txt"))) == 2
-    assert "expected JSON or YAML, got a table of kubectl: add -o json to that command" in capsys.readouterr().err
+    assert "expected JSON or YAML, got a kubectl table: add -o json to that command" in capsys.readouterr().err
     (place / "pods.json").write_text("")
     assert fits(place, "one.yaml", "node.yaml", options=("--pods", str(place / "pods.json"))) == 2
     assert "got nothing: the command that should have written it may have failed" in capsys.readouterr().err

@@ -234,7 +234,7 @@ class Watched:
         return evolve(self, findings=findings, at=at, since=since)
 
     def rest(self, finding: NodeFinding) -> float | None:
-        """Return how many seconds to wait until all findings have lasted, or None if no further look is needed."""
+        """Return how many seconds to wait until a finding has lasted long enough, or None if no look is needed."""
         since = self.since[_lasting(finding)]
         needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
         rest = since + needed - self.at
@@ -336,7 +336,7 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
 
 
 def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
-    """Yield the first objects of a kind that could not be checked, and the number of remaining ones."""
+    """Yield sentences about the first objects of a kind that could not be checked, and the number of the others."""
     yield from dict.fromkeys(islice(holes, _MAX_HOLES))
     if len(holes) > _MAX_HOLES:
         yield f"the same for {len(holes) - _MAX_HOLES:,} more {kind}"
@@ -347,7 +347,7 @@ _MAX_HOLES = 5  # the maximum number of objects of a kind that are named individ
 
 def _not_ruled_out(facts: Facts) -> Iterator[str]:
     if facts.look.is_of_server:
-        return  # the remaining problems are on the node
+        return  # any other problem can be seen only on the node
     if facts.claimed.missing:
         yield f"a plugin's device that also belongs to a ResourceClaim, because {facts.claimed.missing}"
     elif facts.claimed.unidentified and facts.lists.resources:

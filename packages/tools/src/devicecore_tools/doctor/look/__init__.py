@@ -1,1 +1,1 @@
-"""What each source of a node said, as values."""
+"""Types for what each source of a node said."""

@@ -25,7 +25,7 @@ def names(ids: Collection[str]) -> str:
 
 
 def by_number(things: Collection[object], one: str, several: str) -> str:
-    """Return the singular or plural form of a word that matches a count."""
+    """Return the singular or plural form of a word, depending on the number of things."""
     return one if len(things) == 1 else several
 
 

@@ -1,4 +1,4 @@
-"""Taints of Nodes that have a special meaning, and the tolerations for them.
+"""Node taints that have a special meaning, and a toleration for some of them.
 
 Law: the keys are Kubernetes' own, so that these taints equal those read from a Node.
 """
@@ -9,7 +9,7 @@ CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint of a Node with `spec.unschedulable`."""
 
 CRITICAL = Toleration(operator="Critical")
-"""Additional taints that a critical pod tolerates, because a kubelet admits it under any pressure."""
+"""The additional toleration of critical pods, because a kubelet admits them under any pressure."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 """The taint of a Node that is short of memory."""

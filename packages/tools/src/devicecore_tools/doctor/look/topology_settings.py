@@ -13,7 +13,7 @@ from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyO
 
 @frozen
 class TopologySettings:
-    """The topology manager of a kubelet. If `numa_nodes` is empty, the devices' topologies name the NUMA nodes.
+    """The settings of a topology manager. If `numa_nodes` is empty, the devices' topologies name the NUMA nodes.
 
     `is_given` says whether a user or the kubelet's configuration has set the policy. Otherwise, the policy is the
     kubelet's default. `distances` has one row per NUMA node with its distances to all nodes in order, and is empty if

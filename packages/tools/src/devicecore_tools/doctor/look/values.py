@@ -1,4 +1,4 @@
-"""What each source of information about a node said, as values.
+"""Types for what each source of information about a node said.
 
 Law: a source that could not be read has a reason instead of a value. It is never mistaken for a source without entries.
 """
@@ -35,7 +35,7 @@ NOT_RECORDED = "it is not in the record: add --cdi-dir"
 """The reason given for missing CDI files if a record has none."""
 
 NO_NODE = "there is no node "
-"""How the reason starts if the API server has no Node with this name."""
+"""The beginning of the reason given if the API server has no Node with this name."""
 
 ON_THE_NODE = "it is on the node: run doctor there"
 """Why the sources on a node have no value if only the API server was queried."""
@@ -44,13 +44,13 @@ NO_DIRECTORY = "none of these directories exists"
 """The note if there are no CDI files because their directory does not exist."""
 
 NO_FILE = "there is no such file"
-"""How a note or a reason starts if there is no file on the node."""
+"""The beginning of a note or a reason about a file that does not exist on the node."""
 
 NOBODY_LISTENS = "no process listens at the socket"
-"""The problem of a socket whose process is gone."""
+"""The problem reported for a socket whose process is gone."""
 
 LIST_HAS = "its list has"
-"""How the reason starts if a plugin answers but its list was not read."""
+"""The beginning of the reason given if a plugin answers but its list was not read."""
 
 NO_FILES = "there are no such files"
 """The reason why a kubelet's source has no value if the kubelet does not have such files."""
@@ -58,7 +58,7 @@ NO_FILES = "there are no such files"
 OF_PODS = ("allocated_pods_state", "actuated_pods_state", "pod_status_manager_state")
 """Files with the allocated and actuated resources of pods that can be resized.
 
-Kubelets before 1.33 write the last one.
+Only kubelets before 1.33 write the last of these files.
 """
 
 LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocatable.json"
@@ -98,7 +98,7 @@ class Reading(Generic[Value]):
         value: its content, or None if it could not be read.
         problem: why there is no value, or an empty string if there is one.
         notes: one sentence for each part that could not be read, although the source as a whole was.
-        is_whole: whether it contains the objects of all namespaces. For a file, this is not known.
+        is_whole: whether it is known to contain the objects of all namespaces, which is never known for a file.
         is_recorded: whether it comes from a record. In that case, it is whole unless the record says otherwise.
     """
 
@@ -111,7 +111,7 @@ class Reading(Generic[Value]):
 
     @property
     def is_whole_or_recorded(self) -> bool:
-        """Whether an object that is missing from this source did not exist."""
+        """Whether the source is complete, so that an object that it lacks did not exist."""
         return self.is_whole or self.is_recorded
 
     @property
@@ -259,8 +259,9 @@ class AllocatedClaimSeen:
 
     `pods` contains the UIDs of the pods that it is reserved for, or is None if it is reserved for something else.
     `nodes` names the nodes that it is allocated for, if the allocation names nodes. `only_watched` contains the devices
-    with only admin access, and `shared` those that the claim only shares. `remarks` contains what drivers say in the
-    claim's status about devices that do not work. `allocated_at` is the time of the allocation, in seconds since 1970.
+    to which the claim has only admin access, and `shared` those of which it has only a share. `remarks` contains what
+    drivers say in the claim's status about devices that do not work. `allocated_at` is the time of the allocation, in
+    seconds since 1970.
     """
 
     claim: str
@@ -325,7 +326,7 @@ class StateFileSeen:
 class PoolCounters:
     """The value of each counter of a pool, and what each device consumes, including devices on other nodes.
 
-    The unit is a billionth.
+    All amounts are in billionths.
     """
 
     totals: Mapping[tuple[str, str], int]
@@ -396,7 +397,10 @@ NOT_STARTED = frozenset(
 
 _REFUSED = "Pod was rejected: "
 _REFUSALS = ("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "OutOf")
-"""How kubelets' messages about refused pods start. Kubelets before 1.30 write a different message."""
+"""How the message (`_REFUSED`) or the reason in a refused pod's status starts.
+
+Kubelets before 1.30 write a different message.
+"""
 
 
 @frozen
@@ -473,7 +477,7 @@ class PodSeen:
 
     @cached_property
     def told_of_claims(self) -> Mapping[str, list[str]]:
-        """The health of each device of a claim, according to the status."""
+        """The health values of each device of a claim, according to the pod's status."""
         of_claims = (devices for (_, resource), devices in self.statuses.items() if resource.startswith(CLAIM))
         return grouped(told for devices in of_claims for told in devices.items())
 
@@ -509,7 +513,7 @@ class PodSeen:
 
 @frozen
 class NodeSeen:
-    """The parts of a Node object that concern devices: extended resources only.
+    """The parts of a Node object that concern devices. The resources are extended resources only.
 
     Attributes:
         name: the Node's name.
@@ -552,8 +556,8 @@ class PluginSeen:
 
     Attributes:
         socket: the path of the socket, relative to the directory that was read.
-        resource: the resource that it reported to the plugin watcher. Otherwise it is empty, because no other call
-            returns it.
+        resource: the resource that it reported to the plugin watcher, or an empty string for a plugin in the kubelet's
+            own directory, because no other call returns the resource.
         options: its options, or None if it did not answer.
         devices: its first list, or None if it sent none in time.
         list_bytes: the size of that list as a message.
@@ -685,7 +689,7 @@ class Look:
 
 
 CLAIM = "claim:"
-"""How a resource name in a pod's status starts if it stands for a ResourceClaim."""
+"""The prefix of a resource name in a pod's status if the name stands for a ResourceClaim."""
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

@@ -147,7 +147,7 @@ class Admission:
             more = {
                 "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
                 "overhead": _joined(found["overhead"]["podFixed"]),
-                "runtimeClassName": None,  # all of its fields are known
+                "runtimeClassName": None,  # all fields of the RuntimeClass are in the pod now
             }
         added = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _TOLERATED_FOR_A_WHILE]
         more["tolerations"] = [*tolerations, *added]

@@ -1,7 +1,7 @@
 """Proposes small changes after which claims may get devices: edits, releases, omitted parts and tolerations.
 
-Law: a proposed change is not an answer. `devicecore_tools.doctor.pod.claim_trial` tries each change, and shows only
-those that help.
+Law: a proposed change is only a candidate. `devicecore_tools.doctor.pod.claim_trial` tries each candidate, and shows
+only those that help.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class Rank(IntEnum):
 
     REPAIR = 0
     AMOUNT = 1
-    WATCH = 2  # a taint that is tolerated by software that only monitors devices
+    WATCH = 2  # tolerates a taint in a claim with admin access, which only monitors devices
     RELEASE = 3
     VALUE = 4
     LESS = 5
@@ -122,7 +122,7 @@ class Refused:
     """The devices that a request's class selects, and all other devices, cached by claim and request."""
 
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return changes. Releases and other changes alternate, so that some of each kind are tried if there are many.
+        """Yield changes. Releases and other changes alternate, so that some of each kind are tried if there are many.
 
         For shared devices and counters, all holders must release their parts. Raises QuestionGivenUpError when the
         budget is spent.
@@ -193,7 +193,7 @@ class Refused:
         return False
 
     def _changes_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Return changes to one claim, each affecting only this claim."""
+        """Yield changes that affect only this claim."""
         yield from self._repairs_of(claim)
         yield from self._edits_of_classes(claim)
         taints = dict.fromkeys(one.reason.taint for one in self.verdicts if isinstance(one.reason, NotTolerated))
@@ -234,7 +234,7 @@ class Refused:
         yield from _selectors_of(request, devices or list(self.devices.values()), is_known=is_known)
 
     def _pairs_of(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
-        """Return pairs of changes to two requests that preserve the meaning of both."""
+        """Yield pairs of changes to two requests, if the changes preserve the meaning of both requests."""
         requests = [(number, request) for number, claim in enumerate(claims) for request in claim.alternatives]
         if len(requests) == 1:
             return
@@ -257,7 +257,7 @@ class Refused:
                 yield Change(", and ".join(parts), changed, max(mine[2], yours[2]), is_pair=True)
 
     def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Return the claim with its expressions changed to the names and types that devices have."""
+        """Yield the claim with all its expressions corrected to names and types that devices have."""
         changed, edits = claim, []
         for request in claim.alternatives:
             devices = self._devices_of(claim, request) or list(self.devices.values())
@@ -273,7 +273,7 @@ class Refused:
             yield Change(f"claim {claim.name} uses {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the attributes that may have been meant: the same name in another domain or in Kubernetes' domain."""
+        """Return the attributes that may have been meant: those with the same name, or in Kubernetes' domain."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
@@ -288,7 +288,7 @@ class Refused:
         )[:_MAX_ATTRIBUTES]
 
     def _edits_of_classes(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Return corrected classes, with the names and types that devices have, for classes that select no device."""
+        """Yield corrections for classes that select no device: expressions get names and types that devices have."""
         for name in dict.fromkeys(one.device_class for one in claim.alternatives):
             known = self.classes.get(name)
             requests = [one for one in claim.alternatives if one.device_class == name]
@@ -304,7 +304,7 @@ class Refused:
                         yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
 
     def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
-        """Return a request with a different class if its expressions match devices outside its class."""
+        """Yield a request with each different class if its expressions match devices outside its own class."""
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
@@ -335,7 +335,7 @@ class Refused:
 
 
 def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Quantity]:
-    """Return the largest amounts that a device's policy allows below the amount that the device cannot provide."""
+    """Yield the largest amounts that a device's policy allows below the amount that the device cannot provide."""
     capacity = device.capacity.get(reason.name)
     most = min(reason.needed.nanos, reason.free.nanos) if reason.free is not None else 0
     if capacity is None or most <= 0:
@@ -390,7 +390,7 @@ def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
 
 
 def _limits_of(claim: ExtendedResourceClaim) -> Iterator[Change]:
-    """Return the claim with lower limits of several containers, which may share devices."""
+    """Yield the claim with lower limits for several containers, which may share devices."""
     groups = [(resource,) for resource in claim.classes]
     for resources in [*groups, *([tuple(claim.classes)] if len(groups) > 1 else [])]:
         sizes = {(name, one): size for one in resources for name, size in claim.sizes(one).items()}
@@ -453,7 +453,7 @@ def _less_of(
 def _selectors_of(
     request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
 ) -> Iterator[_ChangedRequest]:
-    """Yield versions of a request with one expression fixed, changed in a value, or removed.
+    """Yield versions of a request with one expression corrected, given a different value, or removed.
 
     `is_known` says whether devices that match the request exist somewhere.
     """

@@ -62,7 +62,7 @@ def reason_lines(
     Args:
         verdicts: the reasons.
         fits: the text for devices that fit.
-        holders: returns who holds what a device lacks.
+        holders: returns the holders of what a device lacks.
     """
     about = list(verdicts)
     own = {one.device.driver for one in about if not _is_of_class(one.reason)}
@@ -114,7 +114,7 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return the counter that each of a few devices lacks, and the counter's users, or "" for one device or many."""
+    """Return the counter that each of a few devices lacks, and its users, or "" for one device or too many."""
     parts = [
         f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
         for one in group
@@ -161,7 +161,7 @@ def _text(reasons: Sequence[Reason | None], fits: str) -> str:
 
 
 def _without_quotes(reason: NotSelected) -> str:
-    """Return the fix if an expression compares a number or a boolean with a string, which are never equal."""
+    """Return the fix for an expression that compares a number or boolean with a string: the two are never equal."""
     for name, one in reason.device.attributes.items():
         identifier = re.escape(name.rpartition("/")[2])
         quoted = rf"""\b{identifier}\b["'\]]*\s*==\s*(["']){re.escape(str(one))}\1"""
@@ -192,7 +192,7 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Return the shortages of unsatisfiable constraints if each request on its own has devices."""
+    """Yield the shortages of unsatisfiable constraints if each request on its own has devices."""
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:
@@ -278,7 +278,7 @@ def expression_advice(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows with the error in an expression that a scheduler cannot evaluate, and with a replacement.
+    """Yield rows with the error in an expression that a scheduler cannot evaluate, and with a replacement.
 
     Args:
         problem: the error.
@@ -315,7 +315,7 @@ def _about_missing(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Return rows about a name that an expression reads but a device lacks, as in `expression_advice`."""
+    """Yield rows about a name that an expression reads but a device lacks, as in `expression_advice`."""
     uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if name == match[3]]
     kind, domain = uses[0].groups()[:2] if uses else ("attributes", "")
     of = f"{name} of domain {domain}" if domain else f"{name}, which the expression reads"

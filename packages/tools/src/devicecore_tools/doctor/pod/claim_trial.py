@@ -77,7 +77,7 @@ MAX_PODS = 256
 """The maximum number of consumers of a claim."""
 
 MAX_ADVICE_SECONDS = 2.0
-"""Seconds of CPU time for the trials of changes."""
+"""The maximum CPU time for trying changes, in seconds."""
 
 _MIN_TRIALS = 10
 _PATIENCE = 0.5  # seconds of trials before the user is informed
@@ -86,7 +86,7 @@ _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
 OF_TEMPLATE = "of ResourceClaimTemplate "
-"""The name used for a claim from a template, because its own name is unknown before the pod exists."""
+"""Part of the name shown for a claim from a template, whose own name is unknown before the pod exists."""
 
 _MAX_OUT_OF_QUESTION = 20
 """How many ineligible nodes are tried anyway if no eligible node has the devices."""
@@ -106,7 +106,7 @@ class ClaimsDecision:
 
     Attributes:
         problem: why the claims get no devices, or an empty string if they do.
-        undecided: the claims that the sources are not enough to decide.
+        undecided: the claims for which the sources do not suffice to decide.
         drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
 
@@ -212,7 +212,7 @@ class Outcome(Enum):
 
 
 _CERTAINTY = (Outcome.FITS, Outcome.MISSED, Outcome.UNKNOWN, Outcome.FITS_NOT)
-"""Nodes' outcomes, by decreasing weight for the cluster. "No" is certain only if no node is unknown."""
+"""The order in which nodes' outcomes decide for the whole cluster. "No" is certain only if no node is unknown."""
 
 
 class ClaimAnswer(NamedTuple):
@@ -397,7 +397,10 @@ class ClaimTrial:
         ]
 
     def extended_claim(self, pod: Pod, resources: Iterable[str]) -> ExtendedResourceClaim | None:
-        """Return the claim that a scheduler creates for the resources from DeviceClasses, or None if there are none."""
+        """Return the claim that a scheduler creates for those of the resources that DeviceClasses serve.
+
+        The result is None if DeviceClasses serve none of them.
+        """
         return extended_claim(pod, {name: served for name in resources if (served := self.class_for(name))})
 
     def admitted(self, pod: Pod, node: str, plugins: Mapping[str, int]) -> Pod:
@@ -590,7 +593,7 @@ class ClaimTrial:
     def lacking_claim(self, pod: Pod, uid: str) -> str:
         """Return why a scheduler waits for a pod's missing claim (`foreachPodResourceClaim`).
 
-        The result is empty if none is missing, or if not all claims of the cluster were read.
+        The result is empty if no claim is missing, or if not all of the cluster's claims were read.
         """
         if foreign := self._foreign_claim(pod, uid):
             return foreign
@@ -725,7 +728,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers, starting with the node where a scheduler preempts pods, or nothing if it does not.
+        """Return the answers, starting with the node where a scheduler preempts pods, or nothing if it preempts none.
 
         Preemption does not release claims, so the devices must already be free.
         """
@@ -748,7 +751,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Also try the first ineligible nodes: if one of them has the devices, its answer shows the obstacle."""
+        """Return the answers, which say whether the first ineligible nodes have the devices."""
         left = _MAX_OUT_OF_QUESTION
         tried = []
         for one in found:
@@ -850,7 +853,7 @@ class ClaimTrial:
         )
 
     def wants_driver(self, claims: Iterable[UnallocatedClaim], driver: str) -> bool:
-        """Return whether an expression in the claims or their classes names a driver."""
+        """Return whether an expression in the claims or their classes requires this driver."""
         requests = [one for claim in claims for one in claim.alternatives]
         classes = [self._classes[one.device_class] for one in requests if one.device_class in self._classes]
         selectors = [*(one.selectors for one in requests), *(one.selectors for one in classes)]
@@ -886,7 +889,7 @@ class ClaimTrial:
         return next(rules, None)
 
     def over_committed(self, node: TargetNode) -> Iterator[OverCommitted]:
-        """Return the over-committed counters in a node's pools."""
+        """Yield the over-committed counters in a node's pools."""
         for pool in self.pools(node):
             used: dict[Use, int] = defaultdict(int)
             holders: dict[Use, list[str]] = defaultdict(list)
@@ -973,6 +976,6 @@ def _until_given_up(changes: Iterator[Change]) -> Iterator[Change]:
 
 
 def _all_of(pool: Pool) -> Iterator[PoolDevice]:
-    """Return the devices of a pool, including devices that a node cannot use."""
+    """Yield the devices of a pool, including devices that a node cannot use."""
     yield from (device for _, device in pool.devices)
     yield from pool.elsewhere

@@ -1,4 +1,4 @@
-"""Reads, once, the cluster objects that determine the devices that pods get.
+"""Reads the cluster objects that determine which devices pods get, each object only once.
 
 Law: any parsed JSON results in objects, or in an error that names the field.
 """
@@ -96,7 +96,10 @@ class ClusterObjects:
 
     @cached_property
     def features(self) -> Features:
-        """The scheduler's feature gates: an API server stores list attributes only if the gate for them is on."""
+        """The scheduler's feature gates, inferred from the devices.
+
+        An API server stores list attributes only if the gate for them is on.
+        """
         # including devices in slices of an older generation
         listed = (device for one in self.slices for device in one.devices)
         attributes = (one for device in listed for one in device.attributes.values())
@@ -249,7 +252,7 @@ class _Objects:
 
     @property
     def uncertain(self) -> dict[str, str]:
-        """For each class whose own name a scheduler may not know, the newer DeviceClass that is the reason.
+        """The classes' own resource names that a scheduler may not know, each with the DeviceClass that is the reason.
 
         A scheduler skips a class's own name if it sees the class after a newer class for the same resource (Kubernetes:
         `updateResourceName2class`).

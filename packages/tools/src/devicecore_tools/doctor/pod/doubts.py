@@ -24,7 +24,10 @@ _ADMITTED = "request-without-device"
 devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
-"""Refusals that report which devices were free at that time. The trial has tested which devices are free now."""
+"""Refusals that depend on which devices were free when the kubelet refused the pod.
+
+The trial has tested which devices are free now.
+"""
 
 _ALIGNING = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)
 

@@ -50,7 +50,7 @@ class ResourceNow:
 
 @frozen
 class Explanation:
-    """An explained refusal, with the facts from the node's sources about its resources.
+    """An explained refusal, with the facts from the node's sources about the resources concerned.
 
     `values` are the variable parts of the kubelet's message: the numbers, the resource, the container.
     """
@@ -113,7 +113,7 @@ def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_re
 
 
 def _unknown(text: str) -> Iterator[Explanation]:
-    """Return the warnings of unknown programs in a description, so that no warning is dropped."""
+    """Yield an explanation for each warning from an unknown program, so that no warning is dropped."""
     for reason, message in warnings_in(text):
         if not any(find_unscheduled(message)) and not any(find_foreign(f"{reason} {message}")):
             because = (
@@ -145,7 +145,7 @@ def concerning(
     )
 
 
-_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # for these reasons, the plugin may list unhealthy devices
+_MAY_LIST = {WhyAbsent.SICK, WhyAbsent.UNKNOWN}  # in these cases, the plugin may list unhealthy devices
 
 
 def _foreign(found: Foreign, facts: Facts | None) -> Explanation:
@@ -188,7 +188,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
 
 
 def _of_update(found: Match) -> Match | None:
-    """Return the device manager's refusal within a message of kubelets before 1.29."""
+    """Return the device manager's refusal within a message from a kubelet before 1.29."""
     if found.message.id != "PR-05":
         return None
     inner = find(f"Allocate failed due to {found.values.get('cause', '')}, which is unexpected")

@@ -19,7 +19,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
-_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer expressions are ignored
+_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer ones are not edited
 _MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
 _MAX_VALUES = 100  # how many of an attribute's values are compared with a literal
 _LEAST_ALIKE = 0.7  # the minimum similarity of names: `tpye` is `type`
@@ -196,7 +196,7 @@ def _written(expression: str, start: int, end: int, value: str) -> tuple[str, st
 
 
 def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
-    """Return a sentence for each comparison of a device attribute with a literal of a different type."""
+    """Yield a sentence for each comparison of a device attribute with a literal of a different type."""
     for match in _COMPARED.finditer(expression[:_MAX_EDITED]):
         for name, one in device.attributes.items():
             literal = "string" if match["right"][0] in "\"'" else _kind_of(match["right"])
@@ -210,7 +210,7 @@ def unlike_types(expression: str, device: PoolDevice) -> Iterator[str]:
 
 
 def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
-    """Return a sentence for each capacity that is looked up as an attribute, and vice versa."""
+    """Yield a sentence for each capacity that is looked up as an attribute, and vice versa."""
     for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, kind = _unquoted(match["name"]), match["kind"]
         own, other = ("an attribute", "a capacity")[:: 1 if kind == "attributes" else -1]
@@ -236,7 +236,7 @@ def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | 
 
 
 def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[int, str, str]]:
-    """Return a path with the domain, map or spelling that devices have, if no device has the given path.
+    """Yield a path with the domain, map or spelling that devices have, if no device has the given path.
 
     `known` contains the domains and names of attributes and of capacities.
     """
@@ -257,7 +257,7 @@ def _renamed(match: re.Match[str], known: Mapping[str, Sequence[tuple[str, str]]
 
 
 def _retyped(match: re.Match[str], kinds_of: Mapping[str, set[str]]) -> Iterator[tuple[int, str, str]]:
-    """Return a comparison with the type of the attribute or capacity. `kinds_of` returns the types of attributes."""
+    """Yield a comparison with the type of the attribute or capacity. `kinds_of` maps names to types of attributes."""
     left, operator, right, inner = match["left"], match["operator"], match["right"], match["inner"]
     name, text = _identifier(match["name"]), _unquoted(right)
     kinds = {"capacity"} if left.startswith("device.capacity") else kinds_of.get(name, set())
@@ -313,7 +313,7 @@ def _called(identifier: str, device: PoolDevice) -> Iterator[Attribute]:
 
 
 def _values(identifier: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
-    """Return the values of an attribute or a capacity in an expression's notation, without quotes."""
+    """Yield the values of an attribute or a capacity in an expression's notation, without quotes."""
     for device in devices:
         for one in _called(identifier, device):
             yield from (str(value).lower() if isinstance(value, bool) else str(value) for value in one.values)

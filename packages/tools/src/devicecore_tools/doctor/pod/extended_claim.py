@@ -25,7 +25,7 @@ class ExtendedRequest(DeviceRequest):
 
     container: str = ""
     resource: str = ""
-    limit: int = 0  # the index of the container
+    limit: int = 0  # how many devices of the resource the container requests in total
 
 
 @frozen
@@ -45,7 +45,7 @@ class ExtendedResourceClaim(UnallocatedClaim):
 
     @property
     def users(self) -> str:
-        """The purpose of each request in words, because its name contains only the index of a container."""
+        """The purpose of each request in words, because a request's name has only a container's index."""
         users: dict[tuple[str, str], list[str]] = {}
         for one in self.mappings:
             users.setdefault((one.request, one.resource), []).append(one.container)
@@ -116,7 +116,7 @@ def _of_init_containers(
 
 
 def _used(later: Sequence[ExtendedRequest], size: int) -> Iterator[ExtendedRequest]:
-    """Return the requests of other containers that a container can use before it needs a request of its own."""
+    """Yield the requests of other containers that a container can use before it needs a request of its own."""
     total = 0
     for one in later:
         if total >= size:

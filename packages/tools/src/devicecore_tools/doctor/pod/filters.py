@@ -23,7 +23,7 @@ from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 
 _ALIKE = 0.8  # how similar two resource names must be for one to be a likely typo of the other
-_MOST = 1_000  # how many resources are searched for such a name
+_MOST = 1_000  # with more resources than this, no such name is searched for
 
 
 class Filters:
@@ -113,7 +113,7 @@ class Filters:
             yield from self._beside(node, there, served)
 
     def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
-        """Return the pods that a scheduler preempts to make room on a node, and how many budgets that violates.
+        """Return the pods that a scheduler preempts to make room on a node, and how many of them a budget protects.
 
         Return no pods if preemption does not help. The scheduler removes all pods of lower priority and then restores
         as many as fit, starting with pods that a PodDisruptionBudget protects, most important first (scheduler:
@@ -169,7 +169,7 @@ class Filters:
             yield from neighbors.obstacles(node, pods)
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the resources that a node has too little of (scheduler: `fitsRequest`)."""
+        """Yield an obstacle for each resource that a node has too little of (scheduler: `fitsRequest`)."""
         if not node.allocatable:  # a node that only slices name has no known resources
             return
         asks = self._asks

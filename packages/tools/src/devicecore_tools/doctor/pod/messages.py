@@ -42,7 +42,7 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
     "container": ("Error: ", "CreateContainerConfigError: "),
     "prepare": ("Failed to prepare dynamic resources: ",),
 }
-"""The prefix of each kind of kubelet message. In a container's status, the reason takes its place."""
+"""The prefixes that each kind of kubelet message may have. In a container's status, the reason replaces the prefix."""
 
 _INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?"}
 _NUMBERS = frozenset(
@@ -135,7 +135,7 @@ def find(text: str) -> Match | None:
 
 
 def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
-    """Return the table's messages that a string may contain, with their indices, in the order in which they are tried.
+    """Yield the table's messages that a string may contain, with their indices, in the order in which they are tried.
 
     Pasted text may have 100,000 lines, so most messages are ruled out by comparing words, not patterns.
     """
@@ -158,7 +158,7 @@ def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
 
 @cache
 def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
-    """Return the indices of messages by a word of their literal, and of the messages without such a word."""
+    """Return the indices of messages by the longest word in their literal, and the indices of those without a word."""
     by_word: dict[str, list[int]] = {}
     without_word: list[int] = []
     for place, (_, _, literal) in enumerate(_sentences()):
@@ -169,7 +169,7 @@ def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """Return all rows, in the order they are tried."""
+    """Return all rows of the table, in the order in which they are tried."""
     table = tomllib.loads(files(__package__).joinpath("messages.toml").read_text(encoding="utf-8"))
     return tuple(_rows(table["message"]))
 

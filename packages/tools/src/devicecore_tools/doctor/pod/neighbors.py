@@ -16,7 +16,10 @@ from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode, Labels
 _NEAR, _APART, _SPREAD, _EXISTING = "near", "apart", "spread", "existing"
 
 _Key = tuple[str, int | str, str]
-"""Counts of pods by term or constraint and its label's value, or counts of other pods' terms by label and value."""
+"""What a count is for: the kind of rule, the index of the pod's term or constraint, and the value of its label.
+
+For the terms of existing pods, the label itself takes the place of the index.
+"""
 
 
 class Neighbors:
@@ -168,7 +171,7 @@ class Neighbors:
         return all(one.topology_key in node.target.labels for one in self._wishes.spread)
 
     def _counts(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Iterator[_Key]:
-        """Yield the contributions of a node's pods to the counts."""
+        """Yield a key for each count that a pod on a node increases by one."""
         labels, wishes = node.target.labels, self._wishes
         of_own = self._namespaces.get(self._namespace, {})
         spread = [

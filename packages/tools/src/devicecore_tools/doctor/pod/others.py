@@ -65,7 +65,7 @@ def _rows() -> tuple[_Row, ...]:
 
 
 def find_foreign(text: str) -> Iterator[Foreign]:
-    """Return the messages from other programs in pasted text, each kind once per resource."""
+    """Yield the messages from other programs in pasted text, each kind once per resource."""
     seen: set[tuple[str, str]] = set()
     for record in records(text):
         line = " ".join(record.split())[:_LONGEST]

@@ -33,7 +33,7 @@ _SHORTEST = 15  # characters of the shortest refusal; pasted text may have 600,0
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""The prefix of a message inside another message, which describes the effect on the pod."""
+"""The text before a message that is part of another message, which describes the effect on the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
@@ -63,7 +63,7 @@ def parted(text: str) -> tuple[tuple[Match, ...], str]:
 
 
 def warnings_in(text: str) -> Iterator[tuple[str, str]]:
-    """Return each warning in a table of events from `kubectl describe` or `kubectl get events`.
+    """Yield each warning in a table of events from `kubectl describe` or `kubectl get events`.
 
     Each warning consists of the reason and the rest of the line.
     """
@@ -76,7 +76,7 @@ _WARNING = re.compile(r"(?:\S+ ){0,3}?Warning ([A-Z]\w{1,60}) (.{1,4000})")
 
 
 def records(text: str) -> Iterator[str]:
-    """Return the lines of a string. The parts of a wrapped line form one element that keeps its line breaks."""
+    """Yield the lines of a string. The parts of a wrapped line form one element that keeps its line breaks."""
     record: list[str] = []
     for line in _plain(text).splitlines():
         if record and (not line.strip() or _RECORD.match(line)):
@@ -119,7 +119,7 @@ def _in_log(line: str) -> Match | None:
 
 
 def _readings(text: str) -> Iterator[Match]:
-    """Return the possible readings of a string, best first."""
+    """Yield the refusals that a string may be read as, best first."""
     bare = text.strip(_AROUND)
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):

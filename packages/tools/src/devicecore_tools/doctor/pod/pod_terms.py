@@ -75,7 +75,7 @@ class SpreadConstraint:
     min_domains: int
     honors_affinity: bool
     honors_taints: bool
-    counts_none: bool  # an absent selector counts no pods
+    counts_none: bool  # an absent or empty selector counts no pods
 
     @classmethod
     def of(cls, one: Value, labels: Labels) -> "SpreadConstraint":

@@ -73,7 +73,7 @@ _OF_OTHERS = (
 
 @cache
 def _table(kind: str, key: str) -> Mapping[str, tuple[str, str]]:
-    """Return the rows of a kind of `scheduler.toml` by one of their fields, each with `means` and `change`."""
+    """Return `means` and `change` of each row of this kind in `scheduler.toml`, by the value of the field `key`."""
     document = tomllib.loads(files(__package__).joinpath("scheduler.toml").read_text(encoding="utf-8"))
     return {one[key]: (one["means"], one["change"]) for one in document[kind]}
 
@@ -132,7 +132,7 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
 
 
 def _errors(text: str) -> Iterator[Unscheduled]:
-    """Return the meaning of errors from the scheduler's plugins. After an error, the scheduler tries no other node."""
+    """Yield the meaning of errors from the scheduler's plugins. After an error, the scheduler tries no other node."""
     for found in _RUNNING.finditer(text):
         plugin, point = found["plugin"] or found["plugin_"], (found["point"] or found["point_"])
         problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)

@@ -1,7 +1,7 @@
 """Reads a pod's requirements other than devices, and finds the nodes that are ineligible for it.
 
 Law: the filters are a scheduler's filters, in its order, and reasons use its words. A scheduler never checks the
-devices of a node that a filter refuses, so problems with them cannot be the reason.
+devices of a node that a filter refuses, so problems with those devices cannot be the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -198,7 +198,7 @@ def _features(spec: Value) -> Iterator[str]:
 
 
 def _unjudged(pod: Value) -> Iterator[str]:
-    """Yield the scheduler's further checks of this pod that are not made here."""
+    """Yield the scheduler's checks of this pod that this program does not perform."""
     spec = pod["spec"]
     if (name := spec["schedulerName"].text("")) not in {"", "default-scheduler"}:
         yield f"the rules of its own scheduler, {foreign_text(name, 100)}"

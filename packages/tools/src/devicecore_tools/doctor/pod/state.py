@@ -1,7 +1,7 @@
-"""Builds from the sources the `NodeState` that the device manager's decisions depend on.
+"""Builds the `NodeState` that the device manager's decisions depend on, from a node's sources.
 
 Law: on an idle node whose sources were all read, the result has the same devices, health, NUMA nodes and holders
-as the manager's own state, so the domain's functions decide the same.
+as the manager's own state, so the domain's functions reach the same decisions.
 """
 
 from devicecore.domain.inventory import Inventory

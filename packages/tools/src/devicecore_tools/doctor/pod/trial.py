@@ -4,7 +4,7 @@ Laws: A trial decides nothing about devices itself. A `DeviceManager` with in-me
 answer equals that of the node's own manager. The same applies to the CPU manager and memory manager, if they are
 known. The trial then compares the pods' requests with the Node's resources, as a kubelet does. A change is proposed
 only after a trial with that change has admitted the pod. A pod does not fit if the driver of one of its claims is gone.
-The answer names the claims that were not decided, and is valid apart from them.
+The answer names the claims that were not decided, and is valid except for them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -244,7 +244,7 @@ class TrialNode:
             yield manager
 
     def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
-        """Return a pod's allocations, and for each resource one allocation with the devices of all other pods.
+        """Yield a pod's allocations, and for each resource one allocation with the devices of all other pods.
 
         The result for the pod does not depend on which other pod holds a device, and a single entry costs less.
         """
@@ -280,7 +280,7 @@ class TrialNode:
 
 @frozen
 class NotNow:
-    """The pod does not start on the current node, for a reason outside the device manager."""
+    """The pod does not start on the node in its current state, for a reason outside the device manager."""
 
     reason: str
 
@@ -290,7 +290,7 @@ class NotNow:
 
 @frozen
 class Unknown(NotNow):
-    """No source decides whether the pod fits."""
+    """The sources do not show whether the pod fits."""
 
 
 @frozen
@@ -443,7 +443,7 @@ def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
 
 
 def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes: the kubelet starts, plugins register again with their previous lists, drivers return."""
+    """Yield the change in which the kubelet starts, plugins register their previous lists again, and drivers return."""
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
     parts = [node.restart] if node.stopped else []
     parts += [f"the plugin for {name} registers again" for name in returned]
@@ -460,7 +460,7 @@ def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes: first one unhealthy device becomes healthy, then two, and so on."""
+    """Yield changes in which unhealthy devices become healthy: first one device, then two, and so on."""
     unhealthy = [
         (name, device.id)
         for name in _wanted(node, pod)
@@ -478,7 +478,7 @@ def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes: first each pod alone ends, the one with the fewest devices first, then several pods end."""
+    """Yield changes in which pods end: first single pods, starting with the fewest devices, then several pods."""
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
     for allocation in node.allocations:
@@ -688,7 +688,7 @@ def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _of_claims(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield a warning for each resource of which a pod can get a device that a claim holds, or may hold."""
+    """Yield each resource of which a pod can get a device that a claim holds or may hold, with a warning."""
     for resource in facts.lists.resources:
         free = [one for one in facts.lists.devices[resource] if one not in facts.holders.in_use.get(resource, ())]
         for device in free:

@@ -215,7 +215,7 @@ class Volumes:
     rooms: Sequence[StorageRoom] = ()
 
     def unread(self, namespace: str, names: Iterable[str]) -> Iterator[str]:
-        """Yield the assumptions about claims with these names, made because objects were not read."""
+        """Yield the assumptions that are made about claims with these names because objects were not read."""
         keys = [f"{namespace}/{name}" for name in names]
         if self.limits is None and any(self._handle(key)[0] for key in keys):
             yield "no node has reached its volume limit, because no CSINode was read"
@@ -227,7 +227,7 @@ class Volumes:
             yield "drivers have capacity for new volumes, because no CSIDriver was read"
 
     def restriction(self, namespace: str, names: Iterable[str], users: Mapping[str, str]) -> Obstacle | None:
-        """Return an obstacle if a claim is limited to one pod and is in use. `users` maps claims in use to a pod."""
+        """Return an obstacle if a claim is limited to one pod and is in use. `users` maps used claims to a pod."""
         for name in names:
             key = f"{namespace}/{name}"
             if key in users and key in self.claims and _ONE_POD in self.claims[key].modes:
@@ -253,7 +253,7 @@ class Volumes:
                 because = (
                     f"the node has {count} of {most} volumes of {foreign_text(driver)}, and the pod needs {more} more"
                 )
-                return Obstacle(_TOO_MANY, because, f"pods on {node} that use volumes terminate")
+                return Obstacle(_TOO_MANY, because, f"pods on {node} that use volumes end")
         return None
 
     def _handle(self, key: str) -> tuple[str, str]:
@@ -290,7 +290,7 @@ class Volumes:
                 return Obstacle(says, f"PersistentVolumeClaim {shown} is {claim.phase}", cure)
             if claim.is_bound and claim.volume not in self.volumes:
                 says = f'persistentvolume "{foreign_text(claim.volume)}" not found'
-                return Obstacle(says, f"PersistentVolumeClaim {shown} is bound to it", "the volume is there again")
+                return Obstacle(says, f"PersistentVolumeClaim {shown} is bound to it", "the volume exists again")
         return None
 
     def obstacle(self, namespace: str, names: Sequence[str], node: TargetNode) -> Obstacle | None:

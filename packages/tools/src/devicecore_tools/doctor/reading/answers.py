@@ -24,11 +24,11 @@ from devicecore_tools.doctor.reading.large_documents import read_document_file
 _MAX_DIGITS = 19
 
 Devices = dict[str, tuple[int, ...]]
-Element = tuple[str, Iterable[str], tuple[int, ...]]  # the ids of a resource's devices, with their NUMA nodes
+Element = tuple[str, Iterable[str], tuple[int, ...]]  # a resource, ids of its devices, and the devices' NUMA nodes
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """Return the answers in the files of a directory. Without the second file, the kubelet's devices are unknown."""
+    """Return the answers in the files of a directory. Without `ALLOCATABLE_NAME`, the kubelet's devices are unknown."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()

@@ -70,7 +70,7 @@ OF_ADMISSION = ("RuntimeClass", "ResourceQuota", "LimitRange")
 """The additional kinds that determine whether a new pod is accepted, and what an API server adds to it."""
 
 _NOT_STARTED = ("reason=FailedPrepareDynamicResources", "reason=FailedCreatePodSandBox")
-"""The events that are read unless a pod is given, because no pod's status contains what they say."""
+"""Field selectors of the events that are read if no pod is given. No pod's status contains what these events say."""
 
 
 def _server(kubeconfig: str | PathLike[str] | None, budget: Budget, node: str = "") -> ApiServer:

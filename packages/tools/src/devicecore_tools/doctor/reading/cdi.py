@@ -64,7 +64,7 @@ def _files(directory: str, notes: list[str]) -> list[Path]:
 
 @define
 class _Rest:
-    """The remaining limits for reading."""
+    """How many devices and bytes may still be read."""
 
     devices: int
     bytes: int = MAX_BYTES_OF_ALL

@@ -63,8 +63,8 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
 def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], str]]:
     """Return the health of each driver's devices from the kubelet's `dra_health_state`.
 
-    The result is empty if the report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file only
-    when something changes, so the file does not show whether the driver has reported since.
+    A device's health is empty if its report is too old at `now`, in nanoseconds since 1970: the kubelet writes the file
+    only when something changes, so the file does not show whether the driver has reported since.
     """
     try:
         cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))

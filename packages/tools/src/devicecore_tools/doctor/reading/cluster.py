@@ -22,7 +22,9 @@ from devicecore_tools.doctor.reading.objects import OF_NODES, events_in, items_o
 PLACE = "API server"
 
 NO_NODE = ""
-"""The key, instead of a node's name, of the look at the devices that are available on several nodes, and their claims.
+"""The key of the look at devices that are available on several nodes, and at their claims.
+
+The keys of the other looks are node names.
 """
 
 OF_DEVICES = ("Node", "Pod", "ResourceSlice", "ResourceClaim")
@@ -55,7 +57,7 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
     """Return the objects of each kind in what `kubectl get KINDS -o json` printed.
 
     If no document contains objects of a kind, its value is a sentence that says so: kubectl prints one List for several
-    kinds, which does not show whether a kind was requested. Raises DocumentError if a list is only part of one.
+    kinds, which does not show whether a kind was requested. Raises DocumentError if a list is incomplete.
     """
     found: dict[str, list[Any] | str] = {}
     for document in documents:
@@ -75,7 +77,7 @@ def looks_of(
     budget: Budget | None = None,
     taken: float | None = None,
 ) -> dict[str, Look]:
-    """Return a look at each selected node, sorted by name, and a look at `NO_NODE` if there are such devices.
+    """Return a look at each selected node, sorted by name, and one at the devices of `NO_NODE`, if there are any.
 
     `answers` contains the objects of each kind in `OF_NODES`, or a sentence that says why they were not read. When the
     budget is spent, the looks at the remaining nodes contain only the reason instead of their Node. `taken` is when the

@@ -161,7 +161,7 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
 
 
 def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Return whether a process listens at each socket that can be tried."""
+    """Yield each socket that can be tried, and whether a process listens there."""
     for name, path in islice(sockets.items(), MAX_TRIED):
         if socket_identity(path) is not None:
             with suppress(OSError):
@@ -169,7 +169,7 @@ def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
 
 
 def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    """Return when each socket was created, except for sockets that are deleted in the meantime."""
+    """Yield when each socket was created, except for sockets that are deleted in the meantime."""
     for name, path in sockets.items():
         with suppress(OSError):
             yield name, Path(path).lstat().st_mtime
@@ -188,7 +188,7 @@ def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
 
 
 def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
-    """Return names and modes in and below a directory.
+    """Yield the names and modes of the files in and below a directory.
 
     Hidden files have mode 0. Files deleted meanwhile are left out.
     """

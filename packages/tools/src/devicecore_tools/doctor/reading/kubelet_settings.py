@@ -83,7 +83,7 @@ def read_topology(root: str, default: TopologySettings) -> TopologySettings:
 
 
 def configuration_of(root: str) -> dict[str, object]:
-    """Return the configuration to save in a record, so that the record gives the same results, or an empty string."""
+    """Return the configuration that a record needs to give the same results, or an empty dict if none is known."""
     fields = known_fields(root, _process_of(root))
     return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields} if fields else {}
 
@@ -116,7 +116,7 @@ _KNOWN = {
 }
 """The values that a kubelet accepts.
 
-It does not start with any others (kubelet: `ValidateKubeletConfiguration`, `NewManager`).
+A kubelet does not start with any other value (kubelet: `ValidateKubeletConfiguration`, `NewManager`).
 """
 
 
@@ -126,7 +126,7 @@ def serves(root: str) -> bool:
 
 
 def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
-    """Return the fields of the configuration that are certain: all fields of a process, or those that a file names."""
+    """Return the configuration fields that are certain: all fields of the process, or those that the file names."""
     with suppress(OSError, DocumentError, ValueError):
         return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
     return {}

@@ -13,7 +13,7 @@ from devicecore.domain.documents import Value
 
 _KEY = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
-# Kubernetes' `labels.Parse` parses requirements this way. The second value is the operator in a node selector.
+# Kubernetes' `labels.Parse` parses requirements this way. The second values are the operators in a node selector.
 _FORMS = (
     (re.compile(rf"({_KEY})"), "Exists"),
     (re.compile(rf"!\s*({_KEY})"), "DoesNotExist"),
@@ -28,7 +28,7 @@ _COMMA = re.compile(r",(?![^(]*\))")  # outside parentheses
 
 
 def label_selector(text: str) -> Callable[[TargetNode], bool]:
-    """Return a predicate for labels. Raises ValueError with the invalid part."""
+    """Return a predicate for a node's labels. Raises ValueError with the invalid part."""
     requirements = [_requirement(part.strip()) for part in _COMMA.split(text)]
     return node_selector(Value.of({"nodeSelectorTerms": [{"matchExpressions": requirements}]}, "selector"))
 
@@ -45,7 +45,7 @@ def _requirement(part: str) -> dict[str, object]:
 
 
 def object_selector(selector: Value, more: Sequence[Mapping[str, object]] = ()) -> Callable[[Mapping[str, str]], bool]:
-    """Return whether labels match a LabelSelector of the API and `more` requirements.
+    """Return a predicate for labels that must match a LabelSelector from the API and the requirements in `more`.
 
     A missing selector matches nothing, and an empty one matches everything (Kubernetes: `LabelSelectorAsSelector`).
     Raises DocumentError if the selector is malformed.

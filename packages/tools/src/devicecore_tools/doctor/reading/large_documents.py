@@ -89,7 +89,7 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, uni
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
     if _TABLE.match(data):
-        whole.refuse("expected JSON or YAML, got a table of kubectl: add -o json to that command")
+        whole.refuse("expected JSON or YAML, got a kubectl table: add -o json to that command")
     is_json = _JSON.match(data) and b"\n---" not in data  # several YAML documents may also begin with a brace
     values = [_json(data, whole)] if is_json else _yaml(data, whole, unique_keys=unique_keys)
     for value in values:

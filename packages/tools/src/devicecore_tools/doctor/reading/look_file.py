@@ -1,7 +1,7 @@
 """Saves a look as a file in a record, so that the record gives the same report on any machine.
 
 Laws: `look_in(text_of(look)) == look`. What the file says about a source counts only if the source's other files in the
-    record are unchanged. If someone removes a file from a record, its contents must also be gone from the look.
+    record are unchanged: after someone removes a file from a record, the look must not reveal its contents.
 """
 
 import json

@@ -28,7 +28,7 @@ class ManagersSeen:
     Attributes:
         configured: the known fields of the kubelet's configuration.
         configuration: these fields, plus the policies from the state files.
-        files: the unchanged state files.
+        files: the unchanged contents of the state files, by name.
         machine: the machine as described by cAdvisor, or None for this machine.
         knows_machine: whether `machine` is known to be the kubelet's machine.
         problem: why the managers' decisions are unpredictable, or an empty string if they may be predictable.

@@ -86,7 +86,7 @@ from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
 from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
-_SHORT_LIFE = 60.0  # seconds between two sockets of a plugin that crashes repeatedly
+_SHORT_LIFE = 60.0  # a plugin that recreates its socket within so many seconds counts as crashing repeatedly
 _MAX_WAIT = 5.0  # seconds for a process to identify itself
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, across all looks of a report
 
@@ -136,7 +136,10 @@ class NodeSources:
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     events_of: tuple[str, str] | None = field(default=None, init=False)
-    """Namespace and name of the pod whose events are read from the API server, or None to read what `doctor` needs."""
+    """Namespace and name of the pod whose events are read from the API server.
+
+    If None, the events that `doctor` needs are read.
+    """
 
     clock: Callable[[], int] = time.time_ns
     """Nanoseconds since 1970. A record has its own time; everything else is read now."""
@@ -193,8 +196,8 @@ class NodeSources:
     def begin(self, patience: float | None) -> None:
         """Start a report. Processes are asked for their identity again.
 
-        `patience` limits the total number of seconds for querying them, if that is less than usual. At least one answer
-        is awaited.
+        `patience` limits the total number of seconds for querying them if it is less than the default. There is always
+        enough time for one answer.
         """
         self._listeners = self._lists = None
         self._first_made = {}
@@ -410,7 +413,7 @@ class NodeSources:
                 sockets, notes=(*sockets.notes, f"no plugin was asked to identify itself: {_needs(error, 'grpcio')}")
             )
         places = {REGISTRY_PREFIX + one: str(Path(directory.registry) / one) for one in found.registry}
-        if not self.plugins:  # if True, each plugin is asked for its list
+        if not self.plugins:  # if True, plugins are asked for their lists instead
             places |= {PLUGINS_PREFIX + one: str(Path(directory.plugins) / one) for one in found.plugins}
         living = {name: path for name, path in places.items() if found.served.get(name)}
         if not living:
@@ -431,7 +434,7 @@ class NodeSources:
     def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
         if self.pod_resources is None and self._reasons is not None and self.root is not None:
             reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
-            if "Connection refused" in reason:  # gRPC's sentence has 240 characters
+            if "Connection refused" in reason:  # gRPC's own message is 240 characters long
                 reason = NOBODY_LISTENS
             return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
@@ -515,7 +518,7 @@ class NodeSources:
             note = f"DeviceTaintRules were not read, so a device that a rule taints may be called free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
         claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
-        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # the record needs only the document
+        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # read only for the record
         events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
         if other and self.uses_api:
             slices, events = self._refused(record.SLICES, slices, other), self._refused(record.EVENTS, events, other)
@@ -605,7 +608,7 @@ def _is_absent(root: str) -> bool:
 
 
 def _taint_of(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> str:
-    """Return a taint that rules add to a device and that keeps claims from it, or an empty string."""
+    """Return the first taint by which rules keep claims from a device, or an empty string."""
     added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
     return next((str(taint) for taint in added if taint.effect in REPELLING_EFFECTS), "")
 

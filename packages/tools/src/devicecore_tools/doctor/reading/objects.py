@@ -108,7 +108,7 @@ def _in_utc(text: str) -> str:
 
 
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
-    """Return the items of a list of this kind, or of a generic List.
+    """Yield the items of a list of this kind, or of a generic List.
 
     Raises DocumentError if it is not such a list, or only part of one.
     """
@@ -123,7 +123,7 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
 
 
 def node_in(document: Value) -> NodeSeen:
-    """Return the extended resources of a Node object. Raises DocumentError if it is not a Node."""
+    """Return the parts of a Node that concern devices. Raises DocumentError if it is not a Node."""
     kind = document["kind"].text("")
     status = document["status"]
     if not kind and document["capacity"].data is not None:
@@ -211,11 +211,11 @@ def _pod(item: Value) -> PodSeen:
 
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
-"""The reasons of runtimes for a container that they could not start. The kubelet waits and retries."""
+"""The reasons that runtimes give for a container that they could not start. The kubelet then waits and retries."""
 
 
 def _waiting(container: Value) -> Value | None:
-    """Return why a container could not be started or is waiting, or None if it is neither."""
+    """Return why a container could not be started or is waiting, or None if neither is the case."""
     if container["state"]["running"].data is not None:
         return None
     ended = (container["state"]["terminated"], container["lastState"]["terminated"])
@@ -235,7 +235,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
-    """Return the health of each container's devices, by resource, from a pod's status."""
+    """Yield the health of each container's devices, by resource, from a pod's status."""
     for container in status["containerStatuses"].sequence():
         for one in container["allocatedResourcesStatus"].sequence():
             devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}

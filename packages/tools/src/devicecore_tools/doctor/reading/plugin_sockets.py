@@ -64,7 +64,7 @@ def read_plugins(
     registry_sockets: Iterable[str],
     listeners: "Listeners[PluginSeen | None] | None" = None,
 ) -> Reading[tuple[PluginSeen, ...]]:
-    """Ask the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
+    """Query the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
 
     Drivers of other types are left out. `listeners` is shared by several looks. If it is None, this is the only look.
     """
@@ -115,13 +115,13 @@ class Listeners(Generic[Answer]):
     _before: dict[tuple[str, SocketIdentity], "_Answered[Answer] | _Silent"] = field(factory=dict, init=False)
 
     def ask(self, sockets: Mapping[str, str]) -> tuple[dict[str, Answer], dict[str, str], tuple[str, ...]]:
-        """Ask the process on each socket.
+        """Query the process on each socket.
 
         Args:
             sockets: paths, by the names used in the results. A name shows which directory a socket is in.
 
         Returns:
-            The answers by process, why other processes did not answer, and which had too little time.
+            The answers by name, why other processes did not answer, and the names of those that had too little time.
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]

@@ -87,7 +87,7 @@ TAKEN = "taken"
 """The key for the time at which a record was taken."""
 
 NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
-"""Why a record has no checkpoint if the kubelet has a different root directory."""
+"""Why a record has no checkpoint if the kubelet's root directory is not the default one."""
 
 PARTIAL = "pods"
 """The key for the note that a record may not include all pods on the node."""
@@ -216,7 +216,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
 def _without_service(
     text: str, registry: Iterable[str], named: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the registration sockets of drivers that have no listener at their other socket, if both are listed."""
+    """Yield the registration socket of each driver whose other socket is listed without a listener, with the reason."""
     tried = filter(None, (_SERVICE.fullmatch(line.strip()) for line in text.splitlines()))
     services = grouped((one[1], one[2] == "listener") for one in tried)
     for socket in registry:
@@ -239,7 +239,7 @@ def has_no_directory_of_plugins(path: str) -> bool:
 
 
 def _listed(text: str) -> Iterator[str]:
-    """Return the sockets in the output of `ls -l`, by directory and name."""
+    """Yield the directory and the name of each socket in the output of `ls -l`."""
     directory = ""
     for line in text.splitlines():
         if line.startswith("$"):

@@ -58,7 +58,7 @@ def read_state_files(
 
 
 def _seen(name: str, blob: bytes, managers: ManagersSeen) -> StateFileSeen:
-    """Return the content of a CPU or memory manager's file, and why a kubelet that starts with it exits."""
+    """Return the content of a CPU or memory manager's file, or why a kubelet that starts with the file exits."""
     try:
         document = _object(blob)
         if document.keys() - _KEYS and not (document.get("data") or document.get("dataChecksum")):

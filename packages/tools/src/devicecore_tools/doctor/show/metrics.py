@@ -11,7 +11,7 @@ from devicecore_tools.doctor.account.precedence import OwnerState
 from devicecore_tools.doctor.findings.checks import CHECKS
 from devicecore_tools.doctor.findings.report import FREE, NodeReport
 
-_MAX_LABEL = 320  # characters; a resource name has at most 317
+_MAX_LABEL = 320  # in characters; a resource name has at most 317
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

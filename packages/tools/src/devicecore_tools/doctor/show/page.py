@@ -64,7 +64,7 @@ def page(report: NodeReport, shown: NodePicture) -> str:
 
 _FOOT = (
     '</main>\n<footer><p class="quiet">Made by <code>devicecore doctor --html</code>. A device whose owner is not '
-    "certain is unknown, never free.</p></footer>\n"
+    "certain is shown as unknown, never as free.</p></footer>\n"
     '<aside id="detail" aria-label="Details of the device" hidden>'
     '<button type="button" id="close">Close (Esc)</button><h2>Details</h2><div id="detail-body"></div></aside>\n'
 )
@@ -218,7 +218,7 @@ def _devices(report: NodeReport, shown: NodePicture) -> Iterator[str]:
         return
     cells = list(shown.cells)
     folded = f"; {counted(shown.folded.devices, 'further device')} folded" if shown.folded.devices else ""
-    caption = f"The {counted(len(cells), 'device')} of the picture{folded}. A device with two owners has two rows."
+    caption = f"The {counted(len(cells), 'device')} in the picture{folded}. A device with two owners has two rows."
     rows = (text for cell in sorted(cells, key=lambda one: one.number) for text in _rows(cell))
     yield from _table("all", "All devices", caption, _HEADS, rows, attributes=' id="devices"')
 
@@ -226,7 +226,7 @@ def _devices(report: NodeReport, shown: NodePicture) -> Iterator[str]:
 def _table(
     id_: str, title: str, caption: str, heads: Iterable[str], rows: Iterable[str], *, attributes: str = ""
 ) -> Iterator[str]:
-    """Return a section with a table. It may be wider than the page, so keys can scroll it."""
+    """Yield the HTML of a section with a table. The table may be wider than the page, so keys can scroll it."""
     columns = "".join(f'<th scope="col">{head}</th>' for head in heads)
     yield (
         f'<section><h2 id="{id_}">{title}</h2>\n<div class="card wide" role="region" '
@@ -270,7 +270,7 @@ def _numa_nodes(numa_nodes: tuple[int, ...] | None) -> str:
 
 
 def _folded(report: NodeReport, shown: NodePicture) -> Iterator[str]:
-    """Return the folded devices as a table of counts."""
+    """Yield the HTML of the folded devices as a table of counts."""
     if not shown.folded.devices:
         return
     seen = {(cell.rows[0].resource, cell.rows[0].device) for cell in shown.cells}

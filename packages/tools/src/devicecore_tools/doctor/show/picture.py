@@ -34,14 +34,14 @@ _GROUP_LIMITS = (
     16,
     10,
 )  # cells per group: the first limit that keeps the total within MAX_CELLS
-_FOLDED = 200  # cells of a group that has more devices than the limit
+_FOLDED = 200  # at most this many cells in a group that has more devices than the limit
 _COLORS = 8
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @frozen
 class Tally:
-    """Counts of devices. Each is `held`, `free`, `none` (not held and not healthy) or `unknown` (no source says)."""
+    """Counts of devices. Each is `held`, `free`, `none` (not held and not usable) or `unknown` (no source says)."""
 
     devices: int = 0
     held: int = 0
@@ -82,7 +82,7 @@ class OwnerMark:
 
 
 class CellKind(StrEnum):
-    """The kind of a device's holder. The values are names of classes in the drawing."""
+    """The kind of a device's holder. The values are CSS class names in the drawing."""
 
     HELD = "held"
     FREE = FREE
@@ -120,7 +120,7 @@ class Cell:
 
 @frozen
 class Group:
-    """The devices of one resource in one box. `folded` counts those without a cell."""
+    """The devices of one resource in one box. `folded` counts the devices without a cell."""
 
     resource: str
     tally: Tally
@@ -131,7 +131,7 @@ class Group:
 
 @frozen
 class Box:
-    """The devices on the same NUMA nodes; `title` names them."""
+    """The devices on the same NUMA nodes, which `title` names."""
 
     title: str
     tally: Tally
@@ -200,7 +200,7 @@ def picture(report: NodeReport) -> NodePicture:
 
 
 def _grouped(rows: Sequence[DeviceRow]) -> dict[tuple[_Place, str], _Devices]:
-    """Return the devices by place and resource. All rows of a device are adjacent."""
+    """Return the devices by place and resource. All rows of a device must be adjacent in `rows`."""
     groups: dict[tuple[_Place, str], _Devices] = {}
     number = 0
     while number < len(rows):
@@ -228,7 +228,7 @@ def _title(place: _Place) -> str:
 
 
 def _limit(sizes: Sequence[int]) -> int:
-    """Return how many cells a group may have so that all of them have at most `MAX_CELLS`."""
+    """Return how many cells each group may have so that all groups together have at most `MAX_CELLS`."""
     fitting = (limit for limit in _GROUP_LIMITS if sum(min(size, limit) for size in sizes) <= MAX_CELLS)
     return next(fitting, _GROUP_LIMITS[-1])
 
@@ -244,7 +244,10 @@ def _group(resource: str, devices: _Devices, limit: int, found: "_Findings", mar
 
 
 def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devices:
-    """Return the devices, most important first: with findings, with stale holders, unhealthy."""
+    """Return the most important devices, in their original order.
+
+    Devices with findings count most, then devices with stale holders, then unhealthy devices.
+    """
     ranks: tuple[_Devices, ...] = ([], [], [], [])
     for device in devices:
         row = device[1][0]

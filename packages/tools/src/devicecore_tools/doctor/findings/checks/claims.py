@@ -171,7 +171,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
             who = "the kubelet's file has no record" if is_listed else "the kubelet has no record for this pod"
             sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which {who}."
             evidence = [Evidence(Source.PODS, f"{name(pod.identity)} runs and uses {name(claim)}")]
-            evidence.append(Evidence(Source.CLAIMS, "no such entry with this pod"))
+            evidence.append(Evidence(Source.CLAIMS, "no entry for the claim names this pod"))
             if api is not None:
                 said = f"lists the pod {'with' if is_listed else 'without'} the claim"
                 evidence.append(Evidence(Source.POD_RESOURCES, said))
@@ -191,12 +191,12 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
         pod, known = pods.by_name.get((namespace, of_pod)), at_server.get(claim)
         if pod is None or pod.phase != "Running" or pod.is_deleting:
             continue
-        # In its answer, a driver may use different names for the claim's devices.
+        # A driver's answer may not use the allocation's device names, so only the drivers are compared.
         allocated = {driver for driver, *_ in known.devices} if known else ()
         lost = [device for driver, _, device in sorted(set(devices)) if driver not in allocated]
         if known is None:
             if not look.allocations.is_whole:
-                continue  # the claims may belong to other namespaces
+                continue  # the claim's namespace may not have been read
             what = "is no longer on the API server"
         elif known.uid and uids.get(claim) not in (None, "", known.uid):
             what = "was deleted, and now there is a different one with the same name"

@@ -62,7 +62,7 @@ def held_device_unhealthy(
             )
             sentence = f"Containers hold {what}, which the kubelet {counts}."
             if not lists.healthy.get(resource):
-                sentence += " It has no healthy device left, so no pod gets any."
+                sentence += " The resource has no healthy device left, so no pod gets any."
             why = Evidence(lists.source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
         evidence = (*_holders(holders, resource, sick), why)
         yield Found(sentence, evidence, resource, tuple(sick), pods=_pods(holders, resource, sick))
@@ -76,7 +76,7 @@ def held_device_unhealthy(
 
 
 def _all_sick(holders: Holders, lists: Lists, absent: Mapping[str, Absence]) -> Mapping[str, list[str]]:
-    """Return the held devices of each resource without a healthy device, if the plugin confirms that."""
+    """Return the held unhealthy devices of each resource that has only unhealthy devices."""
     return {
         resource: [one for one in devices if lists.health(resource, one, holders) == Health.UNHEALTHY.value]
         for resource, devices in holders.live.items()
@@ -335,7 +335,7 @@ def same_ids(lists: Lists) -> Iterator[Found]:
             ids = sorted(listed)
             sentence = (
                 f"{names(resources)} have the same {counted(len(ids), 'id')} ({names(ids)}): if these are the "
-                "same devices, the kubelet may give one to two pods, because it does not compare resources."
+                "same devices, the kubelet may give one device to two pods, because it does not compare resources."
             )
             evidence = Evidence(lists.source, f"{names(resources)}: {names(ids)}")
             yield Found(sentence, (evidence,), resources[0], tuple(ids))

@@ -143,7 +143,7 @@ _CORRECT = "Correct the configuration, and start the kubelet again: systemctl re
 
 
 def _reads(version: tuple[int, int], file: str) -> bool:
-    """Return whether a kubelet of this version reads a file with the resources of pods."""
+    """Return whether a kubelet of this version reads this file with pods' resources."""
     return (file == OF_PODS[-1]) == (version < _SINCE_PODS)
 
 

@@ -29,7 +29,7 @@ NEARLY_FULL = 0.8
 """The fraction of `MAX_LIST_BYTES` above which a list counts as close to the limit."""
 
 LATE = 2.0
-"""Seconds for the options and the first list together.
+"""How many seconds a plugin may take for its options and its first list together.
 
 A slower plugin is reported. A kubelet gives up connecting after 10 s.
 """
@@ -249,7 +249,8 @@ def list_differs(kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterato
         states = zip(plugin.devices.ids, plugin.devices.states, strict=True)
         healthy = {str(id_): places for id_, (health, places) in states if health is Health.HEALTHY}
         known, held = lists.allocatable[resource], holders.in_use.get(resource, ())
-        unknown = [id_ for id_, places in healthy.items() if id_ not in known and places != ()]  # on no NUMA node
+        # the kubelet's answer omits devices that are on no NUMA node
+        unknown = [id_ for id_, places in healthy.items() if id_ not in known and places != ()]
         gone = [id_ for id_ in known if id_ not in healthy and id_ not in held]  # other checks report held devices
         if not (unknown or gone):
             continue

@@ -1,6 +1,6 @@
 """Checks of pods that are bound to the node: refused pods, and pods whose containers cannot start.
 
-Law: these checks use only the statuses of pods. The account covers everything else.
+Law: these checks use only the statuses of pods. `devicecore_tools.doctor.account` covers everything else.
 """
 
 import re
@@ -13,7 +13,7 @@ from devicecore_tools.doctor.look.names import name, names
 from devicecore_tools.doctor.look.values import NOT_STARTED, Look, PodSeen, Source, grouped
 
 _MAX_MESSAGE = 1_000  # how many characters of a kubelet's message are shown
-_VARIES = re.compile(r"\.\d{6,}|\d+")  # a temporary file or a count, which differs from pod to pod
+_VARIES = re.compile(r"\.\d{6,}|\d+")  # the suffix of a temporary file, or a count: both differ from pod to pod
 _ERRORS = NOT_STARTED | {"CreateContainerConfigError"}
 _OF_DEVICES = re.compile(
     r"CDI|device|PreStartContainer|endpoint|claim|allocat|/dev/|driver|hook|NRI\b|nvidia|nvml|habana|neuron|vfio|rdma",
