@@ -1,4 +1,4 @@
-"""The budget of one question, as one value that is passed down.
+"""The budget for one question, as a single value that is passed from caller to callee.
 
 Law: every loop over external input checks the budget. When the budget is exhausted, nothing is guessed: the answer says
 what is unknown as a result.
@@ -45,7 +45,7 @@ _CALLS = 64  # reasons charged per reading of the clock, because a reading costs
 
 @define
 class Budget:
-    """The time, memory and reasons that one question has left, counted from the creation of this object.
+    """The time, memory and number of reasons that one question has left, counted from the creation of this object.
 
     Args:
         seconds: how many seconds of processor time the question may take.
@@ -89,7 +89,7 @@ class Budget:
         return self._why
 
     def skips(self, what: str) -> bool:
-        """Return whether nothing is left for `what`. If so, record `what` as skipped."""
+        """Return whether the question has exceeded a limit. If so, record `what` as skipped."""
         if not self.spent():
             return False
         self.skipped[what] = None

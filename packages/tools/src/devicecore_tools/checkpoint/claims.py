@@ -19,7 +19,7 @@ _FIRST_FIELD = re.compile(rb'\s*\{\s*"Data"\s*:\s*(["{])')
 
 @frozen
 class ChangedClaim:
-    """A claim in both files whose pods or devices differ. Devices are `driver: pool/device`."""
+    """A claim in both files whose pods or devices differ. Devices are written as `driver: pool/device`."""
 
     claim: str
     uid: str

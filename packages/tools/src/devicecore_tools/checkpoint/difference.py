@@ -30,7 +30,7 @@ class Holding:
 
 @frozen
 class Move:
-    """A device that one container holds in the first checkpoint and a different one in the second."""
+    """A device that one container holds in the first checkpoint, and a different container in the second."""
 
     before: Holding
     after: Holding
@@ -51,7 +51,7 @@ class ChangedEntry:
 class ChangedRegistration:
     """A resource's registered devices that are in only one checkpoint.
 
-    `was` and `is_now` say whether the resource is registered.
+    `was` and `is_now` say whether the resource is registered in the first and in the second checkpoint.
     """
 
     resource: str

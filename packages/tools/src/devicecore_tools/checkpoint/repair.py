@@ -59,7 +59,7 @@ def repaired(
     pods: Collection[str] | None = None,
     keep: Collection[str] = (),
 ) -> Repaired:
-    """Drop the entries that a kubelet ignores, those of pods that are gone, and second owners of devices.
+    """Drop the entries that a kubelet ignores, entries of pods that are gone, and devices that another pod keeps.
 
     A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that a later one for the same
     container and resource replaces. Containers of one pod may share devices. `pods` are the UIDs of all pods of the

@@ -19,7 +19,7 @@ from devicecore.domain.errors import MalformedCheckpointError
 MAX_UNREADABLE = 1_000
 """The maximum number of unreadable parts.
 
-If there are more, the file is something else, or nothing in it can be trusted.
+If there are more, the file is not a checkpoint, or nothing in it can be trusted.
 """
 
 
@@ -42,7 +42,7 @@ class Salvaged:
 
 @frozen
 class IgnoredField:
-    """A field that a kubelet ignores, such as one from a newer kubelet: its name, first place, and number of places."""
+    """A field that a kubelet ignores, such as a newer kubelet's: its name, where it occurs first, and how often."""
 
     name: str
     place: str
@@ -132,6 +132,6 @@ def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int
 
 
 def _member(value: Json, name: str) -> Json:
-    """Return an object's last member whose name in lower case is `name`, or None if there is none."""
+    """Return an object's last member whose lowercase name is `name`, or None if there is none."""
     members = reversed(value if isinstance(value, Object) else ())
     return next((item for key, item in members if key.lower() == name), None)

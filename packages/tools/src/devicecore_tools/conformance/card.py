@@ -83,7 +83,7 @@ def _text(text: str) -> str:
 
 
 def _outcome(report: Report) -> str:
-    """Return the CSS class of the whole report: `skipped` if only checks of severity "should" failed."""
+    """Return the CSS class for the whole report: `skipped` if only "should" checks failed."""
     if report.cannot_run or not report.passed or not counts_of(report)["passed"]:
         return "failed"
     return "skipped" if any(result.severity is Severity.SHOULD for result in report.failures) else "passed"

@@ -52,7 +52,7 @@ class CallFailedError(Failure):
 
 
 def is_reachable(path: str) -> bool:
-    """Return whether a process listens on the socket at `path`, or False if the attempt is impossible."""
+    """Return whether a process listens on the socket at `path`, or False if it is impossible to connect."""
     try:
         return is_served(path)
     except OSError:
@@ -60,9 +60,9 @@ def is_reachable(path: str) -> bool:
 
 
 class SocketConnection:
-    """A connection to the socket at `path`, opened on first use, and opened again after it was lost.
+    """A connection to the socket at `path`, opened on first use, and reopened after it has been lost.
 
-    `authority` is the header of that name; gRPC clients in Go and in other languages send different values.
+    `authority` is the `:authority` header; gRPC clients in Go and in other languages send different values.
     """
 
     def __init__(self, path: str, authority: str = "localhost") -> None:
@@ -76,7 +76,7 @@ class SocketConnection:
         )
 
     def dial(self, timeout: float) -> bool:
-        """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
+        """Return whether a gRPC server answers at the socket within `timeout` seconds.
 
         The test is a call to gRPC's health service, which the subject need not implement. `grpc.channel_ready_future`
         would leave a thread that fails when the channel is closed.

@@ -68,7 +68,7 @@ _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several t
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
-_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, how many precede the first measurement, seconds
+_CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, calls before the first measurement, maximum seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _CDI_ANNOTATION = "cdi.k8s.io/"
@@ -411,7 +411,7 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
     "request (api.proto). A kubelet requests only listed ids, but may request a removed one until it has the new list.",
 )
 def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
-    """Allocate is called for an id that was never listed, and for a listed id with a far higher number."""
+    """Allocate is called for an id that was never listed, and for a listed id with a million added to its number."""
     plugin.registration.connected()
     listed, before = "", None
     with suppress(Skip):
@@ -454,7 +454,7 @@ def _refusal(
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
-    """Return a listed id whose last number is raised so far that no later list will contain it."""
+    """Return `listed` with its last number raised so far that no later list will contain the result."""
     ids = {device.ID for device in plugin.lists.devices} | {listed}
     while listed in ids:
         listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + _FAR:0{len(found[0])}}", listed)
@@ -570,8 +570,8 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "every device node that only one device has, every CDI device if single devices have any, and a different "
-        "answer from that for any single device; if devices have the same nodes on the host, every path in the "
+        "every device node that only one device has, every CDI device if single devices have any, and an answer that "
+        "differs from that for each single device; if devices have the same nodes on the host, every path in the "
         "container that only one device has"
     ),
     clause=f"{ALLOCATE} A container that requests several devices needs all of them.",
@@ -605,7 +605,7 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every path in the container belongs to one path on the host",
+    expected="every path in the container has only one path on the host",
     clause="DeviceSpec.container_path: Path of the device within the container. Mount.container_path: Path of the "
     "mount within the container (api.proto). If two devices or mounts have the same path, the container gets only one "
     "of them.",
@@ -628,8 +628,8 @@ def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "every device has a node of its own, or none has; or ids are copies of devices, with the same number of "
-        "copies of each device or with similar ids for all copies of a device"
+        "every device has a node of its own, or none does; a device may also be listed as several copies, if each "
+        "device has the same number of copies or the ids of its copies are similar"
     ),
     clause=f"{ALLOCATE} A kubelet gives each device to one container, so only that container should get its node.",
 )
@@ -717,7 +717,7 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
     return f"{counted(len(sources), 'mounted path')} exist"
 
 
-# For each part of a response: what the container gets, keyed by names that may belong to a single device.
+# For each part of a response, what the container gets, by name. A name may belong to a single device.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
     "variable": lambda answer: dict(answer.envs),
@@ -756,10 +756,10 @@ def strange(
 
 
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
-    """Compare these parts of the response for all devices with the responses for single devices.
+    """Compare these parts of the response for all devices with those of the responses for single devices.
 
-    Raises Failure if a name that only one device has is missing, or if several devices get the value of one of these
-    devices. Raises Skip if the responses cannot be compared.
+    Raises Failure if a name that only one device has is missing, or if the value for all devices is the value for one
+    of them. Raises Skip if the responses cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
@@ -798,7 +798,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
 @check(
     MUST,
     expected="every mount that only one device has",
-    clause=f"{ALLOCATE} A container that requests several devices needs the mounts of all of them.",
+    clause=f"{ALLOCATE} A container that requests several devices needs all of their mounts.",
 )
 def gives_the_mounts_of_each_device(plugin: PluginUnderTest) -> str:
     """The mounts in the answer for all devices are compared with those for single devices."""
@@ -1088,7 +1088,7 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"at most {MAX_LISTS:g} lists per second, and {MAX_BURST} more",
+    expected=f"at most {MAX_LISTS:g} lists per second after the first {MAX_BURST}",
     clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
 )
 def sends_few_lists(plugin: PluginUnderTest) -> str:
@@ -1255,7 +1255,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
             plugin.kubelet.refusal = ""
             plugin.kubelet.serve()
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
-    if attempts:  # without any, noticing a restart takes longer than starting a new process
+    if attempts:  # if nothing was refused, noticing a restart takes longer than starting a process
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of a refusal (api.proto)
     plugin.process.excuse(exits)
@@ -1441,7 +1441,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
 
     def newer() -> list[PluginConnection]:
-        """Return later connections: some plugins notice a kubelet restart twice and register twice."""
+        """Return the connections of later registrations: after a kubelet restart, some plugins register twice."""
         return [one.connection for one in plugin.kubelet.registrations[registered:] if one.answered and one.connection]
 
     def look() -> Mapping[str, str] | None:
@@ -1617,7 +1617,7 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not plugin.settings.undo_health, "there is no command to undo a change of health (--undo-health)")
     changes = plugin.seen.health_changes
     if changes is None:
-        raise Skip("the plugin has listed no change that was undone")
+        raise Skip("no change of health was both listed and undone")
     worse = [id_ for id_, health in changes.items() if health != HEALTHS[0]]
     does_not_apply_if(not worse, "the command has made no device unhealthy")
 
@@ -1654,8 +1654,8 @@ def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     expected="the devices keep their ids from the first list",
     clause=(
         "Device.ID: A unique ID assigned by the device plugin used to identify devices (api.proto). To a kubelet, a "
-        "new id is a new device: the kubelet gives it to a second container, and refuses the first container after its "
-        "own next restart."
+        "new id is a new device: the kubelet gives it to a second container, and refuses the first container after the "
+        "next kubelet restart."
     ),
 )
 def keeps_its_ids(plugin: PluginUnderTest) -> str:
@@ -1708,7 +1708,7 @@ def keeps_its_devices(plugin: PluginUnderTest) -> str:
     ),
 )
 def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
-    """The health of each device in the lists of all registrations so far is read."""
+    """The health of each device is read in the lists from all registrations so far."""
     plugin.lists.require_list()
     lists = [one for each in plugin.kubelet.registrations if each.connection for one in each.connection.lists_after(0)]
     found = {(device.ID, device.health) for one in lists for device in one.devices}
@@ -1728,7 +1728,7 @@ def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
     ),
 )
 def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
-    """The NUMA nodes of each device in the lists of all registrations are compared with the first ones."""
+    """Each device's NUMA nodes in the lists from all registrations are compared with those that were listed first."""
     plugin.lists.require_list()
     first: dict[str, frozenset[int]] = {}
     moved: dict[str, None] = {}
@@ -1794,7 +1794,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
         "the plugin ended, but a process that it started is still running. A shell or `go run` does not pass on "
         "signals: use the plugin itself as the command",
     )
-    return f"the plugin ended after {took:.1f} seconds with status {status}"
+    return f"the plugin exited after {took:.1f} seconds with status {status}"
 
 
 @check(
@@ -1845,7 +1845,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
 
 
 def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Call Allocate. Return no responses if the call is refused, as a plugin may do for several devices."""
+    """Call Allocate and return the responses, or none if the plugin refuses the call, as it may for several devices."""
     try:
         return allocate_or_skip(plugin, devices)
     except DoesNotApply:
@@ -1858,7 +1858,7 @@ def _sizes(ids: Sequence[str]) -> list[int]:
 
 
 def _preference_calls(ids: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
-    """Return the size of each request, and the devices that must be included."""
+    """Return, for each request, the size and the devices that must be included."""
     calls: list[tuple[int, Sequence[str]]] = [(size, []) for size in _sizes(ids)]
     return [*calls, *((size, ids[-number:]) for size in _sizes(ids) for number in sorted({1, size}))]
 
@@ -1937,7 +1937,7 @@ def _key(answer: deviceplugin.ContainerAllocateResponse) -> bytes:
 
 
 def all_hardware(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
-    """Return the device nodes and the CDI devices in an answer together."""
+    """Return the device nodes and the CDI devices in an answer as one set."""
     return frozenset().union(*hardware(answer))
 
 

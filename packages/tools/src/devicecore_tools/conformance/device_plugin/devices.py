@@ -142,7 +142,7 @@ class ListedDevices:
         return answer
 
     def first_answer(self, device: str) -> deviceplugin.ContainerAllocateResponse | None:
-        """Return the first answer for a container with only this device, or None if it has no container response.
+        """Return the first answer for a container with only this device, or None if it contains no container response.
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """

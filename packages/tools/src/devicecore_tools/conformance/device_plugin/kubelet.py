@@ -1,4 +1,4 @@
-"""The kubelet's side of the device plugin API without a device manager, which sees data exactly as a plugin sends it.
+"""The kubelet's side of the device plugin API. It has no device manager, so checks see exactly what a plugin sends.
 
 Law: the kubelet's side makes the same calls as a kubelet, in the same order, and records everything.
 """
@@ -36,7 +36,7 @@ _MAX_LIST_BYTES = 16 * 1024 * 1024  # bytes of lists kept per stream; in memory 
 _MAX_REGISTRATIONS = 10_000  # recorded registrations
 _MAX_CONNECTIONS = 50  # open at the same time
 _MAX_TEXT = 2_000  # maximum length of each string in a later registration
-_MAX_NAMES = 100  # how many of the resources and methods that a plugin invents are kept
+_MAX_NAMES = 100  # recorded resources, and recorded unknown methods
 _HANDLERS = 16
 
 
@@ -46,7 +46,7 @@ class Registration:
 
     Attributes:
         request: the request, or for a plugin watcher the equivalent data.
-        at: when it arrived, in seconds of `time.monotonic`.
+        at: when the request arrived, in seconds of `time.monotonic`.
         stage: the stage at which a kubelet found a problem, or an empty string.
         problem: why a kubelet refuses the plugin, or an empty string.
         is_late: whether the plugin is refused because it took too long.
@@ -153,15 +153,15 @@ class PluginConnection(SocketConnection):
 
 @define
 class BareKubelet:
-    """Serves Registration in `directory` and connects to the plugins of one resource.
+    """Serves the Registration service in `directory`, and connects to the plugins for one resource.
 
     Attributes:
         directory: the socket directory.
         dial_timeout: seconds for connecting to a plugin and for each of its answers.
         resource: the resource under test; if empty, the first resource that registers.
         refusal: if not empty, every registration is refused with this message.
-        registrations: all registrations of the resource under test, up to 10,000. If there are very many, only the last
-            ones keep their connections. Strings are truncated in all but the first.
+        registrations: all registrations of the resource under test, up to 10,000. If there are more than 50, only the
+            last ones keep their connections. Strings are truncated in all but the first registration.
         others: other resources that have registered, with the time of their last registration in seconds of
             `time.monotonic`.
         unknown_methods: methods that were called but are not part of this API.
@@ -185,7 +185,7 @@ class BareKubelet:
     is_watcher: ClassVar[bool] = False
     """Whether this kubelet watches for plugin sockets instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call to Register"
-    """The call or action with which a plugin registers."""
+    """The words in messages for what a plugin does to register."""
     attempts: ClassVar[str] = "calls to Register"
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -197,7 +197,7 @@ class BareKubelet:
 
     @property
     def connection(self) -> PluginConnection | None:
-        """The connection to the instance that registered last, or None if it is closed."""
+        """The connection to the instance that registered last, or None if there is none or the connection is closed."""
         for registration in reversed(self.registrations):
             connection = registration.connection
             if registration.answered and connection is not None:
@@ -371,7 +371,7 @@ def path_problem(path: str) -> str:
     """Return why `path` cannot be the path of a socket, or an empty string if it can."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
-        return f"its path is {length} bytes long; that of a unix socket can have at most {MAX_SOCKET_PATH}"
+        return f"its path is {length} bytes long; the path of a unix socket may have at most {MAX_SOCKET_PATH}"
     return ""
 
 

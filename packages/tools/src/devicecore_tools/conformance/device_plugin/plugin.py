@@ -41,7 +41,7 @@ class PluginObservations:
         absence: what the plugin did while the kubelet was down, or None if this was not tried.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
         provocation: why the command that changes a device's health failed every time; an empty string if the command
-            did not, and None if the command was not run.
+            succeeded at least once, and None if it was not run.
         health_changes: the change of health that was observed, or None.
         has_recovered: whether devices that had become unhealthy were listed as healthy again.
         refused: how many times the process ended because the kubelet had refused the plugin.

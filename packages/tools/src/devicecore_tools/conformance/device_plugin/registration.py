@@ -32,7 +32,7 @@ class PluginRegistration:
     """Why the list stream of a restarted plugin ended, or an empty string if the plugin has come back."""
     missing: frozenset[str] = frozenset()
     """Devices that were listed before, but not again after the plugin came back."""
-    _lost: str = ""  # what a lost plugin did
+    _lost: str = ""  # what the plugin did instead of coming back
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
     _slowest_return: float = 0.0
@@ -195,7 +195,7 @@ class PluginRegistration:
         return number
 
     def see_it_return(self, number: int, *, noticing: bool = False) -> str:
-        """Wait for a registration with a list after the first `number`. Return a sentence about that registration.
+        """Wait for a further registration that is followed by a list. Return a sentence about that registration.
 
         Args:
             number: the number of earlier registrations.

@@ -51,8 +51,8 @@ def run(
     """Run checks against a device plugin and return the report.
 
     Args:
-        command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and the
-            kubelet's socket. Without a command, the user starts the plugin.
+        command: the command that starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory
+            and the kubelet's socket. Without a command, the user starts the plugin.
         settings: how to test the plugin.
         directory: where the plugin looks for kubelet.sock; by default a new directory. The directory is created if
             missing. All sockets in it are deleted.

@@ -12,24 +12,24 @@ class Settings:
 
     Args:
         resource: the resource to test; by default the first resource that registers.
-        first: for the first registration.
-        timeout: for every answer, for the first list, and for a provoked change of health.
-        returning: for registering again after a restart of the kubelet that deletes all sockets.
-        noticing: for registering again after a smaller event: a closed stream, or only a new kubelet.sock. A plugin
-            that needed longer after a restart gets 1.3 times that duration.
+        first: how long the first registration may take.
+        timeout: how long every answer, the first list, and a provoked change of health may take.
+        returning: how long the plugin may take to register again after a kubelet restart that deletes all sockets.
+        noticing: how long the plugin may take to register again after a smaller event: a closed stream, or only a new
+            kubelet.sock. A plugin that needed longer after a restart gets 1.3 times that duration.
         alone: how long the plugin is left alone after its registration.
         restarting: how long a restart of the kubelet takes.
         away: how long the kubelet is down in the checks for a longer absence.
         refusing: how long the kubelet refuses every registration.
-        grace: for exiting after SIGTERM.
+        grace: how long the plugin may take to exit after SIGTERM.
         restart: whether a plugin that exits is restarted, as in Kubernetes.
         provoke_health: a shell command that changes the health of a device.
         undo_health: a shell command that undoes this change.
         owns_children: whether all processes that become children of this one belong to the plugin, because this program
             starts no others. If so, daemons that have dropped the plugin's environment are also killed.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        budget: for everything after the first registration; it also limits the wait for that registration. Checks for
-            which no time is left are skipped.
+        budget: how long everything after the first registration may take; it also limits the wait for that
+            registration. Checks for which no time is left are skipped.
     """
 
     resource: str = ""

@@ -1,4 +1,4 @@
-"""Situations for device plugins: an event that happens to the plugin, and what is observed afterwards.
+"""Situations for device plugins: events that happen to a plugin, and what is observed after each of them.
 
 Law: each check is a cell in a table of events by observations, for calls with one id and with several. All cells of an
 event share one occurrence of the event. For every other cell, `OTHER_CELLS` contains the check that covers it, or the
@@ -69,7 +69,7 @@ class Situation:
 
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
-    stayed_away: Failure | None = None  # the plugin had come back after an earlier event of this kind
+    stayed_away: Failure | None = None  # set only if the same process had already come back once before
     silence: Failure | None = None  # the plugin had come back so often that it no longer answers
     leaves_others: bool | None = None
     not_started: set[str] = field(factory=set)  # PreStartContainer failed, which a different check covers
@@ -289,7 +289,7 @@ KEPT_NAMES: Mapping[str, str] = {
     "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
     "leaves-sockets-of-others-alone-after-a-kill": "leaves-sockets-of-others-alone",
 }
-"""The names of cells that are older than the table."""
+"""Names of cells that are older than the table."""
 
 SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is down", "the kubelet starts after the plugin"
 AT_ONCE, MANY = "concurrent calls are made", "two hundred calls are made"

@@ -59,7 +59,7 @@ class WatchingKubelet(BareKubelet):
         self._watcher.start()
 
     def leave(self) -> None:
-        """Stop looking and close every connection. A second call does nothing."""
+        """Stop looking for plugins and close every connection. A second call does nothing."""
         self._stopped.set()
         self.hang_up()
         if self._watcher is not None:

@@ -70,7 +70,7 @@ class Allocator:
 
     Attributes:
         driver: the driver's name.
-        classes: returns a DeviceClass by name, or raises.
+        classes: returns the DeviceClass with a name, or raises AllocationError.
     """
 
     driver: str
@@ -93,10 +93,10 @@ class Allocator:
 
         Args:
             spec: the claim's `spec`.
-            devices: what may be allocated.
+            devices: the devices that may be allocated.
             slices: the slices that contain the counters the devices consume.
             taken: the devices of currently allocated claims.
-            is_trial: whether the devices do not count as used.
+            is_trial: whether this is only a trial, so that the devices do not count as used.
 
         Raises:
             AllocationError: there are too few devices.
@@ -150,7 +150,7 @@ class Allocator:
         return allocation
 
     def _named(self, device: SliceDevice, name: str) -> PoolDevice:
-        """Return a device as it is named in the merged pool. Raises DocumentError if the device cannot be read."""
+        """Return a device under its name in the merged pool. Raises DocumentError if the device cannot be read."""
         read = device.value
         counters = tuple((f"{device.pool}/{of}", amounts) for of, amounts in read.counters)
         attributes = {**read.attributes, _NUMBER: Attribute("string", (name,))}
@@ -176,7 +176,7 @@ def _asks_for_all(spec: Mapping[str, Any]) -> bool:
 
 
 def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:
-    """Return a claim that gets each device only once, because checks could not distinguish its shares."""
+    """Return a claim that gets each device only once, because checks could not distinguish a device's shares."""
     claim = claim_of({"metadata": {"name": "claim"}, "spec": spec})
     return evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
 

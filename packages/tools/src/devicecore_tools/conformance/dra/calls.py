@@ -31,7 +31,7 @@ _ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for the calls after a check
 _QUICK = 0.1  # seconds to prepare and unprepare a claim; client-side rate limiting may delay a request by 0.2 s
 _GATHERING = 30.0  # seconds for starting calls that must overlap
-_SENT = 0.05  # seconds in which a call is sent
+_SENT = 0.05  # seconds that are enough to send a call
 _CONVINCING = 10.0  # seconds without an answer that count as a failure, even if less time than usual was left
 
 
@@ -88,7 +88,7 @@ class Calls:
     _left: list[Claim] = field(factory=list)
     _allowed_until: float = 0.0  # the end of the last call for which the run's time was extended
     _under_way: int = 0  # the number of calls that are under way
-    _most: int = 0  # the most calls that have been under way at the same time
+    _most: int = 0  # the largest number of calls that were under way at the same time
     _counting: threading.Lock = field(factory=threading.Lock)
 
     @property
@@ -112,7 +112,7 @@ class Calls:
             self.claims.forget(claim)
 
     def unprepare_later(self, claims: Sequence[Claim]) -> None:
-        """Unprepare claims before the next check."""
+        """Unprepare these claims before the next check."""
         self._left = [*self._left, *claims]
 
     def catch_up(self) -> None:
@@ -185,7 +185,7 @@ class Calls:
             self.clean_up()
 
     def works(self, claim: Claim | None = None) -> bool:
-        """Return whether the driver now prepares and unprepares a plain claim, or a claim for another claim's devices.
+        """Return whether the driver now prepares and unprepares a plain claim, or one for the devices of `claim`.
 
         Return True even if this cannot be determined, or if the driver has never done so.
         """
@@ -357,7 +357,7 @@ class Calls:
         """Run all functions concurrently. Each makes one call. Return the results or the failures.
 
         The driver is frozen until all calls have been made, so that they overlap even on a busy machine. Raises Skip if
-        the driver is unreachable before that. Raises Undecided if the calls did not overlap and none failed.
+        the driver is unreachable before the calls. Raises Undecided if the calls did not overlap and none failed.
         """
 
         def result_of(act: Callable[[], T]) -> T | Failure:
@@ -412,7 +412,7 @@ class Calls:
         except CallFailedError as error:
             if error.code == "UNAVAILABLE" and (instance := self.registration.kubelet.newest) is not None:
                 self.process.is_leaving = not is_reachable(instance.endpoint)
-            if limit < min(wanted, _CONVINCING):  # a driver sees the deadline, and may refuse to start
+            if limit < min(wanted, _CONVINCING):  # a driver that sees so short a deadline may refuse the call
                 self.process.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
                 silence = self.habits.silence

@@ -123,7 +123,7 @@ class Claims:
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
         """Return whether the DeviceClass selects a device.
 
-        The class is evaluated once, because there may be 1,000 devices.
+        The result is kept, because there may be thousands of devices.
         """
         known = self._selected.get(device.key)
         if known is None or known[:2] != (device, expressions):
@@ -230,7 +230,7 @@ class Claims:
 
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
-        """In this context, collect the created claims in this list, which `clean_up` empties."""
+        """Add the claims that this block creates to `claims`, which `clean_up` empties."""
         before, self._own = self._own, claims
         try:
             yield
@@ -256,8 +256,8 @@ class Claims:
 
         Args:
             count: how many devices; by default one, or what the user's claim requests.
-            devices: exactly these devices instead.
-            spec: the spec of the claim instead. Its DeviceClass may be left out.
+            devices: if given, the claim gets exactly these devices.
+            spec: if given, the spec of the claim. Its DeviceClass may be left out.
             name: the name of the claim; by default a new one.
             namespace: an existing namespace.
 

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from devicecore_tools.testing.wire import nri, ttrpc
 
 VARIABLE = "NRI_PLUGIN_SOCKET"
-"""The environment variable with the number of the file descriptor."""
+"""The environment variable that contains the number of the connection's file descriptor."""
 
 _MUX = struct.Struct(">II")  # the number of the connection, and the length of what follows
 _HEADER = struct.Struct(">IIBB")  # the header of a ttRPC message: length of the data, call, type, flags
@@ -107,7 +107,7 @@ class RuntimeConnection:
 
 
 def _exactly(data: bytes, size: int) -> bytes:
-    """Return the data if it has this size. Raises EOFError if it is shorter, because the connection was closed."""
+    """Return the data, or raise EOFError if it is shorter than `size` because the connection was closed."""
     if len(data) < size:
         raise EOFError
     return data

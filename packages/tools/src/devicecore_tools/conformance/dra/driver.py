@@ -23,7 +23,7 @@ from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
-_MAX_RENEWALS = 6  # per run, or more as long as they are quick
+_MAX_RENEWALS = 6  # per run; more are allowed until all of them have taken `_MAX_RENEWING`
 _MAX_RENEWING = 10.0  # seconds
 
 
@@ -55,7 +55,7 @@ class DeletionOfSlices:
     Attributes:
         at: the time of the deletion, in seconds of `time.monotonic`.
         process: the id of the process that was running then.
-        calm: seconds from the last write of that process to the deletion.
+        calm: seconds from the last write by that process to the deletion.
         republished_after: seconds until all pools were complete again, or None if they never were.
         queued: how many seconds each thread of the process had waited for a processor until then.
         disks: for how many seconds programs had waited for disks until then.
@@ -93,16 +93,16 @@ class ChangeOfDevices:
 
 @define
 class DriverObservations:
-    """What was observed after events. The checks judge these observations.
+    """What was observed after events, for checks to judge.
 
     Attributes:
-        ending: after SIGTERM.
-        wipe: after the kubelet's restart.
+        ending: what was observed after SIGTERM.
+        wipe: what was observed after the kubelet's restart.
         intact: the driver's state files before they were damaged, and the claims that were prepared at that time.
-        change: after the change of devices.
+        change: what was observed after the change of devices.
         situations: the claims for each event, by event name, shared by the situation checks.
         edits: the edits of claims for a single device, by process id, pool and name.
-        forms: what was found when claims of several forms were prepared, or None if they were not.
+        forms: what was found when claims of several forms were prepared, or None if none were prepared.
         writes: how many times slices were written while claims were prepared, or None if unknown.
         growth: what grew with the claims; an empty string if nothing did, and None if unknown.
     """
@@ -123,7 +123,7 @@ class DriverUnderTest:
 
     Args:
         environment: the driver's environment, already entered.
-        command: starts the driver; placeholders are replaced.
+        command: the command that starts the driver; placeholders in it are replaced.
         settings: how the driver is tested.
     """
 
@@ -160,9 +160,9 @@ class DriverUnderTest:
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
-        """In this block, make the API server answer `times` of these requests with a fault.
+        """In this block, make the API server answer the next `times` of these requests with a fault.
 
-        None means all of them.
+        If `times` is None, it answers all of them with the fault.
         """
         self.api.inject(fault, verb=verb, resource=resource, times=times)
         try:

@@ -24,10 +24,10 @@ from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, with_tex
 from devicecore_tools.testing.temporary import remove_tree, short_directory
 
 DEVICE_CLASS = "devicecore-conformance"
-"""The DeviceClass that selects all devices of the driver."""
+"""The name of the DeviceClass that selects all of the driver's devices."""
 
 MAX_CONTENTS = 64 * 1024 * 1024
-"""The limit, in bytes, for a driver's files that are kept in memory to compare or restore them."""
+"""The maximum total size, in bytes, of a driver's files that are kept in memory for comparison or to restore them."""
 
 MAX_ENTRIES = 100_000
 """The maximum number of a driver's files and directories that are read."""
@@ -43,9 +43,9 @@ class Environment:
 
     Attributes:
         api: the API server.
-        registry: the kubelet's directory of registration sockets.
-        plugins: the kubelet's directory of plugins.
-        cdi: the directory of dynamic CDI files, which a reboot empties.
+        registry: the kubelet's directory for registration sockets.
+        plugins: the kubelet's directory for plugins.
+        cdi: the directory for dynamic CDI files, which a reboot empties.
         run: another directory that a reboot empties.
     """
 
@@ -55,7 +55,7 @@ class Environment:
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
         self.api.store.similar_uids = True  # so that a driver that shortens UIDs gives two claims the same CDI file
         self.marker: str = new_marker()
-        """An environment variable of each process of the driver, used to find its processes."""
+        """An environment variable that each process of the driver has, so that all of them can be found."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
         """The children of this process that do not belong to the driver, or None if more of them may appear later."""
         self._settings = settings
@@ -201,7 +201,7 @@ class Environment:
     def state_files(self) -> dict[Path, bytes]:
         """Return the regular files below the plugins directory with their contents.
 
-        Empty files and files of more than 4 MiB are left out.
+        Empty files and files larger than 4 MiB are left out.
 
         Raises:
             OSError: there are too many files, or the files are too large.
@@ -224,7 +224,7 @@ class Environment:
         """Return the files in the CDI directory with their contents.
 
         Raises:
-            OSError: the directory was removed, or the files are too many or too large.
+            OSError: the directory was removed, there are too many files, or the files are too large.
         """
         return _contents(self.cdi, sorted(self.cdi.iterdir()), follow_links=True)  # as container runtimes do
 

@@ -1,7 +1,7 @@
-"""The kubelet's side of one DRA driver without a manager, which sees exactly what the driver returns.
+"""The kubelet's side for one DRA driver. It has no manager, so checks see exactly what the driver returns.
 
 Laws: the kubelet's side finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and
-records each step. It calls the service that kubelet 1.34 or later would choose.
+records each step. It calls the service that a kubelet of version 1.34 or later would choose.
 """
 
 import os
@@ -73,7 +73,7 @@ def _description(path: Path) -> str:
 
 @define(eq=False)
 class DriverInstance:
-    """One registration socket, and how its registration went.
+    """One registration socket, and how the registration of the driver behind it went.
 
     Attributes:
         path: the path of the registration socket.
@@ -170,9 +170,9 @@ class DriverKubelet:
     def __init__(self, registry: Path) -> None:
         self.registry = registry
         self.instances: list[DriverInstance] = []
-        """Every socket that was found since the start, in the order in which they were found."""
+        """All sockets that were found since the start, in the order in which they were found."""
         self.history: list[DriverInstance] = []
-        """The instances of all runs of this kubelet."""
+        """The instances from all runs of this kubelet."""
         self.others: set[str] = set()
         """The paths of sockets that do not belong to the driver."""
         self._not_reached: deque[DriverInstance] = deque()
@@ -180,13 +180,13 @@ class DriverKubelet:
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start looking. Sockets that are already in the directory are found, too."""
+        """Start looking for sockets. Those that are already in the directory are found, too."""
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop looking, forget all drivers and close every connection. A second call does nothing."""
+        """Stop looking for sockets, forget all drivers and close every connection. A second call does nothing."""
         self._stopped.set()
         if self._watcher is not None:
             self._watcher.join()

@@ -22,7 +22,7 @@ _MOST_FOR_CALLS = 900.0  # seconds by which slow calls may extend the run
 _SOON = 2.0  # seconds that a normal start takes
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
-"""Once the run is out of time, seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL."""
+"""The seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL, when a run is out of time."""
 
 
 class DriverProcess(SubjectProcess):
@@ -31,7 +31,7 @@ class DriverProcess(SubjectProcess):
     Args:
         environment: the driver's environment, already entered.
         kubelet: the kubelet, whose connections end with the process.
-        command: starts the driver; placeholders are replaced.
+        command: the command that starts the driver; placeholders in it are replaced.
         settings: how the driver is tested.
     """
 

@@ -1,7 +1,7 @@
-"""The checks for DRA drivers: one module for each group, and the watches that only one group needs.
+"""The checks for DRA drivers: one module for each group, and modules for watches that only one group needs.
 
-Law: the checks run in the order below. An event listed there starts at that point, so that its wait overlaps with the
-following checks; other events happen at the first of their checks.
+Law: the checks run in the order of `ORDER`. An event listed there starts at that point, so that the wait for it
+overlaps with the following checks; any other event happens at the first of its checks.
 """
 
 from collections.abc import Iterator
@@ -42,8 +42,8 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
 
 
 # The order is: the checks of what the driver reports on startup, the checks with restarts, and a quiet time. The
-# kubelet's restart comes after it, because a publisher may not notice the loss of slices that it has just written. The
-# checks without restarts then fill the time until the slices are back. Checks that only wait are between those that
+# kubelet restarts after the quiet time, because a publisher may not notice the loss of slices that it has just written.
+# The checks without restarts then fill the time until the slices are back. Checks that only wait are between those that
 # prepare claims, because clients of Kubernetes' Go library save up some of the requests that they may send per second.
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),

@@ -77,7 +77,7 @@ class Prepared:
         return frozenset(name for _, names in self.devices for name in names)
 
     def names_of(self, request: str) -> frozenset[str]:
-        """Return the CDI names that a kubelet finds for a request; a device without requests belongs to all."""
+        """Return the CDI names that a kubelet finds for a request, including those of devices that name no request."""
         found = (names for requests, names in self.devices if not requests or request in requests)
         return frozenset().union(*found)
 
@@ -85,7 +85,7 @@ class Prepared:
 def prepare(
     driver: DriverUnderTest, *, devices: Sequence[SliceDevice] | None = None, spec: Json | None = None
 ) -> Prepared:
-    """Prepare a new claim, with these arguments of `Claims.new`.
+    """Create a claim with these arguments of `Claims.new`, and prepare it.
 
     Raises Skip if the driver did not prepare the claim (other checks report that) or if its response contains no CDI
     names.
@@ -104,7 +104,7 @@ def _prepared(claim: Claim, devices: Iterable[Any]) -> Prepared:
 
 
 def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
-    """Return all edits to a container with these devices.
+    """Return all edits that these CDI devices make to a container.
 
     Raises Skip if a runtime could not resolve the devices; other checks report that.
     """
@@ -113,7 +113,7 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
 
 
 def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
-    """Return all edits to a container with these devices.
+    """Return all edits that these CDI devices make to a container.
 
     Raises Failure, prefixed with `context`, if a runtime could not resolve the devices. Raises Skip if they may be in a
     file that the runtime ignores, because another check reports that.
@@ -146,7 +146,7 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 def require_own_files(driver: DriverUnderTest) -> list[Path]:
     """Return the driver's CDI files.
 
-    Raises DoesNotApply if the driver has none in the directories that the checks read.
+    Raises DoesNotApply if the driver has none in the environment's CDI directory.
     """
     files = own_files(driver)
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
@@ -193,7 +193,7 @@ class SeenForms:
 
     Attributes:
         numbers: how many items each check examined, by check name.
-        problems: what was wrong, by the name of the check.
+        problems: what was wrong, by check name.
     """
 
     numbers: Counter[str] = field(factory=Counter)
@@ -484,7 +484,7 @@ def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tu
 
 
 def _blanks(text: str) -> int:
-    """Return how many blanks precede the next document."""
+    """Return how many whitespace characters precede the next document."""
     return len(text) - len(text.lstrip())
 
 
@@ -790,7 +790,7 @@ def reports_that_it_cannot_write(driver: DriverUnderTest) -> str:
     before = prepare(driver)
     edits(driver, before.names)
     unprepare(driver, before)
-    claim = driver.claims.new(devices=before.claim.devices)  # containers may need nothing for another device
+    claim = driver.claims.new(devices=before.claim.devices)  # the same device, because another may have no edits
     answered: tuple[Any, ...] | None = None
     with driver.environment.without_cdi(), suppress(Failure):
         answered = driver.calls.prepared(claim)
@@ -852,11 +852,11 @@ def makes_cdi_devices_of_the_allocated_device(driver: DriverUnderTest) -> str:
             continue
         number += len(only)
         wrong = [
-            f"those of {'/'.join(device)} have the {kind} of {'/'.join(other)}"
+            f"those for {'/'.join(device)} contain the {kind} of {'/'.join(other)}"
             for device, other in only.items()
             if device != other
         ]
-        require(not wrong, f"among the edits of single devices, {some(wrong)}")
+        require(not wrong, f"among the edits for single devices, {some(wrong)}")
     does_not_apply_if(not number, "the edits contain no names or unique attributes of devices")
     return f"{counted(number, 'name')} in edits, each for the right device"
 

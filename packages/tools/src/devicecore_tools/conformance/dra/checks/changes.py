@@ -82,7 +82,7 @@ def _pools(driver: DriverUnderTest) -> tuple[PublishedPool, ...]:
 
 
 def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
-    """Return the devices that are no longer published, or that now have a taint."""
+    """Return the keys of the devices that are no longer published, or that now have a taint."""
     change = _change(driver)
     now = {device.key: device for pool in _pools(driver) for device in pool.devices}
     return {key for key in change.before if key not in now or now[key].is_tainted}

@@ -1,4 +1,4 @@
-"""Which files in a directory are written in place, according to inotify.
+"""Finds out with inotify which files in a directory are written in place.
 
 Law: a write to a file that already has its final name is noticed, however short it is.
 """

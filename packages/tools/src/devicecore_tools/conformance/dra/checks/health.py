@@ -1,4 +1,4 @@
-"""Health: what the driver reports about its devices, and that a driver without reports survives being called.
+"""Health: what the driver reports about its devices, and whether a driver that reports nothing survives the calls.
 
 Law: reports are optional. No pod depends on reports, so a wrong report fails only "should" checks. Anything that
     prevents claims from being prepared fails "must" checks.
@@ -39,7 +39,7 @@ SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (d
 _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
 _RECONNECTS = 20
-_OLDEST = 3600.0  # seconds; a larger value is not a time, or is in another unit
+_OLDEST = 3600.0  # seconds; an earlier time is an error, such as a time in another unit
 _MORE = 10  # how many more open files are allowed
 _MARGIN = 2.0  # seconds by which a report may be late
 
@@ -95,7 +95,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected=f"if health is announced or served: within {FIRST:g} seconds, each published device is in a report",
+    expected=f"if the driver announces or serves health, each published device is in a report within {FIRST:g} seconds",
     clause=f"{SERVICE} A device that was never reported is Unknown.",
 )
 def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:

@@ -21,7 +21,7 @@ MAX_REPORTS = 10_000
 
 @frozen
 class HealthReport:
-    """A message from the stream. `at` is in seconds of `time.monotonic`; `devices` are the messages in it."""
+    """A message from the stream. `at` is in seconds of `time.monotonic`; `devices` are its entries for devices."""
 
     at: float
     devices: tuple[Any, ...]

@@ -53,7 +53,7 @@ FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MANY = 8  # claims in one request
 ROUNDS = (16, 2)
-"""The maximum number of claims, each in its own concurrent call, in each round."""
+"""The maximum number of claims in each round. Each claim has its own call, and the calls of a round are concurrent."""
 OVERLAP = 0.2
 """Seconds by which the API server delays its answers, so that calls overlap."""
 TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
@@ -103,7 +103,7 @@ Rows = Counter[Row]
 
 
 def rows(devices: Sequence[Any]) -> Rows:
-    """Return a response's devices."""
+    """Return a response's devices, each with the number of times that it occurs."""
     return Counter(
         Row(
             one.pool_name,
@@ -183,10 +183,11 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
 
 
 def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str:
-    """Check that these devices can be prepared for another claim, which is then unprepared. Return a sentence.
+    """Check that these devices can be prepared for another claim, then unprepare it. Return a sentence that says so.
 
     A single claim gets all of them, because a driver's client may be limited to a few reads of claims per second. Only
-    if that claim is not prepared does each device get its own, because a driver may refuse so many devices in a claim.
+    if that claim is not prepared does each device get a claim of its own, because a driver may refuse a claim for so
+    many devices.
     """
     skip_if(not devices, "the claim's devices can no longer be allocated")
     problem = _refused(driver, devices)
@@ -534,9 +535,9 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 
 
 def claim_with(driver: DriverUnderTest, device: SliceDevice, *others: Json) -> Claim:
-    """Create a claim with a device allocated for request r0, and with whatever `others` say for r1, r2 and so on.
+    """Create a claim that is allocated a device for request r0, and whatever `others` say for r1, r2 and so on.
 
-    Fields that one of `others` leaves out are the same as for r0, unless that one names another driver.
+    Fields that are missing from one of `others` are copied from r0, unless it names a driver.
     """
     allocation = driver.claims.allocation_of(device)
     results = allocation["devices"]["results"]
@@ -1071,7 +1072,7 @@ def prepares_claims_of_any_form(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     _prepare_form(driver, "a claim for an extended resource", _of_an_extended_resource)
     try:
-        _prepare_form(driver, "a claim of all forms", *_FORMS.values())
+        _prepare_form(driver, "a claim of all other forms together", *_FORMS.values())
     except Failure:
         for form, change in _FORMS.items():
             _prepare_form(driver, form, change)
@@ -1156,7 +1157,7 @@ def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
         _prepare_and_unprepare(driver, shorter)
         return (
             f"the claim was prepared with a name of {len(shorter)} characters; with a longer name, kubeletplugin "
-            f"cannot name its metadata directory, and the pod never ends: {failure}"
+            f"cannot name its metadata directory, and the pod never terminates: {failure}"
         )
     return "the claim was prepared"
 
@@ -1285,8 +1286,8 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
         for claim in claims:
             driver.calls.unprepared(claim)
         driver.calls.clean_up()
-        # The driver may have saved only one of the concurrent calls, which becomes visible when the claims are
-        # unprepared.
+        # The driver may have saved the result of only one of the concurrent calls, which becomes visible when the
+        # claims are unprepared.
         require_undone(driver, {name for answer in answers for row in answer for name in row.cdi} - before)
     with suppress(DoesNotApply):  # the driver returns no CDI devices
         alone = [edits_of(driver, claim.devices[0]) for claim in claims]
@@ -1344,7 +1345,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     """Twenty calls to prepare a claim are canceled after 50 ms each, and then the claim is prepared."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
-    number = driver.calls.in_time_for(_CANCELLED)  # a driver may not notice this, and work on all calls
+    number = driver.calls.in_time_for(_CANCELLED)  # a driver that does not notice this works on all calls
     with delayed_reads(driver, 0.1, times=number):
         for _number in range(number):
             try:

@@ -27,15 +27,15 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 MAX_ATTEMPTS = 20
 """How many connections per second a driver may attempt while the API server is down."""
 
-# claims, how many precede the first measurement, seconds
+# claims, claims before the first measurement, maximum seconds
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0
-_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # a slow driver or a busy machine gets more time for these
+_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # until this many claims are done, the limit is at least this many seconds
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims
 _CONNECTIONS = 100
 _CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
-_SHARE = 0.1  # this share of the remaining time, if it is more
+_SHARE = 0.1  # the share of the remaining time that replaces a shorter limit
 _SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # the cycles after which the early counts are made
 _EACH, _LATEST = 5, 10  # later counts are made after every fifth cycle, and the last ten matter
 _MORE = 5  # how many more open files are allowed
@@ -148,7 +148,7 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected=f"at most {_FEW_WRITES} writes of slices",
+    expected=f"at most {_FEW_WRITES} slice writes",
     clause="Slices show which devices exist, not which are in use. Each write reaches all schedulers and "
     "drivers that watch slices. (ResourceSlice, API reference)",
 )
@@ -210,11 +210,11 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
                 with suppress(OSError):  # the driver may refuse the connection
                     client.connect(path)
                     client.sendall(data)
-        require(process.status is None, f"the driver has ended with status {process.status}")
+        require(process.status is None, f"the driver has exited with status {process.status}")
         require_answer(driver, "while these clients are connected")
         ask_anew(instance)
-    require(process.status is None, f"the driver has ended with status {process.status}")
-    return "the driver goes on"
+    require(process.status is None, f"the driver has exited with status {process.status}")
+    return "the driver keeps working"
 
 
 @check(
@@ -261,7 +261,7 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     with stopped(driver.environment.marker):
         driver.process.pause(_PAUSE)
     driver.process.wait(lambda: process.status is not None, 0.5)
-    require(process.status is None, f"the driver ended with status {process.status}")
+    require(process.status is None, f"the driver exited with status {process.status}")
     require_answer(driver, "after the driver was continued")
     driver.calls.prepared(claim)
     require(driver.slices.wait_complete(), "the driver's pools are not complete", late=True)
@@ -282,7 +282,7 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
     driver.calls.require_answering()
     with _without_api_server(driver):
         driver.process.wait(lambda: process.status is not None, _AWAY)
-        require(process.status is None, f"the driver ended with status {process.status}")
+        require(process.status is None, f"the driver exited with status {process.status}")
         require_answer(driver, "while the API server is down")
     return f"the driver answered after {counted(_AWAY, 'second')} without the API server"
 
@@ -352,7 +352,7 @@ def ends_during_a_call(driver: DriverUnderTest) -> str:
     )
     _ = driver.registration.reachable
     driver.calls.prepared(claim)
-    return f"the driver ended after {seconds:.1f} seconds with status {status}"
+    return f"the driver exited after {seconds:.1f} seconds with status {status}"
 
 
 @across(
@@ -375,7 +375,7 @@ def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
         late=True,
     )
     require(not after.crash, f"the driver crashed: {after.crash}")
-    return f"the driver ended after {after.seconds:.1f} seconds with status {after.status}"
+    return f"the driver exited after {after.seconds:.1f} seconds with status {after.status}"
 
 
 @contextmanager

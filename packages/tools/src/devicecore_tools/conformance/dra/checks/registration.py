@@ -211,7 +211,7 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
     instance.is_unreachable = False  # a skipped check may have set this; the call below gets the full time
     if problem := driver.registration.unreachable_because(instance):
         if identity_of(instance.endpoint) is None:
-            raise Skip(problem)  # the check of the endpoint reports this
+            raise Skip(problem)  # the endpoint check reports this
         raise Failure(problem)
     services = [one for one in answered(instance).supported_versions if one in calls.PREPARE_METHODS]
     for service in services:
@@ -271,7 +271,7 @@ def survives_a_refused_registration(driver: DriverUnderTest) -> str:
     return (
         "the driver exited, and was usable after its restart"
         if len(driver.process.exits) > exits
-        else "the driver went on"
+        else "the driver kept running"
     )
 
 

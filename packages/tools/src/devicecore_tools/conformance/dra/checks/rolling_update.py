@@ -37,7 +37,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 NEWER_POD = "22222222-2222-4222-8222-222222222222"
 """The UID of the pod in which the newer instance supposedly runs."""
 MAX_WRITES = 10
-"""The maximum number of writes of slices while two instances run."""
+"""The maximum number of slice writes while two instances run."""
 
 INSTANCES = "A kubelet keeps all instances of a driver and calls the newest connected one. (kubelet, DRA manager)"
 _ROUNDS, _CLAIMS = 3, 4
@@ -67,8 +67,8 @@ def two_instances(
 ) -> Iterator[Two]:
     """Run a newer instance alongside the driver in this block.
 
-    If the newer instance was not registered, raises `not_registered` with its last output. By default that is Skip,
-    because a separate check reports this.
+    Raises `not_registered` with the newer instance's last output if that instance was not registered. The default is
+    Skip, because a separate check reports that.
     """
     old = driver.registration.reachable
     driver.process.versions.append(driver.api.store.version)  # the newer instance may publish an empty pool first
@@ -273,7 +273,7 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected=f"at most {MAX_WRITES} writes of slices",
+    expected=f"at most {MAX_WRITES} slice writes",
     clause="Both instances publish the same pool. Each write reaches all schedulers and drivers that watch slices.",
     needs=require_instances,
 )

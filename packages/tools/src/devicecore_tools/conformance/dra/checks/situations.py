@@ -81,7 +81,8 @@ _OTHER = "conformance-other.example.org"
 class Known:
     """A situation's claim before the event: its form, the driver's response, and what its containers get and mount.
 
-    Some drivers have CDI devices that do not depend on claims: `standing` are those that already existed.
+    Some drivers have CDI devices that do not depend on claims: `standing` contains those that already existed before
+    the claim was prepared.
     """
 
     form: str
@@ -111,7 +112,7 @@ class Situation:
     listener: socket.socket | None = None
 
     def begin(self, driver: DriverUnderTest) -> None:
-        """Prepare a claim of each form, using at most half of the free devices, or a single one."""
+        """Prepare a claim of each form, using at most half of the free devices, or a single device."""
         if self.left == 0:
             self.known.clear()
             self.plant(driver)
@@ -203,7 +204,7 @@ class Observation:
         done: what the check does, also with `{}` for the event.
         expected: the expected result.
         clause: why.
-        look: makes the observation, and returns a sentence or raises Failure. `look` is None for observations of other
+        look: makes the observation; returns a sentence, or raises Failure. `look` is None for observations of other
             drivers' files.
     """
 

@@ -65,7 +65,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     exits = len(driver.process.exits)
 
     def call() -> None:
-        with suppress(CallFailedError):  # the driver is killed
+        with suppress(CallFailedError):  # the driver is killed during the call
             instance.prepare([claim.ref], driver.settings.call)
 
     caller = threading.Thread(target=call, name="conformance-prepare")
@@ -77,7 +77,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
         reason = f"the driver did not come back: {back.problem}"
         at_rest = driver.registration.returns.get("killed")
         ends_now = len(driver.process.exits) > exits and not (at_rest and at_rest.problem)
-        driver.renew()  # other checks follow
+        driver.renew()  # for the following checks
         require(not ends_now, reason)
         raise Skip(reason)
 

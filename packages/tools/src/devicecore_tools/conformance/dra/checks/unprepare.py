@@ -52,7 +52,7 @@ GONE = (
     "DRAPlugin.UnprepareResourceClaims)"
 )
 _OF_A_POD = 3  # claims
-_FOR_AN_EVENT = 6  # devices of a driver, so that one of several claims can have two
+_FOR_AN_EVENT = 6  # how many devices a driver needs so that one of several claims can have two
 _OVERLAPS = 8  # overlapping prepares and unprepares of one claim
 
 
@@ -144,9 +144,7 @@ def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected=(
-        "success for each, no CDI device or file of any of them, and each device can be prepared for another claim"
-    ),
+    expected="success for each; no CDI device or file of a claim is left, and other claims can get the devices",
     clause=f"{CONTRACT} A kubelet unprepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
@@ -171,7 +169,7 @@ def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success, no CDI device or file of the claim, and each device can be prepared for another claim",
+    expected="success; no CDI device or file of the claim is left, and each device can be prepared for another claim",
     clause=f"{CONTRACT} A request can ask for several devices, and a claim can have several requests. (ResourceClaim, "
     "API reference, spec.devices.requests)",
 )
@@ -203,7 +201,7 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="no such file name",
+    expected="no file name contains the UID",
     clause=f"{CONTRACT} A node has thousands of claims in its lifetime, and a disk of limited size.",
 )
 def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
@@ -292,7 +290,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success, no CDI device or file of the claim, and the device can be prepared for another claim",
+    expected="success; no CDI device or file of the claim is left, and the device can be prepared for another claim",
     clause=(
         "A claim whose preparation failed is unprepared when its pod ends, because the kubelet has already recorded "
         "it. (kubelet, DRA manager)"
@@ -332,9 +330,7 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected=(
-        "success for all, no CDI device or file of any of them, and their devices can be prepared for other claims"
-    ),
+    expected="success for all; no CDI device or file of a claim is left, and other claims can get the devices",
     clause="A kubelet terminates pods independently of each other, so their calls overlap. (kubelet, pod workers)",
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
@@ -360,7 +356,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
 
 
 def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
-    """Unprepare a claim, and return no devices. Raises Failure if the driver did not unprepare the claim."""
+    """Unprepare a claim, and return empty `Rows`. Raises Failure if the driver did not unprepare the claim."""
     driver.calls.unprepared(claim)
     return Rows()
 
