@@ -87,8 +87,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="A kubelet reads the file when it starts, and exits with an error each time. A kubelet that is already "
         "running continues until it is restarted.",
         do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
-        confirm="The end of the kubelet's log names the file. If it is dra_manager_state, devicecore checkpoint show "
-        "lists the claims in it.",
+        confirm="The end of the kubelet's log names the file. If it is dra_manager_state, its claims are listed by: "
+        "devicecore checkpoint show dra_manager_state",
         issue=f"{_KUBERNETES}131253",
         keeps=Keeps.ALL,
     ),
