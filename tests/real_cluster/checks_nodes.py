@@ -314,7 +314,8 @@ def _owners(kind: str, name: str, ours: _Owned, real: _Owned, more: Collection[s
     problems = [] if sorted(ours) == sorted(real) else [f"{name} managers: {sorted(ours)} here, {sorted(real)} there"]
     for manager in sorted({*ours, *real}):
         for path in sorted({*ours.get(manager, ())} ^ {*real.get(manager, ())}):
-            if manager in ours and manager in real and not is_listed(path, rows):
+            named = is_listed(path, rows) or is_listed(f"metadata.managedFields[].fieldsV1.{path}", rows)
+            if manager in ours and manager in real and not named:
                 where = "only here" if path in ours[manager] else "only in Kubernetes"
                 problems.append(f"{name} {manager} owns {path}: {where}")
     return problems
