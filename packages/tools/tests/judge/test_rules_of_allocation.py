@@ -73,6 +73,7 @@ def answer(*results: Json, config: Json = (), where: Json = HERE) -> Json:
 
 R = exactly()
 TOLERATING = exactly(tolerations=[{"operator": "Exists"}])
+KEYS = [{"key": key, "operator": operator} for key in ("k1", "k2") for operator in ("Exists", "Equal")]
 WAYS = {"name": "r", "firstAvailable": [{"name": name, "deviceClassName": "any"} for name in ("a", "b")]}
 MATCH = [{"matchAttribute": f"{GPU}/model"}]
 DISTINCT = [{"distinctAttribute": f"{GPU}/model"}]
@@ -97,6 +98,14 @@ ELSEWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values"
         (Rule.CONSUMED, judge([R]), answer(share(memory="2"))),
         (Rule.SHARE, judge([R]), answer(given("shared", consumedCapacity={"memory": "1"}))),
         (None, judge([TOLERATING]), answer(given("tainted", tolerations=[{"operator": "Exists"}]))),
+        *(
+            (
+                None if one["key"] == "k1" else Rule.TAINTS,
+                judge([exactly(tolerations=[one])]),
+                answer(given("tainted", tolerations=[one])),
+            )
+            for one in KEYS
+        ),
         (Rule.TAINTS, judge([R]), answer(given("tainted"))),
         (Rule.COPIES, judge([TOLERATING]), answer(given("tainted"))),
         (Rule.COPIES, judge([R]), answer(given("waiting"))),

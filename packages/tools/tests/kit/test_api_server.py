@@ -289,6 +289,50 @@ def test_a_driver_speaks_only_of_allocated_devices(server: LocalApiServer) -> No
     assert "must be an allocated device in the claim" in reply.body["message"]
 
 
+def test_a_driver_sets_at_most_eight_conditions_on_a_device(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    condition = {"status": "True", "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [{**condition, "type": f"t{number}"} for number in range(9)]
+    device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "conditions": conditions}
+    reply = ask(server, "PATCH", f"{CLAIMS}/claim/status", {"status": {"devices": [device]}}, MERGE)
+    assert "status.devices[0].conditions: Too many: 9: must have at most 8 items" in reply.body["message"]
+    device["conditions"] = conditions[:8]
+    assert ask(server, "PATCH", f"{CLAIMS}/claim/status", {"status": {"devices": [device]}}, MERGE).code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        (SLICES, {"metadata": {"name": "A"}}, 'ResourceSlice.resource.k8s.io "A" is invalid'),
+        ("/api/v1/namespaces", {"metadata": {"name": "A"}}, 'Namespace "A" is invalid'),
+    ],
+)
+def test_a_refusal_names_the_group_unless_it_is_the_core_group(
+    server: LocalApiServer, path: str, body: Json, named: str
+) -> None:
+    assert ask(server, "POST", path, body).body["message"].startswith(named)
+
+
+def test_a_policy_with_valid_values_needs_a_default(server: LocalApiServer) -> None:
+    policy: Json = {"validValues": ["1", "2"]}
+    device = {
+        "name": "a",
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "4", "requestPolicy": policy}},
+    }
+    new = a_slice()
+    new["spec"]["devices"] = [device]
+    assert ".requestPolicy.default: Required value" in ask(server, "POST", SLICES, new).body["message"]
+    policy["default"] = "1"
+    assert ask(server, "POST", SLICES, new).code == 201
+
+
+def test_an_update_of_a_deleted_object_names_its_key(server: LocalApiServer) -> None:
+    body = {"metadata": {"name": "a", "uid": "gone"}, "spec": {}}
+    reply = ask(server, "PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", body)
+    assert "Key: /registry/leases/default/a," in reply.body["message"]
+
+
 def test_admin_access_needs_a_label_of_the_namespace(server: LocalApiServer) -> None:
     claim = a_claim()
     claim["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True

@@ -264,9 +264,8 @@ class ObjectStore:
         """
         metadata = body.get("metadata") or {}
         _check_name(place, metadata)
-        _check_preconditions(
-            place.kind, {"metadata": {"uid": "", "resourceVersion": "", **_named(place)}}, {"uid": metadata.get("uid")}
-        )
+        absent = {"name": place.name, "namespace": place.namespace, "uid": "", "resourceVersion": ""}
+        _check_preconditions(place.kind, {"metadata": absent}, {"uid": metadata.get("uid")})
         sent = {name: value for name, value in metadata.items() if name != "resourceVersion"}
         return self.create(place.kind, place.namespace, {**body, "metadata": sent}, manager=manager)
 
@@ -611,10 +610,6 @@ def _check_name(place: ObjectPlace, sent: Json) -> None:
     if sent.get("name") not in (None, "", place.name):
         message = f"the name of the object ({sent['name']}) does not match the name on the URL ({place.name})"
         raise status.bad_request(message)
-
-
-def _named(place: ObjectPlace) -> Json:
-    return {"name": place.name, **({"namespace": place.namespace} if place.namespace else {})}
 
 
 def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
