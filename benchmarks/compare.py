@@ -1,8 +1,8 @@
 """Compare the admission times of this tree and of a different commit: `python benchmarks/compare.py OTHER_TREE`.
 
 The two trees are measured alternately. OTHER_TREE is a work tree with its own environment: `git worktree add --detach
-OTHER_TREE COMMIT`, then `make .venv/.dev` in it. Bytecodes are counted, because other programs do not affect them, and
-times are CPU times.
+OTHER_TREE COMMIT`, then `make .venv/.dev` in it. Bytecodes are counted because other programs do not affect their
+number; times are CPU times.
 """
 
 import argparse
@@ -133,7 +133,7 @@ def compare(other: Path, pods: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Compare the two trees with three numbers of pods."""
+    """Compare the two trees with three different numbers of pods."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path)
     parser.add_argument("--rounds", type=int, default=20, help="number of rounds, each of 100 admissions in each tree")

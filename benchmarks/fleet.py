@@ -1,10 +1,10 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
 The fleet and the API server run in separate processes. Without --kubeconfig, the server is the small API server for
-tests. With --kubeconfig, the fleet runs on that API server, whose metrics are used to count the requests. Pods name a
-scheduler that does not exist, so this program binds them; the cluster's scheduler binds the pods of --deployments. With
---kwok, kwok runs instead of a fleet. With kwok, this program creates the Nodes, whose statuses contain a plugin's
-devices.
+tests. With --kubeconfig, the fleet runs on the API server that this file names, and the server's metrics are used to
+count the requests. Pods name a scheduler that does not exist, so this program binds them; the cluster's scheduler binds
+the pods of --deployments. With --kwok, kwok runs instead of a fleet, and this program creates the Nodes, whose statuses
+contain a plugin's devices.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class Sample:
 
 @define
 class Shown:
-    """Watches Nodes, and tracks which are as expected and which used to be but no longer are."""
+    """Watches Nodes, and keeps track of which are as expected and which are no longer as expected."""
 
     has_it: Callable[[Any], bool]
     node_of: Callable[[Any], str]
@@ -217,7 +217,7 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
-    """Return a function that reads the API server's requests since the last call, and the server's CPU time."""
+    """Return a function that counts the API server's requests since the last call, and reads the server's CPU time."""
     server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "metrics")
     before = Counter[str]()
 
@@ -308,7 +308,7 @@ def all_at_once(work: Callable[[int], None], numbers: range) -> None:
         for _ in threads.map(work, numbers):
             pass
     finally:
-        threads.shutdown(cancel_futures=True)  # so that an interrupt ends the wait quickly
+        threads.shutdown(cancel_futures=True)  # after an interrupt, do not wait for calls that have not started
 
 
 def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
@@ -346,7 +346,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
 
 
 def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> float:
-    """Measure the fleet while it has no pods. Return its share of a core."""
+    """Measure the fleet while it has no pods. Return the share of a core that it uses."""
     bench.ready.lost.clear()
     before, (_, server) = Sample.of(bench.fleet), bench.counts()
     show("memory without pods, MB", round(before.memory))
@@ -388,7 +388,7 @@ def bind_all(bench: Bench, options: argparse.Namespace, show: Callable[[str, obj
     show(f"requests while {options.rate:g} pods per second are bound", counts)
     share = {"fleet": end.cpu - start.cpu, "server": server_end - server}
     show(
-        "processor time in the meantime, share of a core",
+        "processor time while these pods are bound, share of a core",
         {who: round(it * options.rate / measured, 2) for who, it in share.items()},
     )
     names = [bench.pod(number)[0] for number in range(len(filling), options.pods)]
@@ -414,7 +414,7 @@ def make_class(requests: KubeApiRequests) -> None:
 
 
 def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
-    """Count the devices with each health in the statuses of the pods whose names have this prefix."""
+    """Count the devices by health in the statuses of the pods whose names have this prefix."""
     found = Counter[str]()
     for pod in requests.list(PODS):
         if pod["metadata"]["name"].startswith(name):
@@ -465,7 +465,7 @@ def roll_out(bench: Bench, size: int, show: Callable[[str, object], None], what_
     times = [(running.bound_at[one] - began, running.seen_at[one] - began) for one in pods]
     idle = [now for now in range(last) if any(at < now <= seen for at, seen in times) and not of_second[now]]
     show(f"{what}: seconds in which pods waited but no status was written", len(idle))
-    show(f"{what}: statuses in each second", [of_second[second] for second in range(last + 1)])
+    show(f"{what}: statuses written in each second", [of_second[second] for second in range(last + 1)])
     show(
         f"{what}: processor time, s", {"fleet": round(end.cpu - start.cpu, 1), "server": round(server_end - server, 1)}
     )

@@ -17,7 +17,7 @@ OF_USERS = ("admit", "admit_after_a_pod_has_gone", "hints", "admit_over_grpc", "
 """The rows that `docs/performance.md` shows."""
 TITLES = {
     "admit": "admit one more pod",
-    "admit_after_a_pod_has_gone": "the same when another pod is gone",
+    "admit_after_a_pod_has_gone": "admit one more after a pod has gone",
     "admit_with_hints": "admit with hints, 2 NUMA nodes",
     "hints": "hints alone",
     "encode_from_scratch": "encode from scratch",

@@ -109,14 +109,14 @@ def bare_write(size: Size) -> Times:
             yield timed(write, time.perf_counter)
 
 
-PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go, with which Kubernetes is measured, too
+PLUGIN = program("oracle")  # `oracle plugin` is a plugin in Go, which the measurements of Kubernetes use, too
 
 
 @contextmanager
 def _plugin() -> Iterator[Callable[[str], object]]:
     """Run a plugin in another process.
 
-    Yield a function that sends it a command: `register DIRECTORY COUNT` or `list COUNT`.
+    Yield a function that sends the plugin a command: `register DIRECTORY COUNT` or `list COUNT`.
     """
     with subprocess.Popen(
         [PLUGIN, "plugin"],
@@ -184,7 +184,7 @@ def admit_over_grpc(size: Size) -> Times:
 
 
 def bare_call_over_grpc(size: Size) -> Times:
-    """Call the same plugin's Allocate with plain grpcio, over a separate connection."""
+    """Call a plugin's Allocate with plain grpcio, over a separate connection."""
     with (
         _over_grpc(size) as (_, _, path),
         grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel,
@@ -201,7 +201,7 @@ def bare_call_over_grpc(size: Size) -> Times:
 
 
 def call_over_grpc(size: Size) -> Times:
-    """Call the same plugin's Allocate through the transport, without an admission."""
+    """Call a plugin's Allocate through the transport, without an admission."""
     with _over_grpc(size) as (bench, _, _):
         plugin = bench.manager.state.inventory.resources[RESOURCE].plugin
         assert plugin

@@ -164,7 +164,7 @@ class Bench:
         assert isinstance(verdict, Admitted), verdict
 
     def forget(self, uid: PodUid) -> None:
-        """Remove a pod without the manager noticing yet."""
+        """Remove a pod from the active pods; the manager does not know this yet."""
         del self.pods.active[uid]
 
 

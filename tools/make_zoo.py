@@ -116,15 +116,15 @@ SOURCE: Mapping[tuple[str, str], str] = {
     (
         "Kubernetes' test",
         "notices-a-wipe-right-after-an-update",
-    ): "a comment at DefaultMutationCacheTTL says so: a slice whose deletion was not seen stays in "
+    ): "according to the comment on DefaultMutationCacheTTL, a slice whose deletion was not seen stays in "
     "resourceslice's cache for a minute",
     (
         "Kubernetes' test",
         "unprepares-after-a-restart",
     ): "nodeUnprepareResource looks the claim up in a map in memory, which is empty after a start, and "
     "reports success without removing the CDI file",
-    ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the map is lost, as above",
-    ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the map is lost, as above",
+    ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the map in memory is lost, as above",
+    ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the map in memory is lost, as above",
     (
         "Kubernetes' test",
         "refuses-an-unknown-device",
@@ -145,8 +145,8 @@ SOURCE: Mapping[tuple[str, str], str] = {
     (
         "Kubernetes' test",
         "prepares-a-claim-with-a-long-name",
-    ): "kubeletplugin names a metadata directory after the namespace and the claim, which takes more than "
-    "the 255 bytes of a file name",
+    ): "kubeletplugin names a metadata directory after the namespace and the claim; this name is longer than "
+    "the 255 bytes that a file name may have",
     ("pydra, tpu", "refuses-a-replaced-claim"): "prepare_hardware does not read the claim, and always uses device 0",
     ("pydra, tpu", "refuses-a-missing-claim"): "prepare_hardware does not read the claim, and always uses device 0",
     (
@@ -195,8 +195,9 @@ For authors of plugins and drivers, and for anyone who wants to know what the ch
 it builds or installs the programs below, and runs `devicecore conformance` on each, with `--full` for drivers. If a
 check with the severity `must` fails, Kubernetes cannot work with the program, or containers get each other's devices;
 [conformance.md](conformance.md) explains the checks. Checks that need something the program does not offer are skipped.
-Several of the programs were made for tests, and do not have to do what a check asks for. Each result is for one version
-at one time, on a machine without such devices, and is not a verdict on a project.
+Several of the programs were made for tests, and do not have to do everything that the checks ask for. Each result is
+for one version at one time, on a machine without the devices that the programs manage, and is not a verdict on a
+project.
 
 For each failure, the table shows what the check saw and what the program's source says about it.
 

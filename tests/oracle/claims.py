@@ -167,5 +167,5 @@ def _values(asked: Json) -> Iterator[bool | None]:
 def cause_of_value(text: str, error: str, *, ours: bool | None, theirs: bool | None) -> str | None:
     """Return the row of docs/claims.md that explains a difference for one device, or None."""
     if "no such overload" in error and "==" in text and theirs is None and ours is not None:
-        return "a version compared with something computed"
+        return "a version compared with a computed value"
     return "missing in []" if " in []" in text and None in (ours, theirs) else None
