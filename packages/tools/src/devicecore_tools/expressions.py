@@ -56,7 +56,7 @@ def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
 class Expressions:
     """Evaluates CEL expressions. Simple comparisons work without the extra `cel`.
 
-    `max_seconds` limits all evaluations by this object together. `lacks_library` says whether an expression had no
+    `max_seconds` limits the total time of this object's evaluations. `lacks_library` says whether an expression had no
     value because the library is missing.
     """
 

@@ -100,7 +100,7 @@ FIELDS = (
 """The fields of a kubelet's configuration that its managers use."""
 
 FLAGS = (*_TEXTS, *_MAPS, "reserved-memory", "feature-gates")
-"""The equivalent flags of a kubelet."""
+"""The flags with which a kubelet sets these fields, without the leading dashes."""
 
 
 def fields_of_flags(flags: Mapping[str, str]) -> dict[str, object]:
@@ -371,7 +371,7 @@ def read_policies(configuration: Mapping[str, object], machine: object) -> "Poli
 
 
 def described_machine(machine: object) -> dict[str, object]:
-    """Return a machine as described by cAdvisor. None means this machine. Raises NumaError."""
+    """Return cAdvisor's description of a machine, or of this machine if it is None. Raises NumaError."""
     if not is_installed():
         raise NumaError(INSTALL)
     from devicecore_numa.adapters.described import machine_document

@@ -41,11 +41,11 @@ SAME = new(a_pod())
 SAME["spec"] = {"containers": SAME["spec"]["containers"] * 2}
 INVALID = {
     "a name with capitals": (new(a_pod("Ask")), "its name is Ask"),
-    "two containers with one name": (SAME, "it has two containers app"),
+    "two containers with one name": (SAME, "it has two containers named app"),
     "no such policy": (sized(restartPolicy="Sometimes"), "expected Always, OnFailure or Never"),
     "a value that exists": (sized(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "and a value"),
     "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m of acme.io/card: expected a whole number"),
-    "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "requests 2 of cpu, and its limit is 1"),
+    "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "requests 2 of cpu, but the limit is 1"),
     "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages but neither CPU nor memory"),
     "other huge pages": (sized({"hugepages-2Mi": "4Mi", "cpu": "1"}, {"hugepages-2Mi": "2Mi"}), "under limits"),
     "below zero": (sized({"cpu": "-1"}), "a limit of -1 of cpu: expected 0 or more"),
@@ -453,7 +453,7 @@ def test_a_container_that_names_a_claim_twice_is_refused(
     pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
     pod["spec"]["containers"][0]["resources"] = {"claims": used}
     _, said = asked(tmp_path, capsys, new(pod), *fabric())
-    assert ("has the claim c twice" in said) is is_refused, said
+    assert ("lists the claim c twice" in said) is is_refused, said
 
 
 @pytest.mark.parametrize(

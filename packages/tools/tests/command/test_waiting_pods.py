@@ -258,4 +258,4 @@ def test_a_sentence_about_what_pods_use_may_be_outdated_if_pods_were_read(tmp_pa
 
 def test_a_pod_excluded_by_another_pods_anti_affinity_is_named(tmp_path: Path, capsys: Capsys) -> None:
     assert asked(tmp_path, a_pod(**beside("podAntiAffinity")), a_node("n1"), on("n1")) == 1
-    assert "pod ml/db, which its anti-affinity excludes, runs at" in capsys.readouterr().out
+    assert "pod ml/db, which the pod's anti-affinity excludes, runs at" in capsys.readouterr().out

@@ -581,7 +581,7 @@ def test_a_registrys_files_are_examined_up_to_a_limit(tmp_path: Path, monkeypatc
     for name in range(6):
         (tmp_path / "plugins_registry" / str(name) / "x").mkdir(parents=True)
     (note,) = read_sockets(KubeletDirectory.at(str(tmp_path))).notes
-    assert note.endswith("plugins_registry: only 10 files are read")
+    assert note.endswith("plugins_registry: only the first 10 files are examined")
 
 
 @pytest.mark.parametrize(
@@ -927,7 +927,7 @@ def test_the_total_size_of_cdi_files_is_bounded(tmp_path: Path) -> None:
     assert not reading.value.is_complete
     assert len(reading.value.specs) == number_read
     (note,) = reading.notes
-    assert note.startswith(f"{tmp_path}: doctor did not read 3 files, because the CDI files together have more than 67")
+    assert note.startswith(f"{tmp_path}: 3 files were not read, because the CDI files together contain more than 67")
 
 
 def test_the_devices_of_all_cdi_files_are_bounded(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class PodEntry:
     facts: Facts = field(factory=dict)
     """What was known when the attempt that led to `outcome` started."""
     claim_facts: "PreparationFacts | None" = None
-    """What was known about the pod's claims when that attempt started."""
+    """What was known about the pod's claims when the attempt that led to `outcome` started."""
     pinned_facts: object = None
     """The CPUs and memory that were free when the last attempt ended."""
     is_queued: bool = False

@@ -42,7 +42,7 @@ class _Leaving:
 
 @define(eq=False)
 class ClaimReleases:
-    """Releases claims in threads. Used by one thread."""
+    """Releases claims in threads. Only one thread may call its methods."""
 
     _manager: "Callable[[], DraManager | None]"  # returns None if the manager has not started
     _threads: Lanes  # a lane for each set of drivers
@@ -151,7 +151,7 @@ class ClaimReleases:
         self._together, self._look_at = left, now + _LOOK if left else math.inf
 
     def _release_many(self, pods: Iterable[PodUid]) -> None:
-        """Release the claims of many pods in one call, with those of all other removed pods."""
+        """Release the claims of many pods in one call, together with those of all other removed pods."""
         problems: Mapping[PodUid | None, str] = {}
         try:
             if (manager := self._manager()) is not None:

@@ -54,12 +54,13 @@ class DraParts:
 class NodeClaims:
     """The ResourceClaims of the node's pods.
 
-    The object is used by one thread, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
+    Only one thread may use the object, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the
+    handler.
 
     Args:
-        make: creates the DRA manager with an observer. This is called once, when the manager is first needed.
+        make: creates the DRA manager with an observer. It is called once, when the manager is first needed.
         wake: called from other threads when `advance` has something to do.
-        workers: the threads that prepare claims, which nodes may share; by default, threads of its own.
+        workers: the threads that prepare claims, which several nodes may share; by default, the node's own threads.
         release_workers: the threads that release claims; by default, those of `workers`.
         clock: monotonic seconds.
     """
@@ -98,7 +99,7 @@ class NodeClaims:
     def parts(self) -> DraParts:
         """Return the manager with its parts. The manager may not have started yet.
 
-        Raises DraStoppedError if the process is ending, and SetUpError without credentials for the API server.
+        Raises DraStoppedError if the process is ending, and SetUpError if there are no credentials for the API server.
         """
         with self._making:
             if self._is_stopped:
@@ -142,7 +143,7 @@ class NodeClaims:
         """Run `work` in another thread, which may wait for a pod's drivers.
 
         Pods with the same drivers share threads. If a driver hangs, the pods that wait for it take no threads from
-        pods with other drivers. If only the API server has a claim, the claim's drivers are not known in advance.
+        pods with other drivers. If a claim is stored only on the API server, its drivers are not known in advance.
         """
         if facts is not None and facts.drivers:
             self._preparing.submit(facts.drivers, work)
@@ -167,7 +168,7 @@ class NodeClaims:
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: Pod) -> bool:
-        """Return whether the pod was recorded in all of its claims, which is so if its containers already ran."""
+        """Return whether the pod was recorded in all of its claims, as is the case if its containers ran before."""
         if self.manager is None:
             return False
         from devicecore_tools.node.dra_state import are_entered
@@ -240,7 +241,7 @@ class NodeClaims:
         self._releases.advance()
 
     def tick(self) -> None:
-        """In another thread, tell the manager that time has passed, because the manager may have to call drivers."""
+        """Tell the manager that time has passed, in another thread, because the manager may have to call drivers."""
         if self.manager is None:
             return
         self._tick("reconcile", self.manager.tick)

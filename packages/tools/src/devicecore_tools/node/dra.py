@@ -37,7 +37,7 @@ class NodeClaimSource(ClaimSource):
     server: ClaimSource | None
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Return the claim. Raises ClaimSourceError if there is no such claim, or the claim cannot be read."""
+        """Return the claim with this key. Raises ClaimSourceError if it does not exist or cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
             return claim
@@ -51,8 +51,8 @@ def make(
 ) -> DraParts:
     """Create a DRA manager with a node's adapters, without starting it.
 
-    If the options name an API server, the manager reads claims and deletes slices there. Raises SetUpError without
-    credentials.
+    If the options name an API server, the manager reads claims and deletes slices there. Raises SetUpError if there are
+    no credentials for it.
     """
     with ExitStack() as closing:
         claims, slices = None, None

@@ -65,7 +65,7 @@ class PreparationFacts:
     """Everything known here that the result of a preparation depends on.
 
     Attributes:
-        claims: the pod's claims in manifests, each with whether an older claim with that name still exists.
+        claims: the pod's claims in manifests, each with a flag: whether an older claim with that name still exists.
         served: for each driver, the instance that would be called, and whether it is connected.
         drivers: the drivers of the pod's claims; empty if unknown, in which case any driver may matter.
     """
@@ -132,7 +132,7 @@ class ClaimedHealth:
         return cls(claims, health, now, health.unchanged_until(now), found)
 
     def is_current(self, manager: "DraManager") -> bool:
-        """Return whether the result is still current, without checking any device."""
+        """Return whether the health found earlier is still current, without checking any device."""
         is_same = self.claims is manager.claims and self.health is manager.health
         return is_same and self.since <= manager.now <= self.until
 

@@ -1,4 +1,4 @@
-"""The engine of a node: it takes in pods, and produces devices, claims, health and status.
+"""The engine of a node: it runs pods, and reports their devices, claims, health and status.
 
 Laws: A pod that cannot be admitted changes nothing, and does not occupy a thread that another pod needs. The engine
     handles no signals or sockets, and prints nothing.
@@ -47,7 +47,7 @@ _CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare a pod's claims, 
 _CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is called
 _MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
 _CLAIM_KINDS = (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE)
-_RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
+_RELEASE = 0.5  # seconds to wait for a release, so that a pod that gets the same devices next finds them free
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class NodeEngine:
     `next_due`, then `advance`, and `tick` every 10 seconds.
 
     Args:
-        manager: allocates the devices. The engine starts and stops it.
+        manager: allocates the devices. The engine starts and stops this manager.
         pods: where pods come from, or None if there are none.
         claims: prepares and releases the claims of pods. The first pod or driver that needs the DRA manager starts it;
             the engine stops it.
@@ -175,7 +175,7 @@ class NodeEngine:
             if self._managers is not None:
                 self._managers.release()
         except StoreError as error:
-            _log.error("a state file cannot be written and will be retried: %s", error)
+            _log.error("cannot write a state file, and will try again: %s", error)
         finally:
             self._is_ticking.release()
 

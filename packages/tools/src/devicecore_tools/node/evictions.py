@@ -42,7 +42,7 @@ class Evictions:
         return pod in self._pods
 
     def evict(self, gone: frozenset[PodUid], being_tried: Iterable[PodUid] = (), *, wait: float = 0.0) -> None:
-        """Release pods, and wait for at most this many seconds.
+        """Start to release the pods `gone`, and wait for at most `wait` seconds.
 
         For pods that are being tried, call `evict_again` after the attempt.
         """

@@ -133,7 +133,7 @@ class Outside(Protocol):
 class ManifestFeed(ManifestPods, PodFeed):
     """The pods of a manifest directory.
 
-    The owner checks the directory once a second, and when the kernel reports a change.
+    The feed's owner checks the directory once a second, and when the kernel reports a change.
     """
 
     def has_run(self, pod: PodUid) -> bool:
@@ -149,10 +149,10 @@ class ManifestFeed(ManifestPods, PodFeed):
 
     @property
     def keeps_refused(self) -> bool:
-        """Whether a refused pod waits, because no scheduler could send it to another node."""
+        """Whether a refused pod waits, because no scheduler could place it on a different node."""
         return True
 
     @property
     def next_poll(self) -> float:
-        """When `poll` has something to do. Only the owner knows that."""
+        """Infinity, because only the feed's owner knows when `poll` has something to do."""
         return math.inf

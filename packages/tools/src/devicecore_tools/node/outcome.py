@@ -2,7 +2,7 @@
 
 Law: a plugin is called again only after a change in something its answer may depend on: which plugin serves the
 resource, which devices it lists, and which devices pods hold. If the plugin or the disk did not answer, the pod is
-retried later. A DRA driver is called again after a minute, as a kubelet does, or after a change in something its answer
+retried later. A DRA driver is called again after a minute, as by a kubelet, or after a change in something its answer
 may depend on: which instance serves the driver, and the claims in files. A claim that is not usable yet is read again
 sooner, because the API server does not notify this process of changes.
 """

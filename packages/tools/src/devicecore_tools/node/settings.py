@@ -1,6 +1,6 @@
 """The settings that a user has chosen for a node.
 
-Law: a program can create the settings just as the command does; they do not refer to options.
+Law: a program can create the settings just as the command does, because no setting refers to a command's options.
 """
 
 import socket
@@ -50,10 +50,10 @@ class ServerSettings:
     Attributes:
         access: where the server and the credentials are.
         strategy: how the Node is changed.
-        keep_removed: whether a resource without a plugin stays on the Node with 0.
+        keep_removed: whether a resource without a plugin stays on the Node with a count of 0.
         beside_kubelet: whether a kubelet also runs here, which writes the Node, runs its pods and deletes its
             ResourceSlices.
-        pace: how often the Node is compared and written.
+        pace: how often the Node is checked and written.
     """
 
     access: "Access"

@@ -314,7 +314,7 @@ class PodTexts:
 
 
 def _bounded(text: str) -> str:
-    """Return the string; if it is very long, return its start and its length."""
+    """Return the string, or its start and its length if it is very long."""
     if len(text) <= MAX_VALUE:
         return text
     return f"{text[:MAX_VALUE]}... ({len(text)} characters)"

@@ -49,7 +49,7 @@ EXPRESSIONS: Mapping[str, Callable[[str, Any], bool | None]] = {
     ),
     'device.attributes["resource.kubernetes.io"].numaNode == 0': lambda _, device: _numa(device),
 }
-"""The expressions in the cases, with each one's result for a driver and an API device: None for an error."""
+"""The expressions in the cases, each with a function that returns its result for a device, or None for an error."""
 
 _SAFE = tuple(EXPRESSIONS)[:-1]
 _CLASSES: list[Json] = [
@@ -134,7 +134,7 @@ _SELECTORS = (
 
 
 def _places(choose: Choose) -> Sequence[Json]:
-    """Return the locations of a pool's slices: usually one for all of them."""
+    """Return the locations of a pool's slices, usually a single location for all of them."""
     found: Sequence[Json] = choose(
         ((HERE,),) * 10
         + ((EVERYWHERE,), (choose(_SELECTORS),), (ELSEWHERE,), (PER_DEVICE,), (PER_DEVICE,))

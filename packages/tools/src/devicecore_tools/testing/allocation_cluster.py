@@ -130,7 +130,7 @@ class Device:
 
     @cached_property
     def amounts(self) -> Mapping[str, int]:
-        """The total amount of each capacity."""
+        """The total amount of each of the device's capacities."""
         return {name: billionths(one["value"]) for name, one in self.capacity.items()}
 
     @cached_property
@@ -159,7 +159,7 @@ class Device:
 
 
 def _consumed(capacity: Json, wanted: int | None) -> int | None:
-    """Return how much of a capacity a share consumes, adjusted by the policy, or None if that is too much."""
+    """Return how much of a capacity a share consumes after rounding by the policy, or None if that is too much."""
     policy, value = capacity.get("requestPolicy") or {}, billionths(capacity["value"])
     if wanted is None:
         return value if policy.get("default") is None else billionths(policy["default"])
@@ -180,9 +180,9 @@ class View(Enum):
     """Which slices of a pool are considered."""
 
     CLUSTER = "those of the highest generation, whichever node they are for; they must agree on their number"
-    LENIENT = "the same, but only one of them needs to state the right number"
+    LENIENT = "those of the highest generation; only one of them needs to state the right number"
     NODE = "the highest-generation slices that concern the node; only one of them needs to state the right number"
-    NODE_AND_COUNTERS = "the same, plus those with counters"
+    NODE_AND_COUNTERS = "the slices of NODE, plus those with counters"
 
 
 @frozen(eq=False)
@@ -193,7 +193,7 @@ class Pool:
         slices: the `spec`s of the slices.
         node: the node for which claims are judged.
         numbers: the acceptable numbers of slices. All slices must state one of these numbers.
-        is_lenient: whether it is enough that one slice states such a number.
+        is_lenient: whether it is enough that one slice states an acceptable number.
     """
 
     slices: Sequence[Json]
@@ -203,7 +203,7 @@ class Pool:
 
     @property
     def counts(self) -> set[int]:
-        """The numbers of slices that the pool's slices state."""
+        """The values that the pool's slices state as the number of slices."""
         return {one["pool"]["resourceSliceCount"] for one in self.slices}
 
     @property
@@ -233,7 +233,7 @@ class Pool:
 
     @cached_property
     def counters(self) -> Counter[tuple[str, str]]:
-        """The total of each counter."""
+        """The total amount of each of the pool's counters."""
         return Counter(
             {
                 (one["name"], name): billionths(counter["value"])
@@ -281,7 +281,7 @@ def _pools_of(slices: Sequence[Json], node: Node, views: Mapping[PoolKey, View])
 
 
 class Cluster:
-    """The published devices and what the cluster's claims hold."""
+    """The published devices, and what the cluster's claims hold of them."""
 
     def __init__(self, case: Json, node: Node, views: Mapping[PoolKey, View]) -> None:
         self._with_lists = bool((case.get("features") or {}).get("ListTypeAttributes"))

@@ -12,8 +12,8 @@ A case is a JSON object: `node` is a Node, `classes`, `slices` and `claims` are 
 `allocated` is what the cluster's claims already hold:
 
 * `devices`: `driver`, `pool` and `device` of each device that is not shared;
-* `shared`: the same for each share of a device that allows multiple allocations;
-* `capacity`: the same, with what all of its shares consume as `consumed`.
+* `shared`: the same fields for each share of a device that allows multiple allocations;
+* `capacity`: the same fields, and as `consumed` what all shares of the device consume together.
 
 The slices are those of the whole cluster, whichever node they are for. The claims belong to one pod, in the pod's
 order. `features` may contain `ListTypeAttributes`, which is off unless set to true. All other features that are on by
@@ -69,7 +69,7 @@ class Given:
     """A device assigned to a request.
 
     Attributes:
-        claim: the number of the claim.
+        claim: the index of the claim.
         request: the name of the request, or `main/sub` if one of its alternatives was chosen.
         key: driver, pool and name of the device.
     """
@@ -111,7 +111,7 @@ class _Request:
     def is_named_by(self, names: Sequence[str]) -> bool:
         """Return whether a constraint or a configuration for the requests `names` applies to this request.
 
-        Without names, it applies to all requests.
+        If `names` is empty, it applies to all requests.
         """
         return not names or self.main in names or self.name in names
 
@@ -177,7 +177,7 @@ class _Taken:
 
 
 class _State:
-    """What has been assigned so far, in addition to what the cluster's claims already hold."""
+    """The devices assigned so far, in addition to those that the cluster's claims already hold."""
 
     def __init__(self, cluster: Cluster, constraints: Sequence[Sequence[_Constraint]], start: Iterable[_Taken]) -> None:
         self._cluster = cluster
@@ -260,9 +260,9 @@ class Judge:
         evaluate: evaluates expressions.
         max_steps: how many devices one search tries before it gives up.
         sees_node_only: whether to also accept an answer that is right only for the slices that concern the node.
-            According to the text, a pool is all of its slices. Kubernetes' allocator considers only a few slices of
-            other nodes, and its tests expect that: a node may use an old generation, and does not see contradictions on
-            other nodes.
+            According to the text, a pool consists of all of its slices. Kubernetes' allocator considers only a few
+            slices of other nodes, and Kubernetes' tests expect this: a node may use an old generation, and does not see
+            contradictions on other nodes.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Judge:
         return found
 
     def _other_views(self) -> Iterator[Mapping[PoolKey, View]]:
-        """Yield other readings of self-contradictory pools, where the text does not say what counts."""
+        """Yield other readings of self-contradictory pools, for which the text does not say which slices count."""
         options: dict[PoolKey, list[View]] = {}
         for key, pool in self._text.cluster.pools.items():
             is_odd = pool.has_wrong_count or pool.problem not in {None, Rule.COMPLETE} or not pool.concerns_node
@@ -382,9 +382,9 @@ class _Reading:
         return Rule.CONSUMED if any(amount > device.amounts[name] for name, amount in consumed.items()) else None
 
     def _find_candidates(self, request: _Request) -> Sequence[Device]:
-        """Return the devices from which a request may get some or must get all.
+        """Return the devices of which a request may get some or must get all.
 
-        There are none if the request cannot be satisfied.
+        The result is empty if the request cannot be satisfied.
         """
         local = self.cluster.local
         if not self._is_understood(request):
@@ -405,7 +405,7 @@ class _Reading:
         return next((one for one in (*pools, *devices) if one and one not in _OF_OTHERS), Rule.ALL)
 
     def _is_understood(self, request: _Request) -> bool:
-        """Return whether the class exists and all of the request's fields are known.
+        """Return whether the request's class exists and all fields of the request are known.
 
         Anything unknown must be refused.
         """
@@ -591,7 +591,7 @@ class _Reading:
                 yield Breach(self._against_all(request), where)
 
     def _breaches_of_order(self, taken: Sequence[_Taken]) -> Iterator[Breach]:
-        """Yield the lists for which an earlier alternative is possible, given the devices of the previous requests."""
+        """Yield a breach for each request with a possible earlier alternative, given the previous requests' devices."""
         if self.may_refuse():
             return
         for number, alternatives in enumerate(self._requests):
@@ -614,7 +614,7 @@ class _Reading:
         if any((one or []) != (other or []) for one, other in copies):
             yield Rule.COPIES
         if request.is_admin:
-            return  # the text does not say whether such a result has a share or consumes anything
+            return  # the API does not say whether such a result has a share or consumes anything
         if bool(result.get("shareID")) != device.is_shared:
             yield Rule.SHARE
         consumed = {
@@ -626,7 +626,7 @@ class _Reading:
             yield Rule.CONSUMED
 
     def _wrong_place(self, taken: Sequence[_Taken], result: Json) -> Iterator[Rule]:
-        """Yield the rules that the node selector breaks, tested with nodes that differ in what the devices require."""
+        """Yield the rule that a result's node selector breaks, if any, tested with various node names and labels."""
         selector = result.get("nodeSelector")
         places = [one.device.place for one in taken]
         is_bound = any(one.device.spec.get("bindsToNode") for one in taken)

@@ -146,7 +146,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
 
 
 class InMemory(Generic[Connection]):
-    """A plugin or driver in this process that a kubelet serves. `connect` registers it, and `end` disconnects it."""
+    """A plugin or driver in this process for a test kubelet. `connect` registers it, and `end` disconnects it."""
 
     def __init__(self, name: str, connect: Callable[[], Connection], end: Callable[[Connection], object]) -> None:
         self.name = name

@@ -263,7 +263,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
             pool: the pool's name; by default the node's.
 
         Raises:
-            TypeError: a device is neither a name nor a PublishedDevice, such as a list of them.
+            TypeError: a device is neither a name nor a PublishedDevice, for example a list of devices.
         """
         given: tuple[object, ...] = devices
         for one in given:
@@ -294,7 +294,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         parameters: object = None,
         name: str | None = None,
     ) -> ResourceClaim:
-        """Create a ResourceClaim as a scheduler leaves it: allocated to published devices that no claim holds.
+        """Create a ResourceClaim as a scheduler leaves it, with published devices that no other claim holds.
 
         Args:
             driver: the driver's name.

@@ -90,7 +90,7 @@ def choose(
 ) -> list[tuple[str, str]]:
     """Return the pools and names of devices that no claim holds.
 
-    Without names, tainted devices are left out, as a scheduler does.
+    Without names, tainted devices are left out, as by a scheduler.
 
     Raises:
         DevicesTakenError: there are too few devices, or a named device is not available.

@@ -84,14 +84,14 @@ class PublishedPool:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all slices exist. A scheduler allocates no device from an incomplete pool."""
+        """Whether all of the pool's slices exist. A scheduler allocates no device from an incomplete pool."""
         return self.counts == (len(self.slices),)
 
     @property
     def repeated_names(self) -> tuple[str, ...]:
         """The device names that occur more than once.
 
-        A scheduler allocates no device from a pool with such names either.
+        A scheduler allocates no device from a pool with duplicate names.
         """
         count = Counter(device.name for device in self.devices)
         return tuple(name for name, number in sorted(count.items()) if number > 1)

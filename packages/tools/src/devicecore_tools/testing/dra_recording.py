@@ -38,7 +38,7 @@ class DriverCall:
 
 
 class RecordingDriverTransport(Recorder[DriverTransport, DriverEvent, DriverCall]):
-    """A `DriverTransport` that records another transport.
+    """A `DriverTransport` that records the events and calls of the transport that it wraps.
 
     In `script`, calls are named after the API's methods.
     """

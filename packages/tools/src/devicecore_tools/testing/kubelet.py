@@ -127,7 +127,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     """The common base of `Kubelet` and `MemoryKubelet`.
 
     `timeout` is in seconds, for every wait without a timeout of its own. `manager` is the `DeviceManager`; each restart
-    creates a new one. A test kubelet for DRA drivers contains one of these so that its pods can also get plugin
+    creates a new one. A test kubelet for DRA drivers contains such a kubelet so that its pods can also get plugin
     devices.
     """
 
@@ -146,7 +146,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             checkpoint: whether to keep the checkpoint. Without the checkpoint, the new kubelet does not know which pod
                 has which device.
             wipe: whether to delete the plugins' sockets, as kubelets do. Otherwise a plugin notices a restart
-                only by the new kubelet.sock and the end of its stream.
+                only from the new kubelet.sock and the end of its stream.
         """
         if self._running:
             self._wait_for_lists()
@@ -444,7 +444,7 @@ class Kubelet(BaseKubelet):
         return self._watch(PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake))
 
     def drop_stream(self, resource: str) -> None:
-        """Close the connections to the plugins for `resource`. kubelet.sock stays."""
+        """Close the connections to the plugins for `resource`. kubelet.sock is kept."""
         self._wait_for_lists()
         known = self.state.inventory.resources.get(resource_name(resource))
         if known:

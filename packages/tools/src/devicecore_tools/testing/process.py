@@ -367,7 +367,7 @@ class PluginProcess(HasLifecycle):
         self.signal(signal.SIGCONT)
 
     def _read(self, pipe: IO[bytes]) -> None:
-        """Read all available output, so that a process that keeps printing does not wake others for each line."""
+        """Read all available output at once, so that a process that keeps printing wakes no thread for each line."""
         rest = b""
         with suppress(ValueError), pipe:  # a signal arrived while this thread was starting, so `_end` closed the pipe
             while data := os.read(pipe.fileno(), _MAX_LINE):

@@ -25,7 +25,7 @@ Failed = TypeVar("Failed", bound=DeviceCoreError)
 class PluginCall:
     """One call to a plugin, with its response or error.
 
-    `method` is the API's name of the method. `devices` contains the requested devices or, for GetPreferredAllocation,
+    `method` is the method's name in the API. `devices` contains the requested devices or, for GetPreferredAllocation,
     the available devices; only that method has `must_include` and `size`. `answer` is None if the method returns
     nothing or failed; `error` is None if the method did not fail.
     """

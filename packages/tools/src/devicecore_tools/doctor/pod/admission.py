@@ -51,7 +51,7 @@ class Quota:
 
     @classmethod
     def of(cls, item: Value) -> "Quota":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Return the quota in a ResourceQuota object. Raises DocumentError if a field has the wrong type."""
         metadata, spec, status = item["metadata"], item["spec"], item["status"]
         hard = spec["hard"] if status["hard"].data is None else status["hard"]
         scopes = [(one.text(""), "Exists", frozenset[str]()) for one in spec["scopes"].sequence()]
@@ -147,7 +147,7 @@ class Admission:
             more = {
                 "nodeSelector": _joined(spec["nodeSelector"], scheduling["nodeSelector"]),
                 "overhead": _joined(found["overhead"]["podFixed"]),
-                "runtimeClassName": None,  # all fields of the RuntimeClass are in the pod now
+                "runtimeClassName": None,  # the pod now contains what the RuntimeClass adds
             }
         added = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _TOLERATED_FOR_A_WHILE]
         more["tolerations"] = [*tolerations, *added]
@@ -188,7 +188,7 @@ class Admission:
         return next(filter(None, problems), "")
 
     def unjudged(self, pod: Value) -> Iterator[str]:
-        """Yield an API server's additions to a new pod that are unknown here."""
+        """Yield a description of what a LimitRange may change in a new pod or refuse, because it is not read here."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
@@ -242,7 +242,7 @@ def _written_in(section: str) -> tuple[str, ...]:
 
 
 def why_invalid(pod: Value) -> str:
-    """Return why every API server refuses the pod, or an empty string.
+    """Return why any API server would refuse the pod, or an empty string.
 
     Raises DocumentError if a field has the wrong type.
     """
@@ -259,7 +259,7 @@ _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def _problems(spec: Value) -> Iterator[str]:
     if (twice := repeated(one["name"].text("") for one in containers_of(spec))) is not None:
-        yield f"it has two containers {foreign_text(twice, 100)}"
+        yield f"it has two containers named {foreign_text(twice, 100)}"
     if (policy := spec["restartPolicy"].text("")) not in _POLICIES:
         yield f"its restartPolicy is {foreign_text(policy, 100)}: expected Always, OnFailure or Never"
     yield from _of_tolerations(spec["tolerations"])
@@ -291,7 +291,7 @@ def _of_sizes(resources: Value) -> Iterator[str]:
     for name, size in requests.items():
         limit = limits.get(name)
         if limit is not None and size.nanos > limit.nanos and name in _OVERCOMMITTED:
-            yield f"requests {size} of {name}, and its limit is {limit}. Write a request that does not exceed the limit"
+            yield f"requests {size} of {name}, but the limit is {limit}. Write a request that does not exceed the limit"
         elif name.startswith(_HUGE) and (limit is None or size.nanos != limit.nanos):
             yield f"requests {size} of {name}: expected the same number under limits"
     names = {*limits, *requests}
@@ -401,24 +401,24 @@ def _refused_claims(pod: Pod) -> str:
     for claim in pod.claims:
         if claim.claim is None and claim.template is None:
             return (
-                f"{REFUSES}: its claim {claim.name} names neither resourceClaimName nor "
+                f"{REFUSES}: its claim {claim.name} sets neither resourceClaimName nor "
                 "resourceClaimTemplateName. Write one of them next to its name; before Kubernetes 1.31, they were in "
                 "the field source"
             )
         if claim.claim is not None and claim.template is not None:
             return f"{REFUSES}: its claim {claim.name} names both a claim and a template. Write only one of them"
         if claim.name == twice:
-            return f"{REFUSES}: spec.resourceClaims has {foreign_text(claim.name, 100)} twice"
+            return f"{REFUSES}: spec.resourceClaims lists {foreign_text(claim.name, 100)} twice"
     for container in pod.in_start_order:
         whole = {used.name for used in container.claims if not used.request}
         for number, used in enumerate(container.claims):
             before = container.claims[:number]
             if used in before or (used.name in whole and any(one.name == used.name for one in before)):
                 name = foreign_text(used.name, 100)
-                return f"{REFUSES}: container {container.name} has the claim {name} twice in resources.claims"
+                return f"{REFUSES}: container {container.name} lists the claim {name} twice in resources.claims"
             if used.name not in entries:
                 near = get_close_matches(used.name, entries, 1)
-                hint = f"Did you mean {near[0]}?" if near else f"It has {listed(entries, 3) or 'none'}."
+                hint = f"Did you mean {near[0]}?" if near else f"The pod has {listed(entries, 3) or 'none'}."
                 wrong = f"container {container.name} uses the claim {foreign_text(used.name, 100)}"
                 return f"{REFUSES}: {wrong}, which is not in spec.resourceClaims. {hint}"
     return ""

@@ -44,7 +44,7 @@ _MAX_ATTRIBUTES = 6  # how many changes are tried for a constraint
 
 
 class Rank(IntEnum):
-    """The order in which changes are shown: changes that fix a mistake come first, and changes that hide one last.
+    """The order in which changes are shown: those that fix a mistake come first, those that hide a mistake last.
 
     Parts of a request are dropped only if nothing else helps.
     """
@@ -101,11 +101,11 @@ class Refused:
         verdicts: why each device was rejected.
         devices: all devices of the node's pools.
         held_by: the devices that each claim holds, by the claim's name.
-        holders: the pods of each of these claims.
+        holders: each of these claims with its pods, by the claim's name.
         classes: all classes.
         matches: evaluates an expression for a device.
         budget: the budget for finding changes.
-        described: the requests, by claim and name, whose devices exist somewhere.
+        described: the requests for which the cluster has matching devices, by claim and name.
     """
 
     verdicts: Sequence[DeviceVerdict]
@@ -227,7 +227,7 @@ class Refused:
         self.budget.ask()
         amounts = {name: of for (named, name), of in self._amounts(claim).items() if named == request.result_name}
         devices = self._devices_of(claim, request)
-        if not isinstance(request, ExtendedRequest):  # the resource determines the class of a limit
+        if not isinstance(request, ExtendedRequest):  # a limit's class follows from its resource
             yield from self._classes_of(claim, request)
         yield from _less_of(request, amounts, self._fitting(claim, request), _defaults(request, devices))
         is_known = (claim.name, request.result_name) in self.described
@@ -273,7 +273,7 @@ class Refused:
             yield Change(f"claim {claim.name} uses {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the attributes that may have been meant: those with the same name, or in Kubernetes' domain."""
+        """Return the attributes that may have been meant: those with the same name or in Kubernetes' domain."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"
@@ -304,7 +304,7 @@ class Refused:
                         yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
 
     def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
-        """Yield a request with each different class if its expressions match devices outside its own class."""
+        """Yield a request with each of the other classes if its expressions match devices outside its own class."""
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
@@ -455,7 +455,7 @@ def _selectors_of(
 ) -> Iterator[_ChangedRequest]:
     """Yield versions of a request with one expression corrected, given a different value, or removed.
 
-    `is_known` says whether devices that match the request exist somewhere.
+    `is_known` says whether the cluster has devices that match the request.
     """
     for index, expression in enumerate(request.selectors):
         before, after, kind = request.selectors[:index], request.selectors[index + 1 :], f"expression {index}"

@@ -34,11 +34,11 @@ _MAX_EXPRESSION = 120
 
 @frozen
 class ReasonLine:
-    """The devices with the same reason against them.
+    """The devices with the same verdict, on one line.
 
     Attributes:
         count: the number of devices.
-        text: the reason.
+        text: the verdict in words.
         example: one of the devices.
         is_of_others: whether the devices belong to other drivers or classes.
     """
@@ -55,12 +55,12 @@ class ReasonLine:
 def reason_lines(
     verdicts: Iterable[DeviceVerdict], fits: str, holders: Callable[[DeviceVerdict], Sequence[str]]
 ) -> list[ReasonLine]:
-    """Return the reasons against the devices of one request. Reasons that can change come before device properties.
+    """Return the lines about one request's devices. Reasons that can change come before device properties.
 
     Devices that the class does not select come last, with all other drivers' devices on one line.
 
     Args:
-        verdicts: the reasons.
+        verdicts: the verdict on each device.
         fits: the text for devices that fit.
         holders: returns the holders of what a device lacks.
     """
@@ -114,7 +114,7 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return the counter that each of a few devices lacks, and its users, or "" for one device or too many."""
+    """Return which counter each of a few devices lacks and who uses it, or "" for one device or too many."""
     parts = [
         f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
         for one in group
@@ -192,7 +192,7 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Yield the shortages of unsatisfiable constraints if each request on its own has devices."""
+    """Yield the shortages behind unsatisfiable constraints if there are devices for each request on its own."""
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:
@@ -282,7 +282,7 @@ def expression_advice(
 
     Args:
         problem: the error.
-        expressions: the expressions that may have caused it.
+        expressions: the expressions that may have caused the error.
         device: the device for which the expression has no value, if known.
         devices: all known devices.
         is_mended: whether another row already proposes a tested edit.
@@ -315,7 +315,7 @@ def _about_missing(
     is_mended: bool,
     then: str,
 ) -> Iterator[tuple[str, str]]:
-    """Yield rows about a name that an expression reads but a device lacks, as in `expression_advice`."""
+    """Yield `expression_advice`'s rows about a name that an expression reads but a device lacks."""
     uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if name == match[3]]
     kind, domain = uses[0].groups()[:2] if uses else ("attributes", "")
     of = f"{name} of domain {domain}" if domain else f"{name}, which the expression reads"

@@ -1,7 +1,7 @@
-"""Finds the devices that ResourceClaims get on one node or all nodes of a cluster, or small changes that would help.
+"""Finds the devices that ResourceClaims get on one node or all nodes of a cluster, or changes that would help.
 
-Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. If a needed
-object was not read, or an expression cannot be evaluated here, the answer names the pod's claim as undecided.
+Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. If an object
+that a claim needs was not read, or an expression cannot be evaluated here, the answer lists the claim as undecided.
 """
 
 from collections import defaultdict
@@ -70,7 +70,7 @@ from devicecore_tools.expressions import Expressions
 MAX_TRIALS = 250
 """The maximum number of changes that are tried, to bound the time.
 
-Fewer are tried on a node with over 4,000 devices.
+Fewer changes are tried on a node with over 4,000 devices.
 """
 
 MAX_PODS = 256
@@ -86,7 +86,7 @@ _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
 OF_TEMPLATE = "of ResourceClaimTemplate "
-"""Part of the name shown for a claim from a template, whose own name is unknown before the pod exists."""
+"""Part of the name shown for a claim from a template, because the claim's own name is unknown until the pod exists."""
 
 _MAX_OUT_OF_QUESTION = 20
 """How many ineligible nodes are tried anyway if no eligible node has the devices."""
@@ -97,7 +97,7 @@ _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _GET_NODES = "kubectl get nodes -o json, as an additional file for --slices, or --kubeconfig"
 
 _MAX_ALTERNATIVES = 8
-"""The maximum number of alternatives of a request. The first one scores highest (scheduler: `computeScore`)."""
+"""The maximum number of alternatives in a request. The first alternative scores highest (scheduler: `computeScore`)."""
 
 
 @frozen
@@ -105,7 +105,7 @@ class ClaimsDecision:
     """A node's answer about a pod's claims.
 
     Attributes:
-        problem: why the claims get no devices, or an empty string if they do.
+        problem: why the claims get no devices, or an empty string if they get some.
         undecided: the claims for which the sources do not suffice to decide.
         drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
@@ -184,7 +184,10 @@ def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | 
 
 
 def _binding(claim: Value) -> tuple[tuple[str, ...], str]:
-    """Return the false binding conditions, and the true failure condition (scheduler: `isClaimReadyForBinding`)."""
+    """Return the binding conditions that are not true yet, and the failure condition that is true, or "".
+
+    Scheduler: `isClaimReadyForBinding`.
+    """
     waits_for: dict[str, None] = {}
     keys = ("driver", "pool", "device", "shareID")
     stated = {tuple(one[key].text("") for key in keys): one for one in claim["status"]["devices"].sequence()}
@@ -311,7 +314,7 @@ class ClaimTrial:
         objects: the objects on which the decision depends.
         releases: the possible releases of the cluster's scheduler, most probable first. The default is every release
             that the kubelets' versions allow.
-        sources: the origins of the objects, such as `in slices.json`.
+        sources: where the objects were found, such as `in slices.json`.
         budget: the budget of the question that this trial is part of; by default a new one.
         lists_claims: whether the objects include all claims and templates of the cluster.
     """
@@ -334,13 +337,16 @@ class ClaimTrial:
         self._classes = {one.name: one for one in objects.classes}
         self._known_nodes = {one.name for one in objects.nodes}
         self._budget = budget or Budget()
-        self.unread: Sequence[str] = ()  # what may decide about pods, and why the budget did not allow reading it
+        self.unread: Sequence[str] = ()  # kinds that matter for pods but were not read, and why
         self.on_trials: Callable[[], None] = lambda: None  # called once if trials of changes take long
         self._matches = Expressions(objects.features, max_seconds=self._budget.expression_seconds)
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object], budget: Budget | None = None) -> "ClaimTrial | None":
-        """Return a trial on the node of a record, whose files are given by name, or None if a file was not read."""
+        """Return a trial on a record's node, or None if a needed file was not read.
+
+        `documents` maps the names of the record's files to their contents.
+        """
         from devicecore_tools.doctor.reading.record import CLAIMS, CLASSES, NODE, RULES, SLICES
 
         kinds = {NODE: "Node", SLICES: "ResourceSlice", CLAIMS: "ResourceClaim", CLASSES: "DeviceClass"}
@@ -515,7 +521,7 @@ class ClaimTrial:
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:
         """Return a known reason why the pod with this name cannot use these claims on a node, or an empty string.
 
-        Without its `uid`, a claim that is reserved for a pod with this name is assumed to belong to it.
+        If `uid` is empty, a claim that is reserved for a pod with this name is assumed to belong to this pod.
 
         Raises QuestionGivenUpError if the budget is spent.
         """
@@ -542,14 +548,14 @@ class ClaimTrial:
         return ""
 
     def allocated(self, claim: Value) -> AllocatedClaim | None:
-        """Return the allocation of the cluster's claim with the same name, or None."""
+        """Return the claim's allocation in the cluster, or None."""
         known, uid = self._objects.claims.get(_name(claim)), claim["metadata"]["uid"].data
         if known is None or uid not in (None, known["metadata"]["uid"].data):
             return None
         return allocated_claim(known, self._objects.target_nodes())
 
     def unallocated_claims(self, pod: Pod) -> list[UnallocatedClaim]:
-        """Return the claims of a pod that are not allocated yet, in the pod's order.
+        """Return the claims of a pod that are not allocated yet, in the order in which the pod lists them.
 
         Raises ValueError if a claim is unknown or cannot be read.
         """
@@ -635,7 +641,7 @@ class ClaimTrial:
         return ""
 
     def claims_named_by(self, pod: Pod) -> list[str]:
-        """Return the known claims that a pod needs, `namespace/name`."""
+        """Return the known claims that a pod needs, as `namespace/name`."""
         keys = [f"{pod.namespace}/{one.claim or pod.generated_claims.get(one.name)}" for one in pod.claims]
         return [key for key in keys if key in self._objects.claims]
 
@@ -751,7 +757,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers, which say whether the first ineligible nodes have the devices."""
+        """Return the answers, now also saying whether the first ineligible nodes have the devices."""
         left = _MAX_OUT_OF_QUESTION
         tried = []
         for one in found:
@@ -947,7 +953,7 @@ class ClaimTrial:
             if change.is_pair and found:
                 break
             if change.kind and any(one.kind == change.kind for one in found):
-                continue  # such as an even smaller count
+                continue  # for example, a smaller count than the one that helps
             freed = {
                 key: [one for one in held[key] if str(one) != change.holder]
                 for key in node.held_by.get(change.holder, ())

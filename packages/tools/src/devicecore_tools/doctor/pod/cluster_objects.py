@@ -90,7 +90,7 @@ class ClusterObjects:
 
     @cached_property
     def devices(self) -> Mapping[DeviceKey, PoolDevice]:
-        """All devices that are published, each as in the newest generation of its pool that lists it."""
+        """All published devices, each from the newest generation of its pool that includes the device."""
         slices = sorted(self.slices, key=attrgetter("generation"))
         return {device.key: device for one in slices for device in one.devices}
 
@@ -100,13 +100,13 @@ class ClusterObjects:
 
         An API server stores list attributes only if the gate for them is on.
         """
-        # including devices in slices of an older generation
+        # Devices in slices of an older generation count, too.
         listed = (device for one in self.slices for device in one.devices)
         attributes = (one for device in listed for one in device.attributes.values())
         return Features(list_attributes=any(one.is_list for one in attributes))
 
     def protected(self, pods: Sequence[BoundPod]) -> list[BoundPod]:
-        """Return the pods whose end violates a budget if they end in this order (`filterPodsWithPDBViolation`)."""
+        """Return the pods whose eviction, in this order, violates a budget (`filterPodsWithPDBViolation`)."""
         left = [one.allowed for one in self.budgets]
         found = []
         for pod in pods:
@@ -118,7 +118,7 @@ class ClusterObjects:
         return found
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: the known Nodes, or else the nodes that slices name. A name selects one node."""
+        """Return the nodes to try: the known Nodes, or else the nodes that slices name, or the node `only`."""
         known = {one.name: one for one in self.nodes}
         named = {one.place.node for one in self.slices if one.place and one.place.node}
         named |= {device.place.node for one in self.slices for device in one.devices if device.place}
@@ -368,7 +368,7 @@ def objects_of(
 
 
 def template_of(template: Value) -> UnallocatedClaim:
-    """Return the requests of a ResourceClaimTemplate's claims. Raises DocumentError like `claim_of`."""
+    """Return the requests of a ResourceClaimTemplate's claims. Raises DocumentError as `claim_of` does."""
     fields = {name: template[name].data for name in ("apiVersion", "metadata")}
     return claim_of(Value({**fields, "spec": template["spec"]["spec"].data}, template, "spec"))
 

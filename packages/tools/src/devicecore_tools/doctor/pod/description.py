@@ -49,13 +49,13 @@ _NO_OWNER = ("", "free", "none")
 
 
 def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
-    """Return the node that a description describes. A device whose owner is `unknown` counts as held.
+    """Return the node that a document describes. A device whose owner is `unknown` counts as held.
 
     If `doctor` has found that no kubelet is running, the node admits no pod.
 
     Args:
         document: an object with `devices`, and optionally `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
-        topology: the defaults for missing fields. If it lists no NUMA nodes, those of the devices are used.
+        topology: the defaults for missing fields. If no NUMA nodes are given, those of the devices are used.
 
     Raises:
         DocumentError: part of the document cannot be used.
@@ -88,7 +88,7 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
 
 
 def _check_fields(row: "Value") -> None:
-    """Refuse a name that is close to a field's name. Other names are kept: a later `doctor` may have written them."""
+    """Refuse a misspelled field name. Other unknown names are ignored: a later `doctor` may have written them."""
     for name, value in row.mapping().items():
         meant = get_close_matches(name, _FIELDS, n=1, cutoff=0.8)
         if meant and name not in _FIELDS:
@@ -115,7 +115,7 @@ def _device(row: "Value") -> Device:
 def _numa_nodes(value: "Value") -> tuple[NumaNode, ...]:
     found = [one.integer() for one in value.sequence()]
     if min(found, default=0) < 0:
-        value.refuse("expected numbers of at least 0")
+        value.refuse("expected numbers that are at least 0")
     return tuple(map(NumaNode, dict.fromkeys(found)))
 
 

@@ -20,8 +20,8 @@ _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable
 """Findings about other pods that also affect a pod that requests the same resource."""
 
 _ADMITTED = "request-without-device"
-"""A finding that does not stop a kubelet from admitting the pod. A warning says that other pods may use the pod's
-devices."""
+"""A finding that does not stop a kubelet from admitting the pod. A separate warning says that other pods may use the
+pod's devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
 """Refusals that depend on which devices were free when the kubelet refused the pod.
@@ -33,7 +33,7 @@ _ALIGNING = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)
 
 
 def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
-    """Yield a sentence for each problem that keeps the pod from running although devices are free."""
+    """Yield a sentence for each problem that may keep the pod from running although devices are free."""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size}
     for one in concerning(pod, facts, wanted, _TELLING):
         is_past = one.code in _TELLING and _OF_THAT_MOMENT.search(one.sentence)
@@ -56,7 +56,7 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
         if odd := sorted(node for node in nodes if node > len(named)):
             yield (
                 f"devices of {resource} are on NUMA node {', '.join(map(str, odd[:8]))}, which the machine may not "
-                "have: if so, the kubelet refuses the pod (TopologyAffinityError)"
+                "have: if it does not, the kubelet refuses the pod (TopologyAffinityError)"
             )
 
 

@@ -99,7 +99,10 @@ def explain(
 
 
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
-    """Explain messages from the scheduler and other programs. Kubelet log lines only show the cause of a refusal."""
+    """Explain messages from the scheduler and other programs.
+
+    If the text contains a refusal, lines of a kubelet's log are skipped, because they only repeat its cause.
+    """
     if text:
         node = facts.look.node.value if facts else None
         if nodes is None and node is not None:
@@ -188,7 +191,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
 
 
 def _of_update(found: Match) -> Match | None:
-    """Return the device manager's refusal within a message from a kubelet before 1.29."""
+    """Return the device manager's refusal that a message from a kubelet before 1.29 contains."""
     if found.message.id != "PR-05":
         return None
     inner = find(f"Allocate failed due to {found.values.get('cause', '')}, which is unexpected")
@@ -196,7 +199,7 @@ def _of_update(found: Match) -> Match | None:
 
 
 def _of_resize(found: Match) -> Match | None:
-    """Return the refusal within the event of a resize."""
+    """Return the refusal that the event of a resize contains."""
     try:
         error = json.loads(f"{{{found.values.get('json', '')}}}").get("error")
     except (ValueError, RecursionError):
@@ -230,7 +233,7 @@ def _now(resource: str, facts: Facts, rows: Iterable[DeviceRow]) -> ResourceNow:
     gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
     is_told = lists.allocatable is not None or resource in lists.is_confirmed
     healthy = list(healths.values()).count(Health.HEALTHY.value)
-    # An answer of the pod-resources API without allocatable devices includes only devices that are held.
+    # Without allocatable devices, the pod-resources API lists only devices that are held.
     is_listed = lists.allocatable is not None or resource in lists.registered or resource in lists.listed
     free = len([row for row in mine if row.owner == FREE])
     is_free_known = is_listed and all(row.owner != UNKNOWN for row in mine)

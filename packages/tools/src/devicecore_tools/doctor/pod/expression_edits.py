@@ -22,10 +22,10 @@ from devicecore.domain.text import foreign_text
 _MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer ones are not edited
 _MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
 _MAX_VALUES = 100  # how many of an attribute's values are compared with a literal
-_LEAST_ALIKE = 0.7  # the minimum similarity of names: `tpye` is `type`
+_LEAST_ALIKE = 0.7  # the minimum similarity of names, so that `tpye` is taken for `type`
 _MAX_EDITS = 12  # the maximum number of edits per expression
-_MAX_PLACES = 4  # with more places, values are not replaced in pairs
-_MAX_TOGETHER = 3  # how many values are tried for each of two places
+_MAX_PLACES = 4  # with more literals than this, values are not replaced in pairs
+_MAX_TOGETHER = 3  # how many values are tried for each literal of a pair
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
 _NAME = rf"(?:\.\??\s*\w+|\[\??\s*{_TEXT}\s*\])"
@@ -66,7 +66,7 @@ class Edit:
         return ", and ".join(f"{after} instead of {before}" for before, after in self.replaced)
 
     def after(self, first: "Edit | None", original: str) -> "Edit":
-        """Combine this edit with an earlier one into a single edit of the original."""
+        """Return a single edit of the original expression that combines an earlier edit with this one."""
         if first is None:
             return self
         whole = " ".join(original.split()), " ".join(self.expression.split())
@@ -190,7 +190,7 @@ def with_other_values(expression: str, devices: Sequence[PoolDevice]) -> list[Ed
 
 
 def _written(expression: str, start: int, end: int, value: str) -> tuple[str, str]:
-    """Return the literal at a place, and a value in the literal's notation."""
+    """Return the literal between two positions, and a value in the literal's notation."""
     before = expression[start:end]
     return before, f"{before[0]}{value}{before[0]}" if before[0] in "\"'" else value
 

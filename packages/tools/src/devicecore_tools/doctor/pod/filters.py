@@ -38,7 +38,7 @@ class Filters:
             evolve(objects.volumes, claims={**made, **objects.volumes.claims}) if made else (objects.volumes)
         )
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
-        self._users: dict[str, dict[str, str]] = {}  # for each node, its pods by the claims that they use
+        self._users: dict[str, dict[str, str]] = {}  # for each node, a pod that uses each of the claims
         wanted = {f"{self._namespace}/{name}" for name in asks.volumes}
         if wanted:
             for node, pods in (objects.bound or {}).items():
@@ -63,7 +63,7 @@ class Filters:
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Descriptions of whatever else a scheduler considers."""
+        """Descriptions of what else a scheduler considers that is not checked here."""
         asks, objects = self._asks, self._objects
         found = list(asks.unjudged)
         if objects.bound is None:
@@ -109,7 +109,7 @@ class Filters:
             yield one
         there = [one for one in pods if not one.is_nominated]
         if not found and len(there) < len(pods):
-            # A pod that is not running yet may help (scheduler: `RunFilterPluginsWithNominatedPods`).
+            # The node must pass without the nominated pods, too (scheduler: `RunFilterPluginsWithNominatedPods`).
             yield from self._beside(node, there, served)
 
     def victims(self, node: ClusterNode, served: Iterable[str]) -> tuple[tuple[BoundPod, ...], int]:
@@ -121,7 +121,7 @@ class Filters:
         """
         asks = self._asks
         bound = self._others((self._objects.bound or {}).get(node.target.name, ()))
-        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # no pod is nominated
+        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # none is nominated
         kept = [one for one in bound if one.priority >= asks.priority]
         is_settled = self._problem is not None or any(asks.obstacles(node))
         if is_settled or not asks.preempts or not lower or any(self._beside(node, kept, served)):
@@ -136,7 +136,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods without this one, which may already be running, and without less important waiting pods."""
+        """Return the pods except this one, which may already be running, and except less important nominated pods."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:
@@ -170,13 +170,15 @@ class Filters:
 
     def _shortages(self, node: ClusterNode, others: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
         """Yield an obstacle for each resource that a node has too little of (scheduler: `fitsRequest`)."""
-        if not node.allocatable:  # a node that only slices name has no known resources
+        if not node.allocatable:  # the resources of a node that only slices name are unknown
             return
         asks = self._asks
         used = {name: sum(one.sizes.get(name, NOTHING).nanos for one in others) for name in asks.sizes}
         left = node.allocatable.get("pods")
         if left is not None and self._objects.bound is not None and len(others) + 1 > left.whole:
-            yield Obstacle("Too many pods", f"the node has {len(others)} of {left}", "a pod on the node ends")
+            yield Obstacle(
+                "Too many pods", f"the node already has {len(others)} of {left} pods", "a pod on the node ends"
+            )
         for name, size in asks.sizes.items():
             has = node.allocatable.get(name, NOTHING)
             if name not in served and size.nanos and size.nanos > has.nanos - used[name]:
@@ -238,7 +240,7 @@ def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: in
 
 
 def _importance(pod: BoundPod) -> tuple[int, str]:
-    """Return the sort key of pods, most important first (scheduler: `MoreImportantPod`)."""
+    """Return a pod's sort key, which puts the most important pod first (scheduler: `MoreImportantPod`)."""
     return -pod.priority, pod.started or "~"
 
 

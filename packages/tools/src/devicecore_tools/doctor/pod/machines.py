@@ -74,7 +74,7 @@ class PriorityClass:
 
     @classmethod
     def of(cls, item: Value) -> "PriorityClass":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Read a PriorityClass object. Raises DocumentError if a field has the wrong type."""
         policy = item["preemptionPolicy"].text("")
         return cls(item["value"].integer(0), policy != "Never", item["globalDefault"].boolean())
 
@@ -90,7 +90,7 @@ class DisruptionBudget:
 
     @classmethod
     def of(cls, item: Value) -> "DisruptionBudget":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Read a PodDisruptionBudget object. Raises DocumentError if a field has the wrong type."""
         selector, status = item["spec"]["selector"], item["status"]
         is_empty = not any(selector[name].data for name in ("matchLabels", "matchExpressions"))
         return cls(
@@ -101,7 +101,10 @@ class DisruptionBudget:
         )
 
     def matches(self, pod: BoundPod) -> bool:
-        """Return whether ending a pod counts as a disruption. A pod that is already ending was counted before."""
+        """Return whether evicting a pod counts as a disruption.
+
+        A pod that is already being evicted was counted before.
+        """
         namespace, _, name = pod.name.partition("/")
         is_here = namespace == self.namespace and name not in self.counted and bool(pod.labels)
         return is_here and self.selects(pod.labels)

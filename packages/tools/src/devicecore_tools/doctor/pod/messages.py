@@ -15,7 +15,7 @@ from attrs import frozen
 from devicecore.domain.text import foreign_text
 
 MAX_MESSAGE = 16_000
-"""The maximum number of characters that are read of a message. A status on the API server holds fewer."""
+"""The maximum number of characters of a message that are read. Messages on the API server are shorter."""
 
 NEXT: Mapping[str, str] = {
     "final": (
@@ -35,7 +35,7 @@ NEXT: Mapping[str, str] = {
     ),
     "log": "The pod cannot terminate. The kubelet retries about every 10 seconds.",
 }
-"""What the kubelet does after a refusal."""
+"""What happens after a refusal."""
 
 PREFIXES: Mapping[str, tuple[str, ...]] = {
     "": ("Pod was rejected: ", "Error: "),
@@ -158,7 +158,7 @@ def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
 
 @cache
 def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
-    """Return the indices of messages by the longest word in their literal, and the indices of those without a word."""
+    """Return the messages' indices by the longest word in their literal, and those of messages without such a word."""
     by_word: dict[str, list[int]] = {}
     without_word: list[int] = []
     for place, (_, _, literal) in enumerate(_sentences()):

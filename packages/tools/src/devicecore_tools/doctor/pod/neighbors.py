@@ -71,13 +71,13 @@ class Neighbors:
         yield from (one for one in (self._uneven(node, change), self._apart(node, pods, change)) if one is not None)
 
     def taken_port(self, pods: Iterable[BoundPod]) -> Obstacle | None:
-        """Return an obstacle if one of these pods uses a host port of the pod, or None."""
+        """Return an obstacle if one of these pods uses a host port that the pod requests, or None."""
         says = "node(s) didn't have free ports for the requested pod ports"
         for one in pods:
             for wanted in self._wishes.ports:
                 if any(wanted.excludes(other) for other in one.wishes.ports):
                     name = foreign_text(one.name)
-                    return Obstacle(says, f"pod {name} has host port {wanted.port}", f"pod {name} ends")
+                    return Obstacle(says, f"pod {name} uses host port {wanted.port}", f"pod {name} ends")
         return None
 
     def _uneven(self, node: ClusterNode, change: Mapping[_Key, int]) -> Obstacle | None:
@@ -113,7 +113,7 @@ class Neighbors:
             key, value = foreign_text(one.topology_key), labels.get(one.topology_key)
             if value is None or (not count(_NEAR, number, value) and not self._is_first(change)):
                 place = foreign_text(f"{key}={value}")
-                because = f"no pod that its affinity requires runs at {place}"
+                because = f"no pod that the pod's affinity requires runs at {place}"
                 if value is None:
                     because = f"the node has no label {key}"
                 return Obstacle("node(s) didn't match pod affinity rules", because, "such a pod runs there")
@@ -122,7 +122,7 @@ class Neighbors:
             if value is not None and count(_APART, number, value):
                 place = foreign_text(f"{one.topology_key}={value}")
                 which = self._first_at(one.topology_key, value, pods, node, partial(self._is_meant, one))
-                because = f"{which}, which its anti-affinity excludes, runs at {place}"
+                because = f"{which}, which the pod's anti-affinity excludes, runs at {place}"
                 return Obstacle("node(s) didn't match pod anti-affinity rules", because, f"{which} ends")
         for key, value in labels.items():
             if count(_EXISTING, key, value):

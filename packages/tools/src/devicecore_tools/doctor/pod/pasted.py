@@ -33,7 +33,7 @@ _SHORTEST = 15  # characters of the shortest refusal; pasted text may have 600,0
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""The text before a message that is part of another message, which describes the effect on the pod."""
+"""The text before a message that is quoted in a longer one, which describes the effect on the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
@@ -110,7 +110,7 @@ def _find_in(record: str) -> Match | None:
 
 
 def _in_log(line: str) -> Match | None:
-    """Return the refusal in a kubelet's log line about a pod, where the error lacks the prefix of an event."""
+    """Return the refusal in a kubelet's log line about a pod, whose error lacks the prefix that an event has."""
     for error in _LOGGED.finditer(line[:MAX_MESSAGE]):
         match = find(f"{PREFIXES['prepare'][0]}{error[1]}")
         if match is not None and not match.message.is_last_resort:
@@ -119,7 +119,7 @@ def _in_log(line: str) -> Match | None:
 
 
 def _readings(text: str) -> Iterator[Match]:
-    """Yield the refusals that a string may be read as, best first."""
+    """Yield the refusals as which a string can be read, best first."""
     bare = text.strip(_AROUND)
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):
@@ -143,7 +143,7 @@ def _readings(text: str) -> Iterator[Match]:
 
 
 def _without_end(text: str) -> str:
-    """Return a refusal without its meaningless last words, which users and tables often cut off."""
+    """Return a refusal without the last words of the kubelet's wording, which users and tables often cut off."""
     text = text.rstrip(".\u2026")
     return next(text[: len(text) - n] for n in range(len(_UNEXPECTED), -1, -1) if text.endswith(_UNEXPECTED[:n]))
 

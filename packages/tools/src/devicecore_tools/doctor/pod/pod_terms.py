@@ -51,7 +51,7 @@ class PodTerm:
         )
 
     def matches(self, namespace: str, labels: Labels, of_namespace: Labels) -> bool:
-        """Return whether a pod matches, by its namespace, its labels and the namespace's labels."""
+        """Return whether the term selects a pod with this namespace and these labels."""
         is_there = namespace in self.namespaces
         if not is_there and self.selects_namespace is not None:
             is_there = self.selects_namespace(of_namespace)
@@ -59,7 +59,7 @@ class PodTerm:
 
 
 def _keys(term: Value, name: str, labels: Labels, operator: str) -> Iterator[dict[str, object]]:
-    """Yield the requirements that label keys add to a selector, with the values of the pod's own labels."""
+    """Yield the requirements that a term's label keys add to its selector, with the values of the pod's own labels."""
     for one in term[name].sequence():
         if (key := one.text("")) in labels:
             yield {"key": key, "operator": operator, "values": [labels[key]]}
@@ -120,7 +120,7 @@ class Wishes:
 
     @classmethod
     def of(cls, pod: Value) -> "Wishes":
-        """Read a pod's requirements, without its preferences. Raises DocumentError as `Value` does."""
+        """Read a pod's requirements, but not its preferences. Raises DocumentError as `Value` does."""
         metadata, spec = pod["metadata"], pod["spec"]
         namespace, labels = metadata["namespace"].text("default"), labels_of(metadata)
         near, apart = (
@@ -136,7 +136,7 @@ class Wishes:
 
     @property
     def names(self) -> Iterator[str]:
-        """Descriptions of the facts about other pods that must be known."""
+        """Descriptions of what depends on other pods."""
         if self.near:
             yield "its affinity to other pods"
         if self.apart:

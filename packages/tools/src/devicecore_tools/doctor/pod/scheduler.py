@@ -68,7 +68,7 @@ _OF_OTHERS = (
     (re.compile(r"tencent\.com/vcuda-(core|memory)"), "Tencent's gpu-manager"),
     (re.compile(r"koordinator\.sh/\S+"), "Koordinator"),
 )
-"""Resources that no Node has because another scheduler counts them."""
+"""Resources that no Node has because a different scheduler counts them."""
 
 
 @cache
@@ -150,7 +150,7 @@ def _errors(text: str) -> Iterator[Unscheduled]:
 
 
 def _of_problem(problem: str) -> tuple[str, str]:
-    """Return the meaning of the claim plugin's problem, and the remedy, or empty strings if it is unknown."""
+    """Return the meaning of the claim plugin's problem, and the remedy, or empty strings if the problem is unknown."""
     if wrong := _SELECTOR.search(problem):
         return _of_selector(wrong)
     if pool := _POOL.search(problem):
@@ -241,7 +241,7 @@ def _binding_ended(found: re.Match[str]) -> tuple[str, str]:
 
 
 def _after(text: str) -> tuple[str, str]:
-    """Return the scheduler's action after no node accepted a pod, and the advice, or empty strings."""
+    """Return what the scheduler did because no node accepted the pod, and advice, or empty strings."""
     if placement := _PLACEMENT.search(text):
         ended, node = counted(int(placement[2]), "pod"), foreign_text(placement[1], 253)
         done = f"The scheduler preempts {ended} of lower priority on node {node}, and reserves the place for this pod."
@@ -330,7 +330,7 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
     )
     change = (
         f"kubectl describe node NODE shows whether {name} is under Allocatable. If it is missing or 0: "
-        f"start the plugin for {name} there, and compare the name. Otherwise: {request}"
+        f"start the plugin for {name} there, and check the spelling of the name. Otherwise: {request}"
     )
     return none, change
 
@@ -347,7 +347,7 @@ def _of_nodes(resource: str, nodes: NodesSeen, absent: str, request: str) -> tup
         )
         known = sorted({other for of in nodes.values() for other in of})
         has = f" The Nodes have {', '.join(foreign_text(one, 100) for one in known[:5])}." if known and not some else ""
-        changes.append(f"Start the plugin for {name} there, or compare the name.{has}")
+        changes.append(f"Start the plugin for {name} there, or correct the name.{has}")
     if none:
         capacity = max(nodes[node][resource][0] for node in none)
         gone = (

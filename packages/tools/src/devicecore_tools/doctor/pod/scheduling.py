@@ -33,7 +33,7 @@ class PodAsks:
         node: the node named in its spec.
         labels: the labels of `nodeSelector`.
         accepts: whether the required node affinity accepts a node, or None if there is none.
-        affinity: a description of that affinity.
+        affinity: a description of the required node affinity.
         tolerations: the tolerations in its spec.
         sizes: its peak request for each resource.
         gates: its remaining scheduling gates.
@@ -164,7 +164,7 @@ class PodAsks:
                 it = "has no such label" if has is None else f"has {foreign_text(f'{name}={has}')}"
                 label = foreign_text(f"{name}={value}")
                 cure = f"the pod's nodeSelector does not require {label}, or node {node.target.name} has this label"
-                yield Obstacle(says, f"the pod selects {label}, and the node {it}", cure)
+                yield Obstacle(says, f"the pod selects {label}, but the node {it}", cure)
         if self.accepts is not None and not self.accepts(node.target):
             cure = f"the pod's affinity accepts node {node.target.name}"
             yield Obstacle(says, f"the pod's affinity requires {foreign_text(self.affinity)}", cure)
@@ -218,7 +218,8 @@ def _is_unscheduled(condition: Value) -> bool:
 def decides_itself(said: str, *, knows_pods: bool, knows_volumes: bool) -> bool:
     """Return whether every reason in the scheduler's message is also checked here.
 
-    If so, the message may be outdated. Only the scheduler can check other reasons, such as a port if no pods were read.
+    If so, the message may be outdated. Other reasons can only be checked by the scheduler, such as a port if no pods
+    were read.
     """
     judged = _JUDGED + (_BY_PODS if knows_pods else ()) + (_BY_VOLUMES if knows_volumes else ())
     reasons = said.partition(" nodes are available: ")[2].partition(". preemption:")[0].rstrip(".")

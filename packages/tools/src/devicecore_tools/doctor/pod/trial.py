@@ -69,13 +69,13 @@ CURES = {
     "node-not-ready": "the Node becomes Ready",
     "node-closed": "the Node accepts pods again",
 }
-"""The findings that keep every pod from starting, each with its remedy."""
+"""The findings that keep every pod from starting, each with the change that ends it."""
 
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # strictest first
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""The holder of a description's devices whose owner is unknown. It is not a pod, so ending it is not proposed."""
+"""Stands for the unknown owner of a description's devices. It is not a pod, so no change proposes that it ends."""
 
 
 @frozen
@@ -162,7 +162,7 @@ class TrialNode:
         return verdict if shortage is None else shortage
 
     def decide_claims(self, pod: Pod) -> ClaimsDecision:
-        """Return the trial's conclusions about a pod's claims."""
+        """Return the node's answer about a pod's claims, apart from the rest of the pod."""
         names = claim_names(pod)
         if self.pod_claims is None:
             return ClaimsDecision(undecided=tuple(names))
@@ -183,7 +183,7 @@ class TrialNode:
         return known.extended_claim(pod, dict.fromkeys(row.resource for row in claim.mappings))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
-        """Return the refusal for the first resource whose total requests would exceed the Node's (kubelet: `OutOf`).
+        """Return the refusal for the first resource of which the pods would request more than the Node has (`OutOf`).
 
         A kubelet counts at least the devices that it has allocated, including this pod's (kubelet.md 8.1).
         """
@@ -210,7 +210,7 @@ class TrialNode:
         return None
 
     def admit(self, pod: Pod) -> Verdict:
-        """Return the verdict of the node's device manager on `pod`, and of its other managers, if known.
+        """Return the verdict on `pod` by the node's device manager, and by its CPU and memory managers if known.
 
         The plugins' preferences are unknown, so the kubelet may choose other devices of the same kind. Reservations in
         progress on the real node are also unknown.
@@ -222,7 +222,7 @@ class TrialNode:
             return self.managers.admit(manager, pod, topology.policy, topology.scope)
 
     def pinned(self, pod: Pod) -> tuple[Pinned, ...]:
-        """Return the CPUs and the memory that a pod gets if it is admitted."""
+        """Return the exclusive CPUs and the NUMA-local memory that a pod gets if it is admitted."""
         if self.managers is None:
             return ()
         with self._device_manager(pod) as manager:
@@ -230,7 +230,10 @@ class TrialNode:
 
     @contextmanager
     def _device_manager(self, pod: Pod) -> Iterator[DeviceManager]:
-        """Yield a device manager in the node's state. If there are other managers, it leaves NUMA alignment to them."""
+        """Yield a device manager in the node's state.
+
+        If the CPU and memory managers are known, NUMA alignment is left to the topology manager that combines them all.
+        """
         asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
         entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
         registered = {str(name): () for name in (*self.devices, *self.awaited, *self.absent) if name in asked}
@@ -244,9 +247,9 @@ class TrialNode:
             yield manager
 
     def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
-        """Yield a pod's allocations, and for each resource one allocation with the devices of all other pods.
+        """Yield a pod's allocations, and for each resource a single allocation with the devices of all other pods.
 
-        The result for the pod does not depend on which other pod holds a device, and a single entry costs less.
+        The pod's verdict does not depend on which other pod holds a device, and a single entry costs less.
         """
         others: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
         for one in self.allocations:
@@ -264,7 +267,7 @@ class TrialNode:
         return frozenset((*(one.key.pod for one in self.allocations), *self.requests))
 
     def pod_name(self, uid: PodUid) -> str:
-        """Return the name that answers use for a pod."""
+        """Return the name for a pod that is shown in answers."""
         return self.pod_names.get(uid) or uid
 
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
@@ -303,11 +306,11 @@ class Change:
 
 @frozen
 class Fit:
-    """The answer of one node.
+    """A node's answer to the question whether a pod fits.
 
     Attributes:
         changes: the smallest change of each kind, smallest first.
-        claims: the pod's claims that were not examined. The answer is valid apart from them.
+        claims: the pod's claims that were not examined. Apart from these claims, the answer is valid.
         topology_not_known: the topology manager settings that were neither read nor passed, or an empty string.
         pinned: the exclusive CPUs and the NUMA-local memory that the pod gets.
         uncertain: why the pod may get different devices than the verdict names, or an empty string.
@@ -330,12 +333,12 @@ class Fit:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the sources do not suffice to decide if the pod fits."""
+        """Whether the sources are not enough to decide if the pod fits."""
         return isinstance(self.verdict, Unknown)
 
 
 def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
-    """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does.
+    """Try `pod` on `node`. If it does not fit, look for the smallest changes after which it does.
 
     `budget` is the budget of the question that this trial is part of; by default a new one.
     """
@@ -384,7 +387,7 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
 def claim_names(pod: Pod) -> list[str]:
     """Return the ResourceClaims of a pod, as `namespace/name`.
 
-    A claim that does not exist yet has its template's name.
+    A claim that does not exist yet is listed under its template's name.
     """
     named = []
     for one in pod.claims:
@@ -430,7 +433,7 @@ def _has_enough(node: TrialNode, pod: Pod) -> bool:
 
 
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
-    """Return the device resources that the pod requests, by name, whether or not the node has them."""
+    """Return the names of the device resources that the pod requests, in order, whether or not the node has them."""
     pod = node.with_claims(pod)
     limits = {
         resource
@@ -478,7 +481,7 @@ def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes in which pods end: first single pods, starting with the fewest devices, then several pods."""
+    """Yield changes in which pods end: first single pods, starting with those that hold few devices, then several."""
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
     for allocation in node.allocations:
@@ -508,7 +511,7 @@ def _policy(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _addition(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes with more healthy devices of each resource, on each NUMA node in turn."""
+    """Yield changes in which the node gets more healthy devices of a resource, on each NUMA node in turn."""
     for name in _wanted(node, pod):
         places: tuple[tuple[NumaNode, ...] | None, ...] = (None,)
         if any(device.topology for device in node.devices.get(name, ())):
@@ -559,15 +562,16 @@ def trial_node(
 ) -> TrialNode:
     """Return the node for trials, as its sources describe it.
 
-    A plugin's own list is the best source for its devices. Without it, the lists of healthy devices from the kubelet
-    and the checkpoint are used. The holders come from `doctor.state_of`: pods that are certainly gone are excluded
-    because a kubelet frees their devices before it admits a pod.
+    A plugin's own list is the best source for its devices. If it was not read, the lists of healthy devices from the
+    kubelet and the checkpoint are used. The holders come from `doctor.state_of`: pods that are certainly gone are
+    excluded because a kubelet frees their devices before it admits a pod.
 
     Args:
         name: the name of the node in answers.
         facts: the facts from the sources.
         pod_claims: decides about claims.
-        topology: the kubelet's topology manager. If it lists no NUMA nodes, those of the devices are used.
+        topology: the settings of the kubelet's topology manager. If they list no NUMA nodes, those of the devices are
+            used.
         tolerations: the tolerations of the pod to be tried, or None if they are unknown.
     """
     state = state_of(facts)
@@ -616,7 +620,7 @@ def _published(facts: Facts) -> Mapping[str, int]:
 
 
 def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
-    """Yield the resources without devices in the kubelet now, with the devices that they had before."""
+    """Yield the resources for which the kubelet has no devices now, with the devices that it had for them before."""
     for resource, one in facts.absent.items():
         if one.why is not WhyAbsent.NEVER:  # a kubelet ignores a resource that no plugin has registered
             nodes = {id_: tuple(map(NumaNode, facts.numa_nodes.get(resource, {}).get(id_, ()))) for id_ in one.devices}
@@ -630,7 +634,7 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
 
 
 def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[str, str]:
-    """Return why no pod can start regardless of its requests, and the remedy. Both are empty if the pod may start."""
+    """Return why no pod can start, whatever it requests, and the remedy. Both are empty if the pod may start."""
     if facts.kubelet is KubeletNow.STOPPED:
         return "no kubelet is running on this node, so no pod starts", CURES["kubelet-gone"]
     if facts.kubelet is KubeletNow.SILENT:
@@ -646,7 +650,7 @@ def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[st
 
 
 def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield each resource for which no source shows the free devices, and the reason."""
+    """Yield each resource whose free devices are uncertain, and the reason."""
     of_all = facts.not_free.get("") or facts.claimed.missing or facts.claimed.unidentified
     for resource in facts.lists.resources:
         if why := of_all or facts.not_free.get(resource):
@@ -654,7 +658,7 @@ def _uncertain(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _blocked(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield each resource that certainly no pod can get now, and the reason."""
+    """Yield each resource of which no pod can get a device now, and the reason."""
     why = facts.look.unwritable
     if why:
         for resource in facts.lists.resources:
@@ -669,7 +673,7 @@ _HANGS = "does not answer: it hangs, and after the first pod that requests {}, t
 
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield warnings about problems that a pod may have although the kubelet admits it."""
+    """Yield resources with a warning about a problem that a pod may have although the kubelet admits it."""
     for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
         if plugin.problem != NOBODY_LISTENS and len(candidates) > 1:
             for resource in candidates:

@@ -45,7 +45,7 @@ class VolumeClaim:
 
     @classmethod
     def of(cls, item: Value) -> "VolumeClaim":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Read a PersistentVolumeClaim object. Raises DocumentError if a field has the wrong type."""
         metadata, spec = item["metadata"], item["spec"]
         size = spec["resources"]["requests"][_SIZE]
         return cls(
@@ -68,9 +68,9 @@ class VolumeClaim:
 
 @frozen
 class Volume:
-    """A PersistentVolume. `claim` is the claim that it is bound to, `namespace/name`.
+    """A PersistentVolume. `claim` is the `namespace/name` of the claim that it is bound to.
 
-    `handle` is the name of its CSI driver and the driver's name for the volume, or empty without a CSI driver.
+    `handle` is the name of its CSI driver and the driver's name for the volume; both are empty without a CSI driver.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Volume:
 
     @classmethod
     def of(cls, item: Value) -> "Volume":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Read a PersistentVolume object. Raises DocumentError if a field has the wrong type."""
         metadata, spec = item["metadata"], item["spec"]
         required, by = spec["nodeAffinity"]["required"], spec["claimRef"]
         size = spec["capacity"][_SIZE]
@@ -143,7 +143,7 @@ class StorageClass:
 
     @classmethod
     def of(cls, item: Value) -> "StorageClass":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Read a StorageClass object. Raises DocumentError if a field has the wrong type."""
         topologies = [
             {
                 one["key"].text(""): [value.text("") for value in one["values"].sequence()]
@@ -178,7 +178,7 @@ class StorageRoom:
 
     @classmethod
     def of(cls, item: Value) -> "StorageRoom":
-        """Read an object. Raises DocumentError if a field has the wrong type."""
+        """Read a CSIStorageCapacity object. Raises DocumentError if a field has the wrong type."""
         size = item["capacity"] if item["maximumVolumeSize"].data is None else item["maximumVolumeSize"]
         largest = Quantity(0) if size.data is None else size.amount()
         return cls(item["storageClassName"].text(""), largest, object_selector(item["nodeTopology"]))
@@ -215,7 +215,7 @@ class Volumes:
     rooms: Sequence[StorageRoom] = ()
 
     def unread(self, namespace: str, names: Iterable[str]) -> Iterator[str]:
-        """Yield the assumptions that are made about claims with these names because objects were not read."""
+        """Yield the assumptions made for claims with these names because objects that matter were not read."""
         keys = [f"{namespace}/{name}" for name in names]
         if self.limits is None and any(self._handle(key)[0] for key in keys):
             yield "no node has reached its volume limit, because no CSINode was read"
@@ -227,7 +227,7 @@ class Volumes:
             yield "drivers have capacity for new volumes, because no CSIDriver was read"
 
     def restriction(self, namespace: str, names: Iterable[str], users: Mapping[str, str]) -> Obstacle | None:
-        """Return an obstacle if a claim is limited to one pod and is in use. `users` maps used claims to a pod."""
+        """Return an obstacle if a claim is limited to one pod and is in use. `users` maps each used claim to a pod."""
         for name in names:
             key = f"{namespace}/{name}"
             if key in users and key in self.claims and _ONE_POD in self.claims[key].modes:
@@ -268,7 +268,7 @@ class Volumes:
         return (of.provisioner, key) if of is not None and of.provisions else ("", "")
 
     def problem(self, namespace: str, names: Iterable[str]) -> Obstacle | None:
-        """Return why no node can run a pod whose claims have these names, or None if no reason is known."""
+        """Return why no node can run a pod that uses the claims with these names, or None if no reason is known."""
         for name in names:
             claim, shown = self.claims.get(f"{namespace}/{name}"), foreign_text(name)
             if claim is None:
@@ -294,7 +294,7 @@ class Volumes:
         return None
 
     def obstacle(self, namespace: str, names: Sequence[str], node: TargetNode) -> Obstacle | None:
-        """Return why a node cannot use claims that pass `problem`, or None if it can."""
+        """Return why these claims, which pass `problem`, cannot be used on a node, or None if they can be."""
         taken: set[str] = set()
         for name in names:
             key = f"{namespace}/{name}"

@@ -24,11 +24,11 @@ from devicecore_tools.doctor.reading.large_documents import read_document_file
 _MAX_DIGITS = 19
 
 Devices = dict[str, tuple[int, ...]]
-Element = tuple[str, Iterable[str], tuple[int, ...]]  # a resource, ids of its devices, and the devices' NUMA nodes
+Element = tuple[str, Iterable[str], tuple[int, ...]]  # a resource, device ids, and the devices' NUMA nodes
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """Return the answers in the files of a directory. Without `ALLOCATABLE_NAME`, the kubelet's devices are unknown."""
+    """Return the answers saved in a directory. If it has no `ALLOCATABLE_NAME`, the kubelet's devices are unknown."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()
@@ -53,7 +53,7 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 
 
 def _answer(place: Path, wanted: str, *others: str) -> Value:
-    """Return a field of an answer, which may use the names of protobuf's JSON (`podResources`).
+    """Return a field of a saved answer. The file may use the names of protobuf's JSON (`podResources`).
 
     Raises DocumentError if the document has only other fields. Such a document is not a kubelet's answer, and must not
     be mistaken for an empty answer.
@@ -70,7 +70,7 @@ def _answer(place: Path, wanted: str, *others: str) -> Value:
 
 
 def _named_as_in_proto(data: Any, depth: int = 12) -> Any:  # noqa: ANN401 - JSON has no better type
-    """Return JSON with the names of a .proto file (`pod_resources`), down to a depth that no answer reaches."""
+    """Return JSON with its names as in the .proto file (`pod_resources`), down to a depth that no answer reaches."""
     if isinstance(data, list) and depth:
         return [_named_as_in_proto(one, depth - 1) for one in data]
     if not isinstance(data, dict) or not depth:
@@ -103,7 +103,7 @@ def _element(one: Value) -> Element:
 
 
 def _number(value: Value) -> int:
-    """Return a 64-bit number, which is a string in protobuf's JSON, or omitted there if it is 0."""
+    """Return a 64-bit number. In protobuf's JSON, it is a string, and is omitted if it is 0."""
     if isinstance(value.data, str) and value.data.isdecimal() and len(value.data) <= _MAX_DIGITS:
         return int(value.data)
     return 0 if value.data is None else value.integer()
@@ -118,7 +118,7 @@ def _claimed_in(of: tuple[str, str, str], claim: Value) -> Iterator[ClaimedDevic
 
 
 def saved_pod_resources(seen: PodResourcesSeen) -> dict[str, object]:
-    """Return the documents of an answer, by the names of their files."""
+    """Return the documents in which an answer is saved, by file name."""
     containers: dict[tuple[str, str], dict[str, dict[str, Any]]] = {place: {} for place in sorted(seen.pods)}
     for one in seen.holdings:
         found = containers[one.namespace, one.pod].setdefault(one.container, {"name": one.container})
@@ -152,7 +152,7 @@ def seen_of(
     listed: podresources.ListPodResourcesResponse | podresources_v1alpha1.ListPodResourcesResponse,
     allocatable: dict[str, Devices] | None,
 ) -> PodResourcesSeen:
-    """Return the contents of the pod-resources API's two answers.
+    """Return the contents of the two answers from the pod-resources API.
 
     `allocatable` is None if the kubelet does not offer GetAllocatableResources.
     """
@@ -168,7 +168,7 @@ def seen_of(
 
 
 def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDeviceSeen, ...]:
-    """Return the devices of claims. A device's CDI names may also be repeated in later devices (kubelet-dra.md 12)."""
+    """Return the devices of claims. Later devices may repeat a device's CDI names (kubelet-dra.md 12)."""
     return tuple(
         ClaimedDeviceSeen(
             pod.namespace,

@@ -25,7 +25,7 @@ from devicecore.adapters.kube_api.requests import CLAIMS, CLASSES, EVENTS, NODES
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor.reading.objects import OF_NODES
 
-_SECONDS = 30.0  # seconds for a request
+_SECONDS = 30.0  # the timeout of a request
 _PODS_AT_ONCE = 100  # keeps responses well below the size limit
 # the API versions of DeviceTaintRules since Kubernetes 1.37, 1.36 and 1.33
 _VERSIONS_OF_RULES = ("v1", "v1beta2", "v1alpha3")
@@ -112,7 +112,7 @@ def _listed(server: ApiServer, kind: str, fields: str, *, has_older: bool = True
 
 
 def _slices_of_no_node(server: ApiServer) -> list[Json]:
-    """Return the slices without a node's name. They are for all nodes, or have a node selector or a node per device."""
+    """Return the slices that name no node. They are for all nodes, or have a node selector or a node per device."""
     try:
         return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
     except RequestError as problem:

@@ -73,9 +73,9 @@ class _Rest:
 def _specs(directory: str, files: list[Path], rest: _Rest, notes: list[str]) -> Iterator[CdiSpec]:
     for number, path in enumerate(files):
         if rest.bytes < 0 or rest.devices < 0:
-            what = f"than {MAX_BYTES_OF_ALL:,} bytes" if rest.bytes < 0 else "devices than it reads"
+            what = f"than {MAX_BYTES_OF_ALL:,} bytes" if rest.bytes < 0 else "devices than doctor reads"
             unread = counted(len(files) - number, "file")
-            notes.append(f"{directory}: doctor did not read {unread}, because the CDI files together have more {what}")
+            notes.append(f"{directory}: {unread} were not read, because the CDI files together contain more {what}")
             return
         try:
             if not stat.S_ISDIR(path.stat().st_mode):

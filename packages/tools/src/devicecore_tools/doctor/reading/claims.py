@@ -87,7 +87,7 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
 def slices_in(document: Value, budget: Budget | None = None) -> tuple[PoolSlice, ...]:
     """Return a list of ResourceSlices.
 
-    Raises DocumentError if the list is not complete or not of this kind, or has more devices than the budget allows.
+    Raises DocumentError if the list is incomplete or of a different kind, or has more devices than the budget allows.
     """
     keep = (budget or Budget()).keep_slice
     return tuple(slice_of(keep(one)) for one in items_of(document, "ResourceSlices", "ResourceSliceList"))
@@ -173,7 +173,7 @@ def _published(
 
 
 def _numa_nodes(device: PoolDevice) -> tuple[int, ...] | None:
-    """Return the NUMA nodes from the standard attribute, or else from the driver's own, or None if neither exists."""
+    """Return a device's NUMA nodes, from the standard attribute or else a driver's attribute, or None if unknown."""
     for name in ("resource.kubernetes.io/numaNode", f"{device.key.driver}/numaNode", "numaNode"):
         one = device.attributes.get(name)
         if one is not None and one.kind in {"int", "ints"}:
@@ -219,7 +219,7 @@ def _allocated(item: Value) -> AllocatedClaimSeen:
 
 
 def _remarks(devices: Value, results: Mapping[Device, Value]) -> Iterator[tuple[Device, str]]:
-    """Yield what drivers report about broken devices in the conditions in a claim's status.
+    """Yield what drivers report about broken devices, from the conditions in a claim's status.
 
     An allocation names the conditions that a device must have before a pod is bound, and the conditions that mean
     failure.

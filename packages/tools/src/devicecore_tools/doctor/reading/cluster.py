@@ -54,7 +54,7 @@ def looks_at_all_nodes(
 
 
 def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
-    """Return the objects of each kind in what `kubectl get KINDS -o json` printed.
+    """Return the objects of each kind in the output of `kubectl get KINDS -o json`.
 
     If no document contains objects of a kind, its value is a sentence that says so: kubectl prints one List for several
     kinds, which does not show whether a kind was requested. Raises DocumentError if a list is incomplete.
@@ -77,7 +77,7 @@ def looks_of(
     budget: Budget | None = None,
     taken: float | None = None,
 ) -> dict[str, Look]:
-    """Return a look at each selected node, sorted by name, and one at the devices of `NO_NODE`, if there are any.
+    """Return a look at each selected node, sorted by name, and a look at the devices of `NO_NODE`, if any.
 
     `answers` contains the objects of each kind in `OF_NODES`, or a sentence that says why they were not read. When the
     budget is spent, the looks at the remaining nodes contain only the reason instead of their Node. `taken` is when the

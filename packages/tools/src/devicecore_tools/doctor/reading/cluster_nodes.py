@@ -1,4 +1,4 @@
-"""The parts of nodes and pods that a scheduler's decision depends on, shared by several values.
+"""Reads the parts of nodes and pods on which a scheduler's decision depends.
 
 Law: only this module reads these fields, so `doctor`, `why` and `fits` see the same node and the same pod.
 """
@@ -67,7 +67,7 @@ def labels_of(metadata: Value) -> dict[str, str]:
 
 
 def tolerations_of(pod: Value) -> tuple[Toleration, ...]:
-    """Return a pod's tolerations. A critical pod also has `CRITICAL`."""
+    """Return a pod's tolerations, including `CRITICAL` if the pod is critical."""
     spec = pod["spec"]
     is_critical = (
         spec["priorityClassName"].data in _CRITICAL_CLASSES or spec["priority"].integer(0) >= _CRITICAL_PRIORITY

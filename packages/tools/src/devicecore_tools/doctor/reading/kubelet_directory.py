@@ -45,7 +45,7 @@ _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
 _POD_RESOURCES = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = (PLUGINS_PREFIX + _KUBELET, _POD_RESOURCES)
-"""The sockets of the kubelet itself, as `SocketsSeen.made` names them.
+"""The sockets of the kubelet itself, by their names in `SocketsSeen.made`.
 
 A kubelet creates them one after another when it starts.
 """
@@ -72,7 +72,7 @@ class KubeletDirectory:
         ):
             plugins, root = root, root.parent
         elif not os.path.isdir(plugins) and os.path.isdir(root / "pod-resources"):  # noqa: PTH112 - see above
-            plugins = Path(DEFAULT_PLUGINS)  # a kubelet keeps it there regardless of its root directory
+            plugins = Path(DEFAULT_PLUGINS)  # the same for all kubelets, regardless of the root directory
         sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
         return cls(str(root), str(plugins), *sockets)
 
@@ -113,7 +113,7 @@ def why_unwritable(path: str) -> str:
 
 
 def not_a_file() -> CheckpointSeen:
-    """Return what is read if there is a directory in place of the checkpoint."""
+    """Return the result of reading a checkpoint that is a directory."""
     return CheckpointSeen(FileReport(FileVerdict.MALFORMED, problem=IS_DIRECTORY), unwritable=IS_DIRECTORY)
 
 
@@ -161,7 +161,7 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
 
 
 def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Yield each socket that can be tried, and whether a process listens there."""
+    """Yield the name of each socket to which a connection can be tried, and whether a process listens there."""
     for name, path in islice(sockets.items(), MAX_TRIED):
         if socket_identity(path) is not None:
             with suppress(OSError):
@@ -169,18 +169,18 @@ def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
 
 
 def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    """Yield when each socket was created, except for sockets that are deleted in the meantime."""
+    """Yield the name and creation time of each socket, except for sockets that are deleted in the meantime."""
     for name, path in sockets.items():
         with suppress(OSError):
             yield name, Path(path).lstat().st_mtime
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
-    """Return the names of sockets, sorted. A name that starts with a dot is not a plugin's (kubelet.md 2.8)."""
+    """Return the names of sockets, sorted. Sockets whose names start with a dot are not plugins' (kubelet.md 2.8)."""
     found = []
     for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
         if number == MAX_ENTRIES:
-            notes.append(f"{directory}: only {MAX_ENTRIES:,} files are read")
+            notes.append(f"{directory}: only the first {MAX_ENTRIES:,} files are examined")
             break
         if stat.S_ISSOCK(mode):
             found.append(name)
@@ -190,7 +190,7 @@ def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
 def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
     """Yield the names and modes of the files in and below a directory.
 
-    Hidden files have mode 0. Files deleted meanwhile are left out.
+    Hidden files have mode 0. Files that are deleted in the meantime are left out.
     """
     with os.scandir(directory) as entries:
         for entry in entries:

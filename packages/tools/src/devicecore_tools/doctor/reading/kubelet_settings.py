@@ -89,7 +89,7 @@ def configuration_of(root: str) -> dict[str, object]:
 
 
 def configuration_problem(root: str) -> str:
-    """Return why a kubelet cannot start with its configuration, as far as devices go, or an empty string."""
+    """Return why a kubelet cannot start with the settings of its resource managers, or an empty string."""
     process = _process_of(root)
     file = process.file(process.flags.get("config") or CONFIGURATION) if process else Path(root) / CONFIGURATION
     try:
@@ -126,7 +126,7 @@ def serves(root: str) -> bool:
 
 
 def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
-    """Return the configuration fields that are certain: all fields of the process, or those that the file names."""
+    """Return the configuration fields that are certain: all fields of the process, or else those in the file."""
     with suppress(OSError, DocumentError, ValueError):
         return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
     return {}
@@ -169,7 +169,7 @@ def _server_of(root: str) -> _Process | None:
 
 
 def _fields_of(process: _Process) -> dict[str, object]:
-    """Return the fields as a kubelet reads them: its file, then the files of a directory, then its flags."""
+    """Return the fields as a kubelet reads them: first from its file, then from `--config-dir`, then from its flags."""
     flags, found = process.flags, dict[str, object]()
     if file := flags.get("config"):
         found |= _fields_in(process.file(file))

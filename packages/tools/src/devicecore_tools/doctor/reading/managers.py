@@ -44,7 +44,7 @@ class ManagersSeen:
     errors: Mapping[str, OSError] = field(factory=dict)
 
     def file(self, name: str) -> bytes:
-        """Return a state file. Raises OSError if it cannot be read."""
+        """Return the contents of a state file. Raises OSError if it cannot be read."""
         if name not in self.files:
             raise self.errors[name]
         return self.files[name]

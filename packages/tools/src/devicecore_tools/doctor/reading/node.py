@@ -86,7 +86,7 @@ from devicecore_tools.doctor.reading.state_files import read_state_files
 from devicecore_tools.doctor.reading.taint_rules import TaintRule, added_taints, rules_in
 from devicecore_tools.numa import MACHINE_FILE, NumaError, described_machine
 
-_SHORT_LIFE = 60.0  # a plugin that recreates its socket within so many seconds counts as crashing repeatedly
+_SHORT_LIFE = 60.0  # a plugin that recreates its socket within this many seconds counts as crashing repeatedly
 _MAX_WAIT = 5.0  # seconds for a process to identify itself
 _MAX_WAIT_FOR_ALL = 10.0  # seconds for all processes together, across all looks of a report
 
@@ -196,8 +196,8 @@ class NodeSources:
     def begin(self, patience: float | None) -> None:
         """Start a report. Processes are asked for their identity again.
 
-        `patience` limits the total number of seconds for querying them if it is less than the default. There is always
-        enough time for one answer.
+        If `patience` is less than the default, it is the total number of seconds for querying the processes. There is
+        always enough time for one answer.
         """
         self._listeners = self._lists = None
         self._first_made = {}
@@ -214,7 +214,7 @@ class NodeSources:
         return Look(**{**local, **self._read_objects(None)}, taken=self._time() / SECOND)
 
     def _look_here(self) -> Look | None:
-        """Return a look at the node whose files are here, or None if the Node shows that they are not its files."""
+        """Return a look at the node whose files are on this machine, or None if the Node belongs to another machine."""
         checkpoint = self._read_checkpoint()
         sockets = self._with_names(self._read_sockets())
         pod_resources = self._read_pod_resources()
@@ -238,7 +238,7 @@ class NodeSources:
         return read if self._reasons is None else self._as_recorded(read)
 
     def _as_recorded(self, read: Look) -> Look:
-        """Return the saved look of a record instead of reading its files, if these are unchanged."""
+        """Return `read` with the parts of the record's saved look whose files in the record are unchanged."""
         if self._recorded is None and self.root is not None:
             self._recorded = record.read_look(self.root)
         whole, readings = self._recorded or (None, {})
@@ -608,7 +608,7 @@ def _is_absent(root: str) -> bool:
 
 
 def _taint_of(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> str:
-    """Return the first taint by which rules keep claims from a device, or an empty string."""
+    """Return the first taint that rules add to a device and that keeps claims from it, or an empty string."""
     added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
     return next((str(taint) for taint in added if taint.effect in REPELLING_EFFECTS), "")
 

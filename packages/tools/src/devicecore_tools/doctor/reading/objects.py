@@ -243,5 +243,5 @@ def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]
 
 
 def _counts(sizes: Sizes) -> dict[str, int]:
-    """Return the extended resources in a section of the status, with their counts."""
+    """Return the extended resources in a section of a Node's status, with their counts."""
     return {name: size.whole for name, size in sizes.items() if is_extended_resource(name)}

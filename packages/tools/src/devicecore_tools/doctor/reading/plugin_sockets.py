@@ -66,7 +66,7 @@ def read_plugins(
 ) -> Reading[tuple[PluginSeen, ...]]:
     """Query the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
 
-    Drivers of other types are left out. `listeners` is shared by several looks. If it is None, this is the only look.
+    Plugins of other types are left out. `listeners` is shared by several looks, or None if this is the only look.
     """
     paths = {f"{PLUGINS_PREFIX}{name}": str(Path(directory) / name) for name in sockets}
     paths |= {f"{REGISTRY_PREFIX}{name}": str(Path(registry) / name) for name in registry_sockets}
@@ -118,7 +118,7 @@ class Listeners(Generic[Answer]):
         """Query the process on each socket.
 
         Args:
-            sockets: paths, by the names used in the results. A name shows which directory a socket is in.
+            sockets: paths, by the names used in the results. The prefix of a name stands for the socket's directory.
 
         Returns:
             The answers by name, why other processes did not answer, and the names of those that had too little time.
@@ -202,7 +202,7 @@ class Listener:
 def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
     """Ask a process for its identity, as a kubelet does.
 
-    A plugin in the kubelet's own directory has no call for its name, so it is asked for its options.
+    A plugin in the device plugin directory offers no call that returns its name, so it is asked for its options.
     """
     with _channel(path) as channel:
         if not name.startswith(REGISTRY_PREFIX):

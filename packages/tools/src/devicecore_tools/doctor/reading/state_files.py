@@ -72,7 +72,7 @@ def _seen(name: str, blob: bytes, managers: ManagersSeen) -> StateFileSeen:
 
 @frozen
 class _DamagedError(Exception):
-    """A kubelet cannot read a file."""
+    """A kubelet cannot read a state file."""
 
     why: str
 

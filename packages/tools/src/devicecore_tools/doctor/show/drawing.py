@@ -25,7 +25,7 @@ WIDTH = 552
 _PADDING, _GAP, _MARGIN = 20, 8, 24
 _FULL = (178, 60, 3)  # width and height of a cell with three lines of text, and the number of cells per row
 _SMALL = (85, 28, 6)
-_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # y coordinates between lines of text, where the color of the next pod starts
+_FULL_CUTS, _SMALL_CUTS = (23, 41), (22,)  # y coordinates at which the color of the next pod starts
 _HATCH = 10  # pixels at the left of an unhealthy cell
 _INSET = 8  # pixels between the edge of a cell and its text
 _MAX_FULL_CELLS = 48  # cells of a group; if there are more, each has only one line of text
@@ -177,7 +177,7 @@ def _small_cell(cell: Cell) -> str:
 
 
 def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
-    """Yield the rectangles of a cell, with a band for each holder, up to the number of text lines."""
+    """Yield the rectangles of a cell, with a colored band for each holder, at most as many as the lines of text."""
     stale = " stale" if all(row.state is OwnerState.STALE for row in cell.rows) else ""
     classes = [f"o{mark.color}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
     edges = [0, *cuts[: len(classes) - 1], height]
@@ -205,7 +205,7 @@ def _owner(cell: Cell, room: float) -> str:
 
 
 def _condition(cell: Cell) -> str:
-    """Return the health and certainty of a device."""
+    """Return the health of a device, and how certain its holder is if it is known."""
     row = cell.rows[0]
     sign = {"Healthy": "", "unknown": "health "}.get(row.health, "\u2715 ")
     return f"{sign}{row.health}, {row.state.value}" if cell.kind is not CellKind.UNKNOWN else f"{sign}{row.health}"
@@ -224,7 +224,7 @@ def _folded(folded: Tally, y: float) -> tuple[str, float]:
 
 
 def _notes(findings: Sequence[NodeFinding], y: float, *, x: int, in_page: bool = False) -> tuple[str, float]:
-    """Return the findings about this part: number, title and devices."""
+    """Draw findings, each with its number, its title and its devices. Also return the position of the next line."""
     parts = []
     for finding in findings[:_MAX_NOTES]:
         what = f": {names(finding.devices)}" if finding.devices else ""
@@ -276,7 +276,7 @@ def _legend(picture: NodePicture, y: float) -> tuple[str, float]:
 
 
 def key_of(mark: OwnerMark) -> str:
-    """Return a pod's color and letters, 34 by 22 pixels."""
+    """Draw a box of 34 by 22 pixels with a pod's color and letters."""
     return (
         f'<rect class="o{mark.color}" width="34" height="22" rx="5"/>'
         f'<text class="c d" x="17" y="15">{mark.letters}</text>'
@@ -284,7 +284,7 @@ def key_of(mark: OwnerMark) -> str:
 
 
 def signs() -> tuple[tuple[str, str], ...]:
-    """Yield the other signs in the picture with their meanings."""
+    """Return the signs in the picture that do not stand for pods, with their meanings."""
     sick = (
         '<rect class="none" width="34" height="22" rx="5"/>'
         '<rect class="sick" x="1" y="1" width="10" height="20" rx="5"/>'

@@ -50,7 +50,7 @@ MAX_ENTRIES = 32
 
 @define(eq=False)  # not frozen: a slice with many devices has thousands of fields
 class Field:
-    """A field of an object: its path and its value, which is None if it is missing.
+    """A field of an object: its path and its value, which is None if the field is missing.
 
     All fields reached from one field share the list of causes for refusing the object.
     """
@@ -64,13 +64,13 @@ class Field:
         return Field(f"{self.path}.{name}" if self.path else name, value, self.causes)
 
     def __iter__(self) -> Iterator["Field"]:
-        """The objects in a list."""
+        """Yield the objects in the list that is the field's value."""
         for number, one in enumerate(list_of(self.value)):
             if isinstance(one, dict):
                 yield Field(f"{self.path}[{number}]", one, self.causes)
 
     def entries(self) -> Iterator[tuple[str, "Field"]]:
-        """The names and the values of a map."""
+        """Yield the names and the values in the map that is the field's value."""
         for name, value in mapping_of(self.value).items():
             yield name, Field(f"{self.path}[{name}]", value, self.causes)
 
@@ -109,7 +109,7 @@ class Field:
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def unchanged(self, was: object, *shown: object) -> None:
-        """Require that the value is unchanged for Go clients, which leave out empty fields."""
+        """Require that the value is the same as before to Go clients, which leave out empty fields."""
         if not is_same(self.value, was):
             self.invalid("field is immutable", *shown)
 
@@ -222,7 +222,7 @@ def label_causes(new: Json) -> list[Cause]:
 
 
 def is_same(value: object, was: object) -> bool:
-    """Return whether two values are the same for Go clients, which leave out empty fields."""
+    """Return whether two values are the same to Go clients, which leave out empty fields."""
     return _without_empty(value) == _without_empty(was)
 
 

@@ -75,7 +75,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault that affects the next `times` requests with this verb and resource. An empty string matches all.
+    """A fault that affects the next `times` requests with this verb and resource. An empty string matches any.
 
     If `every` is 2, only every second matching request gets the fault, and so on.
     """

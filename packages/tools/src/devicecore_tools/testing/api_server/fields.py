@@ -57,7 +57,7 @@ _ALWAYS: Iterable[str] = (
 )
 """The maps that always exist, even if empty.
 
-A manager that fills them does not own them. `Items` of these names are not maps.
+A manager that fills such a map does not own it. `Items` with these names are not meant.
 """
 
 _OF_A_DEVICE = "conditions"
@@ -283,7 +283,7 @@ def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) 
 
 
 def _place(path: FieldPath) -> list[tuple[bool, str]]:
-    """Return the sort key of a field in a list: it sorts before fields of sibling maps."""
+    """Return a sort key for which the plain fields of a map come before the fields of the maps in it."""
     return [(number < len(path), part) for number, part in enumerate(path, 1)]
 
 

@@ -55,7 +55,7 @@ SENDING_SECONDS = 30.0
 END_SECONDS = 1.0
 """How long `stop` waits for requests in progress."""
 
-_LARGE = 64 * 1024  # bytes of a body
+_LARGE = 64 * 1024  # bytes above which a body counts as large
 _MAX_CHUNK_LINE = 100  # bytes
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 
@@ -116,7 +116,7 @@ class HttpServer(ThreadingHTTPServer):
             connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
-        """Return whether a connection is within the limit; otherwise, the connection is closed."""
+        """Return whether a new connection is within the limit. If it is not, the base class closes the connection."""
         return len(self._connections) <= MAX_CONNECTIONS
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
@@ -150,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # a response is one packet
+    wbufsize = -1  # a response is sent as one packet
     disable_nagle_algorithm = True  # without this, each response is delayed by 44 ms
     server: HttpServer
     close_connection: bool
@@ -187,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
     def _is_large(self) -> bool:
         try:
             return self._is_chunked() or self._length() > _LARGE
-        except ApiError:  # the body is not read
+        except ApiError:  # the request is refused without reading its body
             return False
 
     def _answer(self) -> None:
@@ -279,7 +279,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.rfile.read1(most)
 
     def _line(self) -> bytes:
-        """Return a line within a body. The line is read byte by byte, because each byte may arrive late."""
+        """Return a line of a body. The line is read byte by byte, because each byte may arrive late."""
         line = b""
         while len(line) < _MAX_CHUNK_LINE and not line.endswith(b"\n") and (part := self._part(1)):
             line += part
@@ -301,7 +301,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             target = None if is_discovery(url.path) else target_of(url.path, self.server.api.kinds)
         except ApiError:
-            self.server.api.note(request)  # so that a test sees what the client asked for
+            self.server.api.note(request)  # so that a test sees what the client requested
             raise
         if target is not None:
             verb = _VERBS[self.command]

@@ -99,7 +99,7 @@ class _Document:
         above, key = self._place(path, is_new=True)
         self._copied += 0 if value is None else len(json.dumps(value))
         if self._copied > MAX_COPIED:
-            raise ValueError(f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {self._copied}")
+            raise ValueError(f"expected a JSON patch that copies at most {MAX_COPIED} bytes, got {self._copied}")
         _insert(above, key, copied(value))
 
     def test(self, path: str, operation: Json) -> None:
@@ -110,7 +110,7 @@ class _Document:
 
     def _value_from(self, operation: Json) -> JsonValue:
         if operation.get("from") is None:
-            raise ValueError("expected a path as from")
+            raise ValueError("expected a path in the field from")
         return self._value(operation["from"])
 
     def _value(self, path: str) -> JsonValue:

@@ -101,8 +101,8 @@ def new_event_causes(new: Json, _: Json | None) -> list[Cause]:
 class NodeRequest:
     """A request by a node's identity.
 
-    `resource` includes the group and the subresource, as in `pods/status`. Namespace and name are empty if the path has
-    none. `find` looks up an object by its kind's plural, namespace and name.
+    `resource` includes the group and the subresource, as in `pods/status`. `namespace` and `name` are empty if they are
+    not in the path. `find` looks up an object by its kind's plural, namespace and name.
     """
 
     user: str
@@ -121,12 +121,12 @@ class NodeRequest:
 
     @property
     def plural(self) -> str:
-        """The kind's plural with its group."""
+        """The plural of the requested kind, with its group."""
         return self.resource.partition("/")[0]
 
     @property
     def about(self) -> str:
-        """The name in the path, or in the object to create."""
+        """The name of the requested object, from the path or the object to create."""
         return self.name or str(mapping_of(self.body.get("metadata")).get("name"))
 
     def selects(self, path: str) -> bool:
@@ -204,4 +204,4 @@ _RULES: Mapping[str, Callable[[NodeRequest], str]] = {
     "resourceslices": _on_slice,
     "resourceclaims": _on_claim,
 }
-"""Functions by plural that return why a node's identity may not do something, or an empty string otherwise."""
+"""Functions that return why a node's identity may not make a request, or an empty string, by the kind's plural."""

@@ -50,12 +50,12 @@ class Target:
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of the objects."""
+        """The `apiVersion` of the objects in this path."""
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
 
     @property
     def place(self) -> ObjectPlace:
-        """The storage key of the object that the path names. Missing parts are empty."""
+        """The storage key of the object that the path names. Parts that the path does not contain are empty."""
         return ObjectPlace(self.kind, self.namespace or "", self.name or "")
 
     @property
@@ -134,7 +134,7 @@ def _create(store: ObjectStore, request: Request, target: Target) -> Json:
 
 def _delete_collection(store: ObjectStore, request: Request, target: Target) -> Json:
     with store.transaction():
-        version = store.version  # the version of the returned list
+        version = store.version  # the returned list has the version before the deletion
         deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
         return _listed(deleted, version, target)
 

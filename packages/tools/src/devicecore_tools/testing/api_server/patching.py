@@ -22,7 +22,10 @@ MERGE_KEYS: Mapping[str, str] = {
     },
     "hostIPs": "ip",
 }
-"""The lists that have a `patchMergeKey` in the kinds of `kinds`, with that key. Container status lists have none."""
+"""The lists that have a `patchMergeKey` in the kinds of `kinds`, with that key.
+
+Lists of container statuses have no such key.
+"""
 
 SETS = frozenset({"finalizers"})
 """The string lists that are merged."""
@@ -97,7 +100,7 @@ def _put_in_order(result: Json, document: Json, change: Json, name: str, order: 
 
 
 def _merged(name: str, before: JsonValue, value: JsonValue) -> JsonValue:
-    """Return the value of one field after the patch. None deletes the field."""
+    """Return the value of one field after the patch, or None if the patch deletes the field."""
     if isinstance(value, dict) and isinstance(before, dict):
         return strategically_merged(before, value)
     if isinstance(value, list) and isinstance(before, list):

@@ -20,7 +20,7 @@ _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!
 
 
 def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
-    """Parse `spec.nodeName=a,spec.driver!=b`. An unset field counts as an empty string.
+    """Parse a field selector such as `spec.nodeName=a,spec.driver!=b`. An unset field counts as an empty string.
 
     Raises ApiError if the string is not a selector, or names a field that does not support selection.
     """

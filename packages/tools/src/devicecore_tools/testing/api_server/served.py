@@ -37,7 +37,7 @@ class ServedApi(Protocol):
         """Raise ApiError if the client is not allowed to make this change to a claim's status."""
 
     def hang(self) -> None:
-        """Wait to be released."""
+        """Wait until `release` is called or the server stops."""
 
     def wait(self, seconds: float) -> None:
-        """Wait this long, or until released."""
+        """Wait for this many seconds, or until `release` is called or the server stops."""

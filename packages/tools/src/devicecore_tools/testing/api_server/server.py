@@ -96,7 +96,7 @@ class LocalApiServer(Runs):
         If there are very many, they are stored without details.
         """
         self.bugs: list[BaseException] = []
-        """Exceptions caused by bugs in this server. `stop` raises the first."""
+        """Exceptions caused by bugs in this server. `stop` raises the first of them."""
         self.watch_seconds = watch_seconds
         self.bookmark_seconds = bookmark_seconds
         self.serves_watch_list = serves_watch_list
@@ -127,7 +127,7 @@ class LocalApiServer(Runs):
         self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
-        """Close all connections and stop listening. The objects stay. A second stop does nothing.
+        """Close all connections and stop listening. The objects are kept. A second stop does nothing.
 
         Raises:
             Exception: the first server bug that a request triggered.
@@ -335,7 +335,7 @@ class LocalApiServer(Runs):
         return fault
 
     def note(self, request: Request) -> None:
-        """Record a request. If earlier requests already use a lot of memory, record only its verb and path."""
+        """Record a request, but only its verb and path if earlier requests already use a lot of memory."""
         added = weight([request.path, request.query, request.headers, request.body])
         with self._lock:
             self._noted += added
@@ -344,7 +344,7 @@ class LocalApiServer(Runs):
             self.requests.append(request)
 
     def authorize(self, request: Request, target: Target | None) -> None:
-        """Refuse a client that has not presented a token, or lacks the permission.
+        """Refuse a client that has not presented a token, or lacks permission for the request.
 
         Raises:
             ApiError: the client is refused.
@@ -392,9 +392,9 @@ class LocalApiServer(Runs):
             raise invalid(target.kind.qualified, before["metadata"]["name"], causes)
 
     def hang(self) -> None:
-        """Wait until released."""
+        """Wait until `release` is called or the server stops."""
         self._released.wait()
 
     def wait(self, seconds: float) -> None:
-        """Wait this long, or until released."""
+        """Wait for this many seconds, or until `release` is called or the server stops."""
         self._released.wait(seconds)

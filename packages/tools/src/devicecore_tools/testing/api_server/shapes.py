@@ -9,10 +9,10 @@ from typing import Any
 from devicecore_tools.testing.api_server.status import Json, JsonValue, copied
 
 Shape = type | Mapping[str, Any] | list[Any] | None
-"""A scalar type, an object's fields (`*` stands for all others), a list with its items' shape, or None for any."""
+"""A scalar type, an object's fields (`*` stands for all others), a list with its items' shape, or None for any type."""
 
 _NAMES: Mapping[type, str] = {
-    bool: "bool",  # before int, because it is a subclass of int
+    bool: "bool",  # bool comes before int, because it is a subclass of int
     str: "string",
     int: "number",
     float: "number",
@@ -49,13 +49,13 @@ def _tidied(value: JsonValue, shape: Shape) -> JsonValue:
         name: _tidied(below, shapes[name])
         for name, below in given.items()
         if below is not None
-        # `omitempty` drops empty lists and maps when Go encodes its structs. An empty struct stays.
+        # `omitempty` drops empty lists and maps when Go encodes its structs. An empty struct is kept.
         if not (below == [] and isinstance(shapes[name], list)) and not (below == {} and "*" in (shapes[name] or ()))
     }
 
 
 def wrong_types(kind: str, value: Json, api_version: str = "") -> Iterator[str]:
-    """Yield the expected type of each field of an object whose value has the wrong type.
+    """Yield a sentence for each field of an object that has a value of the wrong type.
 
     Null does not count as a value.
 

@@ -170,5 +170,5 @@ def too_large_version(version: int, current: int) -> ApiError:
 
 
 def invalid_options(options: str, field: str, kind: str, detail: str = "") -> ApiError:
-    """An option of the request is invalid. `options` is its Go type, such as `ListOptions`."""
+    """An option of the request is invalid. `options` is the Go type of the options, such as `ListOptions`."""
     return invalid(f"{options}.meta.k8s.io", "", [Cause(field, kind, detail)])

@@ -57,11 +57,11 @@ _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _STATE = ("_objects", "_weight", "_events", "_history", "_version", "_forgotten")
 
 Key = tuple[str, str]
-"""Namespace, empty for kinds without one, and name."""
+"""A namespace, which is empty for kinds without namespaces, and a name."""
 
 
 class ObjectPlace(NamedTuple):
-    """Where an object is stored. The namespace is empty for kinds without one."""
+    """Where an object is stored. The namespace is empty for kinds without namespaces."""
 
     kind: Kind
     namespace: str

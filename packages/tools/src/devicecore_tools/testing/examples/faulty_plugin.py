@@ -1,7 +1,7 @@
 """A device plugin with a common bug: it assigns device nodes by position in the request instead of by id.
 
-`python -m devicecore_tools.testing.examples.faulty_plugin DIR` has the bug; with `--fixed` after DIR, the plugin does
-not.
+`python -m devicecore_tools.testing.examples.faulty_plugin DIR` runs the plugin with the bug, and `--fixed` after DIR
+runs it without the bug.
 """
 
 import sys
