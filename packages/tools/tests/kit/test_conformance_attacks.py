@@ -21,6 +21,7 @@ from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, Plug
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
 from devicecore_tools.conformance.faults import PLUGIN
 from devicecore_tools.conformance.model import Check, Failure, OutOfTime, Skip, TookTooLong
+from devicecore_tools.conformance.processes import ProcessorUse, Waits
 from devicecore_tools.conformance.reports import summary
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.process import PluginProcess
@@ -178,29 +179,40 @@ def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
 
 
 @pytest.mark.parametrize(
-    ("waited", "disk", "verdict"),
-    [(0.05, 0.5, Verdict.FAILED), (0.4, 0.5, Verdict.UNDECIDED), (0.05, 1.5, Verdict.UNDECIDED)],
+    ("after", "verdict"),
+    [
+        (Waits({"1": 1.05, "2": 0.15}, 100.5, 9), Verdict.FAILED),
+        (Waits({"1": 1.05, "2": 0.4}, 100.5, 9), Verdict.UNDECIDED),
+        (Waits({"1": 1.05, "2": 0.15}, 101.5, 9), Verdict.UNDECIDED),
+        (Waits({"1": 1.05, "2": 0.15}, 101.5, 5), Verdict.FAILED),  # others used the disk
+    ],
 )
 def test_a_subject_that_had_a_processor_and_the_disk_at_once_is_late_on_a_busy_machine_too(
-    waited: float, disk: float, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    after: Waits, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pressure = tmp_path / "io"
-
-    def wait(seconds: float) -> None:
-        pressure.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={seconds * 1e6:.0f}\n", encoding="ascii")
-
-    def look(_: None) -> str:
-        wait(100 + disk)
-        raise TookTooLong("it was not back")
-
-    wait(100)
-    monkeypatch.setattr("devicecore_tools.conformance.runner.PRESSURE", pressure)
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    clock, queued = iter([0.0, 0.0, 2.0, 2.0]), iter([{"1": 1.0}, {"1": 1.0 + waited, "2": waited}])
+    clock, waits = iter([0.0, 0.0, 2.0, 2.0]), iter([Waits({"1": 1.0}, 100.0, 5), after])
     monkeypatch.setattr("devicecore_tools.conformance.runner.time.monotonic", lambda: next(clock))
-    late: Check[None] = Check("late", Severity.MUST, "", "", "", look)
-    (result,), _ = run_checks([late], None, excuses_load=True, queued=lambda: next(queued))
+    late: Check[None] = Check("late", Severity.MUST, "", "", "", fail_late)
+    (result,), _ = run_checks([late], None, excuses_load=True, waits=lambda: next(waits))
     assert result.verdict is verdict
+
+
+def test_what_a_process_writes_to_a_disk_is_counted(tmp_path: Path) -> None:
+    if subprocess.check_output(["/bin/sh", "-c", f"stat -f -c %T {tmp_path}"]) == b"tmpfs\n":
+        pytest.skip(f"{tmp_path} is in memory")
+    script = f"head -c 100000 /dev/zero > {tmp_path}/state; echo written; sleep 60"
+    with PluginProcess(["sh", "-c", script], tmp_path) as process:
+        process.wait_for_output("written")
+        assert process.disk_bytes >= 100_000
+
+
+@pytest.mark.parametrize(("share", "late"), [(0.5, False), (0.05, True)])
+def test_a_process_that_uses_a_processor_is_late_only_if_it_rarely_got_one(share: float, *, late: bool) -> None:
+    before = ProcessorUse(0.0, 1.0, Waits({"1": 0.0}))
+    with pytest.raises(Failure) as failure:
+        before.require_little_until(ProcessorUse(10.0, 1.0 + 10 * share, Waits({"1": 9.5})), "driver")
+    assert failure.value.is_late is late
 
 
 def test_a_missing_directory_skips_a_check() -> None:

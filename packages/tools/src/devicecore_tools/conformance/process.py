@@ -8,7 +8,7 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
@@ -24,7 +24,7 @@ from devicecore_tools.conformance.model import (
     some,
     time_is_over,
 )
-from devicecore_tools.conformance.processes import exit_of
+from devicecore_tools.conformance.processes import Waits, exit_of
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 T = TypeVar("T")
@@ -85,9 +85,9 @@ class SubjectProcess(ABC):
         return "\n".join(line for number, line in enumerate(lines) if latest[_TIMES.sub("", line)] == number)
 
     @property
-    def queued(self) -> Mapping[str, float]:
-        """How many seconds each thread has waited for a CPU. The result is empty if no process of the run is known."""
-        return {} if self.running is None else self.running.queued_seconds
+    def waits(self) -> Waits:
+        """What the process has waited for. It is unknown if the process was not started by the run."""
+        return Waits.of(self.running)
 
     # --- its exits ----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from typing import Self
 from attrs import frozen
 
 from devicecore.domain.text import foreign_text, shortened
-from devicecore_tools.conformance.model import MAX_ACTUAL, Exit
+from devicecore_tools.conformance.model import MAX_ACTUAL, Exit, require
 from devicecore_tools.testing.process import PluginProcess, PluginProcessError
 
 GO_CRASH = 2
@@ -33,6 +33,9 @@ MAX_SENTENCE = 250
 """The maximum length of the sentence about an exit."""
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # options of prctl(2)
+PRESSURE = Path("/proc/pressure/io")
+"""Where Linux says how long programs have waited for disks."""
+
 _SHORTEST = 0.01  # seconds
 _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compile(r"^Threads:\s+([0-9]+)", re.MULTILINE)
 _MIB = 1024 * 1024
@@ -177,31 +180,88 @@ def note_of_wrong_command(option: str, problem: str) -> str:
 
 
 @frozen
+class Waits:
+    """What a process and its descendants have waited for so far.
+
+    Attributes:
+        queued: how many seconds each thread has waited for a CPU; empty if unknown.
+        disks: for how many seconds some program of this machine has waited for a disk.
+        disk_bytes: how many bytes the processes have read from disks and written to them.
+    """
+
+    queued: Mapping[str, float] = {}
+    disks: float = 0.0
+    disk_bytes: int = 0
+
+    @classmethod
+    def of(cls, process: PluginProcess | None) -> Self:
+        """Measure a process. If there is none, its waits are unknown."""
+        if process is None:
+            return cls()
+        return cls(process.queued_seconds, waited_for_disks(), process.disk_bytes)
+
+    def for_cpus(self, later: Self) -> float:
+        """Return for how many seconds the thread that waited longest has waited for a CPU between two measurements.
+
+        The threads of a program wait at the same time, so the sum of their waits would be too long.
+        """
+        return max((seconds - self.queued.get(one, 0.0) for one, seconds in later.queued.items()), default=0.0)
+
+    def for_disks(self, later: Self) -> float:
+        """Return for how many seconds the process may have waited for a disk between two measurements.
+
+        Linux rarely counts how long one process waits, so this is how long some program waited, or 0 if the process did
+        not use a disk.
+        """
+        return later.disks - self.disks if later.disk_bytes != self.disk_bytes else 0.0
+
+    def until(self, later: Self) -> float:
+        """Return for how many seconds at most the process was held up between two measurements."""
+        return self.for_cpus(later) + self.for_disks(later)
+
+
+def waited_for_disks() -> float:
+    """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
+
+    A subject that syncs its state to the disk waits for the disk, and is not queued for a processor meanwhile.
+    """
+    try:
+        return int(PRESSURE.read_text(encoding="ascii").splitlines()[0].rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError, IndexError):  # kernels without pressure stall information
+        return 0.0
+
+
+@frozen
 class ProcessorUse:
     """The processor time that a process has used so far.
 
     Attributes:
         at: when it was measured, in seconds of `time.monotonic`.
         used: processor time in seconds.
-        queued: how many seconds each of its threads had to wait for a CPU.
+        waits: what its threads had to wait for.
     """
 
     at: float
     used: float
-    queued: Mapping[str, float]
+    waits: Waits
 
     @classmethod
     def of(cls, process: PluginProcess) -> Self:
         """Measure a running process."""
-        return cls(time.monotonic(), process.cpu_seconds, process.queued_seconds)
+        return cls(time.monotonic(), process.cpu_seconds, Waits.of(process))
 
-    def share_until(self, later: Self) -> float:
-        """Return the processor time that the process used, as a share of the time in which a CPU was available to it.
+    def require_little_until(self, later: Self, what: str) -> float:
+        """Require that the process used little processor time between two measurements.
 
-        On a loaded machine, even a process that is always busy gets only a small share of a CPU.
+        Return that time as a share of the time in which a CPU was available to the process: on a loaded machine, even a
+        process that is always busy gets only a small share of a CPU. `what` is the plugin or driver, in a word.
+
+        Raises Failure. It counts as late only if the share of the whole time would have been little.
         """
-        queued = max((seconds - self.queued.get(one, 0.0) for one, seconds in later.queued.items()), default=0.0)
-        return (later.used - self.used) / max(later.at - self.at - queued, _SHORTEST)
+        used, seconds = later.used - self.used, max(later.at - self.at, _SHORTEST)
+        share = used / max(seconds - self.waits.for_cpus(later.waits), _SHORTEST)
+        require(share < MAX_CPU, f"the {what} used {share:.0%} of one processor", late=used / seconds < MAX_CPU)
+        return share
 
 
 MAX_CPU = 0.1

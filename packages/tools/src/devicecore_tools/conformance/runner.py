@@ -6,8 +6,7 @@ Law: every check has a result, and a check that aborts the run is named as the r
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.conformance.model import (
@@ -23,20 +22,17 @@ from devicecore_tools.conformance.model import (
     Verdict,
     impossible,
 )
+from devicecore_tools.conformance.processes import Waits
 from devicecore_tools.testing.process import PluginProcessError
 
 INTERRUPTED = "the run was interrupted"
 """Why checks were not run after a signal."""
 
-Queued = Callable[[], Mapping[str, float]]
-"""Returns how many seconds each thread of the subject has waited for a CPU. The result is empty if unknown."""
-
-PRESSURE = Path("/proc/pressure/io")
-"""Where Linux says how long programs have waited for disks."""
+_Waits = Callable[[], Waits]  # measures what the subject has waited for
 
 _BUSY = 6.0  # processes that want to run, per processor
 _HELD_UP = 0.1  # the share of a check's time for which the subject waited for a CPU
-_DISK = 0.5  # the share of a check's time in which some program of this machine waited for a disk
+_DISK = 0.5  # the share of a check's time for which the subject may have waited for a disk
 _SHORT = 1.0  # seconds; a shorter check may be late because of what preceded it
 
 # Errors that prevent a check from running, such as those for a directory that the subject has deleted.
@@ -49,7 +45,7 @@ def run_checks(
     *,
     on_result: Callable[[Result], None] = lambda _: None,
     excuses_load: bool = False,
-    queued: Queued = dict,
+    waits: _Waits = Waits,
     later: list[Check[Subject]] | None = None,
     not_made: str = "",
 ) -> tuple[tuple[Result, ...], str]:
@@ -62,8 +58,7 @@ def run_checks(
         later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
         not_made: why no check is run, or an empty string if the checks are run.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        queued: returns how long the subject itself had to wait for a processor. A subject that got a CPU immediately is
-            not excused.
+        waits: measures what the subject itself had to wait for. A subject that did not wait is not excused.
 
     Returns:
         The results of all checks, and why the last ones were not run, or an empty string.
@@ -74,7 +69,7 @@ def run_checks(
             results.append(result_of(check, Verdict.UNDECIDED, not_made))
             continue
         began = time.monotonic()
-        verdict, actual, not_made = _made(check, subject, queued if excuses_load else None)
+        verdict, actual, not_made = _made(check, subject, waits if excuses_load else None)
         if verdict is None and later is not None:
             later.append(check)
             continue
@@ -83,14 +78,14 @@ def run_checks(
     return tuple(results), not_made
 
 
-def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tuple[Verdict | None, str, str]:
+def _made(check: Check[Subject], subject: Subject, waits: _Waits | None) -> tuple[Verdict | None, str, str]:
     """Run a check.
 
     Return the verdict (None if the check may run later), what happened, and why no other check is run.
     """
     verdict: Verdict | None = Verdict.UNDECIDED
     not_made = ""
-    began, before, disk = time.monotonic(), queued() if queued else {}, waited_for_disks()
+    began, before = time.monotonic(), waits() if waits else Waits()
     try:
         check.needs(subject)
         verdict, actual = Verdict.PASSED, check.look(subject)
@@ -101,10 +96,9 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
     except Failure as failure:
         verdict, actual = Verdict.FAILED, str(failure)
         load, seconds = load_of_a_processor(), time.monotonic() - began
-        is_disk_busy = waited_for_disks() - disk > _DISK * seconds
         if isinstance(failure, Abort):
             not_made = f"not run, because {check.name} failed"
-        elif queued and failure.is_late and load > _BUSY and (is_disk_busy or _was_held_up(before, queued(), seconds)):
+        elif waits and failure.is_late and load > _BUSY and _was_held_up(before, waits(), seconds):
             verdict = Verdict.UNDECIDED
             actual += f"; this proves little, because the machine has {load:.0f} times as much work as it can do"
     except _IMPOSSIBLE as error:
@@ -116,25 +110,11 @@ def _made(check: Check[Subject], subject: Subject, queued: Queued | None) -> tup
     return verdict, actual, not_made
 
 
-def _was_held_up(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> bool:
-    """Return whether a subject may have been late because its threads had to wait for a processor."""
-    return not after or seconds < _SHORT or queued_between(before, after) > _HELD_UP * seconds
-
-
-def queued_between(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Return for how many seconds, in total, a subject's threads waited for a processor between two measurements."""
-    return sum(max(value - before.get(thread, 0.0), 0.0) for thread, value in after.items())
-
-
-def waited_for_disks() -> float:
-    """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
-
-    A subject that syncs its state to the disk waits for the disk, and is not queued for a processor meanwhile.
-    """
-    try:
-        return int(PRESSURE.read_text(encoding="ascii").splitlines()[0].rpartition("total=")[2]) / 1e6
-    except (OSError, ValueError, IndexError):  # kernels without pressure stall information
-        return 0.0
+def _was_held_up(before: Waits, after: Waits, seconds: float) -> bool:
+    """Return whether a subject may have been late because it had to wait for a processor or a disk."""
+    if not after.queued or seconds < _SHORT or before.for_disks(after) > _DISK * seconds:
+        return True
+    return before.for_cpus(after) > _HELD_UP * seconds
 
 
 def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: float = 0.0) -> Result:

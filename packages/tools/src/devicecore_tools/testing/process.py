@@ -306,6 +306,16 @@ class PluginProcess(HasLifecycle):
         return found
 
     @property
+    def disk_bytes(self) -> int:
+        """How many bytes the process and its descendants have read from disks and written to them."""
+        total = 0
+        for pid in _session(self.pid):
+            with suppress(OSError):  # the process has exited, or its kernel does not count them
+                rows = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+                total += sum(int(row.split()[1]) for row in rows if row.startswith(("read_bytes", "write_bytes")))
+        return total
+
+    @property
     def descendants(self) -> tuple[int, ...]:
         """The ids of the process's running descendants, even if the process itself has exited."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])

@@ -1141,8 +1141,8 @@ def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     plugin.process.pause(_IDLE)
     if process is not plugin.process.running or process.status is not None:
         raise Skip("the plugin's process ended in the meantime")
-    share, rate = before.share_until(ProcessorUse.of(process)), (process.printed - printed) / _IDLE
-    require(share < MAX_CPU, f"the plugin used {share:.0%} of one processor", late=True)
+    share = before.require_little_until(ProcessorUse.of(process), "plugin")
+    rate = (process.printed - printed) / _IDLE
     require(rate <= MAX_PRINTED, f"the plugin printed {rate:.0f} bytes per second")
     return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
@@ -1173,12 +1173,11 @@ def _absence(plugin: PluginUnderTest) -> Absence:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
         plugin.kubelet.leave()
-        process, share = plugin.process.running, None
+        process = plugin.process.running
         before = _processor_use(process)
         plugin.process.pause(plugin.settings.away)
         after = _processor_use(process)
-        if process is plugin.process.running and before is not None and after is not None:
-            share = before.share_until(after)
+        uses = (before, after) if process is plugin.process.running and before and after else None
         plugin.kubelet.wipe()
         plugin.kubelet.serve()
         began, problem = time.monotonic(), None
@@ -1186,7 +1185,7 @@ def _absence(plugin: PluginUnderTest) -> Absence:
             plugin.registration.see_it_return(number)
         except Failure as failure:
             problem = failure
-        plugin.seen.absence = Absence(share, time.monotonic() - began, problem)
+        plugin.seen.absence = Absence(uses, time.monotonic() - began, problem)
     return plugin.seen.absence
 
 
@@ -1203,10 +1202,10 @@ def _processor_use(process: PluginProcess | None) -> ProcessorUse | None:
 def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     """The processor time of the plugin's processes is measured while the kubelet is down."""
     plugin.process.require_process()
-    share = _absence(plugin).cpu
-    if share is None:
+    uses = _absence(plugin).uses
+    if uses is None:
         raise Skip("the plugin's process ended in the meantime")
-    require(share < MAX_CPU, f"the plugin used {share:.0%} of one processor", late=True)
+    share = uses[0].require_little_until(uses[1], "plugin")
     return f"the plugin used {share:.1%} of one processor"
 
 

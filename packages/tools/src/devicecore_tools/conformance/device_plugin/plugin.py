@@ -15,6 +15,7 @@ from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip
+from devicecore_tools.conformance.processes import ProcessorUse
 from devicecore_tools.testing.process import PluginProcess
 
 
@@ -23,12 +24,12 @@ class Absence:
     """What the plugin did while the kubelet was down and afterwards.
 
     Attributes:
-        cpu: the share of one CPU that the plugin used, or None if unknown.
+        uses: the processor time that the plugin had used before and after, or None if unknown.
         returned_after: seconds until the plugin registered again, or until the check gave up.
         problem: why the plugin did not register again, or None if it did.
     """
 
-    cpu: float | None
+    uses: tuple[ProcessorUse, ProcessorUse] | None
     returned_after: float
     problem: Failure | None
 

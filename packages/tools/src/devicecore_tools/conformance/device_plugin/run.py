@@ -81,7 +81,7 @@ def run(
             subject=plugin,
             on_result=on_result,
             excuses_load=plugin.settings.excuses_load,
-            queued=lambda: plugin.process.queued,
+            waits=lambda: plugin.process.waits,
         )
         later: list[Check[PluginUnderTest]] = []
         results, not_made = make([one for one in guarded_checks if one.name not in LAST], later=later)

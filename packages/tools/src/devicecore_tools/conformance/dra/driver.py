@@ -20,6 +20,7 @@ from devicecore_tools.conformance.dra.process import DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.slices import PublishedSlices
+from devicecore_tools.conformance.processes import Waits
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
@@ -57,16 +58,14 @@ class DeletionOfSlices:
         process: the id of the process that was running then.
         calm: seconds from the last write by that process to the deletion.
         republished_after: seconds until all pools were complete again, or None if they never were.
-        queued: how many seconds each thread of the process had waited for a processor until then.
-        disks: for how many seconds programs had waited for disks until then.
+        waits: what the process had waited for until then.
     """
 
     at: float = 0.0
     process: int = 0
     calm: float = 0.0
     republished_after: float | None = None
-    queued: Mapping[str, float] = field(factory=dict)
-    disks: float = 0.0
+    waits: Waits = field(factory=Waits)
 
 
 @define

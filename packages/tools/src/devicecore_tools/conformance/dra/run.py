@@ -73,7 +73,7 @@ def run(
                     driver,
                     on_result=on_result,
                     excuses_load=settings.excuses_load,
-                    queued=lambda: driver.process.queued,
+                    waits=lambda: driver.process.waits,
                 )
         finally:
             driver.process.stop()

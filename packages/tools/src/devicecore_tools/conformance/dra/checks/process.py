@@ -90,8 +90,7 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     yield
     if driver.process.running is not process or process.status is not None:
         raise Skip("the driver's process ended in the meantime")
-    share = before.share_until(ProcessorUse.of(process))
-    require(share < MAX_CPU, f"the driver used {share:.0%} of one processor", late=True)
+    share = before.require_little_until(ProcessorUse.of(process), "driver")
     return f"the driver used {share:.1%} of one processor"
 
 

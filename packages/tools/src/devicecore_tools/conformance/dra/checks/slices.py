@@ -38,7 +38,6 @@ from devicecore_tools.conformance.model import (
     skip_if,
     some,
 )
-from devicecore_tools.conformance.runner import queued_between, waited_for_disks
 from devicecore_tools.testing.api_server import Answer, ApiError, Json, RunFirst
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
@@ -573,8 +572,7 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
         )
         raise Undecided(reason)
     # The driver fails only if it had enough time even after its waits for processors and disks are subtracted.
-    held_up = queued_between(wipe.queued, driver.process.queued) + waited_for_disks() - wipe.disks
-    is_late = time.monotonic() - wipe.at - held_up < waited
+    is_late = time.monotonic() - wipe.at - wipe.waits.until(driver.process.waits) < waited
     text = f"the pools were not complete again after {counted(waited, 'second')}; {_asked(driver)}"
     raise (TookTooLong if is_late else Failure)(text)
 
