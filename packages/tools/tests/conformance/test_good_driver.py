@@ -195,6 +195,25 @@ def test_a_device_that_stays_in_use_hides_no_other_check() -> None:
     assert RENEWED in report.result("prepares-a-claim-with-a-long-name").actual
 
 
+def test_a_claim_that_was_unprepared_too_late_is_unprepared_before_the_next_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("devicecore_tools.conformance.dra.calls._CLEAN_UP", 0.2)
+    monkeypatch.setattr("devicecore_tools.conformance.dra.calls._CLEAN_UP_AGAIN", 0.2)
+    names = "prepares-a-claim", "prepare-is-idempotent", "frees-the-device"
+    report = run_on(habits.UnpreparesLate, checks_of(*names), None, QUICK)
+    assert_all_pass(report)
+    assert not any(RENEWED in result.actual for result in report.results)
+
+
+def test_a_driver_that_never_unprepares_is_not_blamed_for_devices_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devicecore_tools.conformance.dra.calls._CLEAN_UP", 0.2)
+    names = "prepares-a-claim", "prepare-is-idempotent", "unprepares-a-claim"
+    report = run_on(habits.NeverUnprepares, checks_of(*names), None, evolve(QUICK, call=2.0))
+    assert [one.name for one in report.failures] == ["unprepares-a-claim"]
+    assert not report.undecided
+
+
 def test_a_panic_is_blamed_on_its_check_although_the_driver_is_started_again() -> None:
     names = "survives-a-refused-registration", "answers-get-info-again"
     report = run_on(habits.PanicsWhenItIsRefused, checks_of(*names), None, QUICK)

@@ -28,7 +28,9 @@ from devicecore_tools.conformance.processes import stopped
 T = TypeVar("T")
 
 _ANSWER = 10.0  # seconds for a call without claims
-_CLEAN_UP = 5.0  # seconds for the calls after a check
+_CLEAN_UP = 5.0  # seconds for a call after a check
+_CLEAN_UP_AGAIN = 1.0  # seconds for these calls while the driver does not answer them
+_SLACK = 2.0  # a claim may take this many times as long as the fastest one
 _QUICK = 0.1  # seconds to prepare and unprepare a claim; client-side rate limiting may delay a request by 0.2 s
 _GATHERING = 30.0  # seconds for starting calls that must overlap
 _SENT = 0.05  # seconds that are enough to send a call
@@ -86,6 +88,9 @@ class Calls:
     are_quick: bool = True
     fastest: float = math.inf
     _left: list[Claim] = field(factory=list)
+    _late: list[Claim] = field(factory=list)  # after a check, the driver did not answer in time for these claims
+    _is_silent: bool = False  # whether it did not answer in time for the same claims again
+    _at_once: int = 1  # the number of calls that `at_once` makes
     _allowed_until: float = 0.0  # the end of the last call for which the run's time was extended
     _under_way: int = 0  # the number of calls that are under way
     _most: int = 0  # the largest number of calls that were under way at the same time
@@ -98,8 +103,11 @@ class Calls:
 
     def in_time_for(self, number: int) -> int:
         """Return how many claims, from two to this number, can be prepared one by one in half the timeout of a call."""
-        fastest = 0.0 if math.isinf(self.fastest) else self.fastest  # no claim has been prepared yet
-        return max(2, min(number, int(self.settings.call / 2 / max(fastest, 0.01))))
+        return max(2, min(number, int(self.settings.call / max(self._slowly(1), 0.02))))
+
+    def _slowly(self, number: int) -> float:
+        """Return how many seconds a call may take in which the driver prepares these many claims one by one."""
+        return 0.0 if math.isinf(self.fastest) else _SLACK * self.fastest * number  # infinite: none was prepared yet
 
     # --- the end of a check -------------------------------------------------------------------------------------------
 
@@ -116,33 +124,47 @@ class Calls:
         self._left = [*self._left, *claims]
 
     def catch_up(self) -> None:
-        """Unprepare the claims passed to `unprepare_later`."""
+        """Unprepare the claims passed to `unprepare_later`, and try once more those for which the driver was late."""
         self._unprepare_all(self._left)
+        late, self._late = self._late, []
+        if late and not self._is_silent:
+            self._unprepare_all(late, were_late=True)
+            self._is_silent, self._late = bool(self._late), []
 
     def drop(self) -> None:
         """Forget which claims are prepared, because the driver has lost all of its files."""
-        self._left = []
+        self._left, self._late = [], []
         self.claims.held.clear()
         for claim in self.claims.prepared:
             claim.is_prepared = claim.was_sent = False
 
-    def _unprepare_all(self, claims: Sequence[Claim]) -> None:
-        """Unprepare claims. If the driver is unreachable, they are unprepared before the next check."""
+    def _unprepare_all(self, claims: Sequence[Claim], *, were_late: bool = False) -> None:
+        """Unprepare claims. If the driver is unreachable or late, they are unprepared before the next check.
+
+        No other claim gets the devices of a claim for which the driver was late, because it may not have released them.
+        """
         instance, self._left = self.registration.kubelet.newest, list(claims)
         if not claims or instance is None:
             return
-        for claim in claims:  # one by one, because a separate check tests calls with several claims
+        limit = _CLEAN_UP_AGAIN if self._is_silent else max(_CLEAN_UP, self._slowly(1))
+        for number, claim in enumerate(claims):  # one by one, because a check tests calls with several claims
+            keys = {device.key for device in claim.devices}
             try:
-                answer = instance.unprepare([claim.ref], min(_CLEAN_UP, self._call_timeout()))
+                answer = instance.unprepare([claim.ref], limit)
             except CallFailedError as error:  # other checks test the driver's responses to such calls
                 if error.code == "UNAVAILABLE":
                     self.process.is_leaving = not is_reachable(instance.endpoint)
                     return
                 if error.code == "DEADLINE_EXCEEDED":
+                    self._late += claims[number:]
+                    self.claims.held.update(device.key for one in claims[number:] for device in one.devices)
                     break
             else:
+                self._is_silent = False
                 if claim.is_prepared and claim.uid in answer and answer[claim.uid].error:
-                    self.claims.held.update(device.key for device in claim.devices)
+                    self.claims.held |= keys
+                elif were_late:
+                    self.claims.held -= keys
         self._left = []
 
     # --- what is known about its behavior ---------------------------------------------------------------------------
@@ -279,7 +301,9 @@ class Calls:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
         began = time.monotonic()
-        answer = self.timed(lambda seconds: (instance or self.registration.reachable).prepare(refs, seconds), timeout)
+        answer = self.timed(
+            lambda seconds: (instance or self.registration.reachable).prepare(refs, seconds), timeout, len(claims)
+        )
         for claim in _done(answer, claims):
             claim.is_prepared = self.habits.prepares = True
             self.fastest = min(self.fastest, time.monotonic() - began)
@@ -296,7 +320,9 @@ class Calls:
         The arguments are as for `prepare`. Raises CallFailedError if the call failed as a whole.
         """
         refs = [claim.ref for claim in claims]
-        answer = self.timed(lambda seconds: (instance or self.registration.reachable).unprepare(refs, seconds), timeout)
+        answer = self.timed(
+            lambda seconds: (instance or self.registration.reachable).unprepare(refs, seconds), timeout, len(claims)
+        )
         for claim in _done(answer, claims):
             self.habits.unprepares = claim.is_prepared or self.habits.unprepares
             claim.is_prepared = False
@@ -370,12 +396,13 @@ class Calls:
 
         self._learn_once()
         with self.registration.held(), ThreadPoolExecutor(len(acts)) as pool:
-            self._most = 0
+            self._most, self._at_once = 0, len(acts)
             with stopped(self.environment.marker):
                 made = [pool.submit(result_of, act) for act in acts]
                 self.process.wait(lambda: self._most >= len(acts) or all(one.done() for one in made), _GATHERING)
                 self.process.pause(_SENT)
             results = [one.result() for one in made]
+            self._at_once = 1
         if self._most < len(acts) and not any(isinstance(one, Failure) for one in results):
             raise Undecided(f"the {counted(len(acts), 'call')} did not overlap")
         return results
@@ -392,19 +419,21 @@ class Calls:
             with self._counting:
                 self._under_way -= 1
 
-    def _call_timeout(self) -> float:
-        return self.settings.call_again if self.habits.silence else self.settings.call
+    def _call_timeout(self, claims: int) -> float:
+        """Return how many seconds a call with these many claims may take, which is less once a call has timed out."""
+        again = max(self.settings.call_again, self._slowly(claims * self._at_once))
+        return min(again, self.settings.call) if self.habits.silence else self.settings.call
 
-    def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
+    def timed(self, call: Callable[[float], T], timeout: float | None = None, claims: int = 1) -> T:
         """Make a call with a time limit, which is passed to the function as an argument.
 
-        The default is the limit for preparing claims.
+        The default is the limit for preparing this number of claims.
 
         A call takes at most half of the remaining time, so that a driver that hangs can fail other checks, too.
         Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.
         """
         self.process.require_time()
-        wanted, left = self._call_timeout() if timeout is None else timeout, self.process.time_left
+        wanted, left = self._call_timeout(claims) if timeout is None else timeout, self.process.time_left
         limit = min(wanted, max(left / 2, _CONVINCING), max(left - CUT_GRACE, 0.1))
         try:
             with self._counted():

@@ -144,6 +144,7 @@ def _why_fewer(driver: DriverUnderTest) -> str:
 def _restore(driver: DriverUnderTest) -> bool:
     """Make sure that later checks can use this check's devices. Return whether fresh directories were needed."""
     driver.calls.clean_up()
+    driver.calls.catch_up()
     used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}
     with suppress(Skip, *IMPOSSIBLE):  # for example, no time is left, which the next check reports
         if driver.claims.held or not all(driver.calls.works(claim) for claim in list(used.values())[-_MAX_TRIED:]):

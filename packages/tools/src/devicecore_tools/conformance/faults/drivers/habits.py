@@ -273,6 +273,31 @@ class LosesItsOnlyDevice(HasOneDevice):
             super().unprepare_claim(claim)
 
 
+class UnpreparesLate(HasOneDevice):
+    """The first call to unprepare a claim takes half a second, and does nothing if the kubelet has canceled it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        new = {claim.uid for claim in request.claims} - self.seen
+        self.seen |= new
+        if new:
+            time.sleep(0.5)
+            if self.is_given_up(context):
+                raise ClaimError("the call was canceled")
+        return super().unprepare(request, context)
+
+
+class NeverUnprepares(HasOneDevice):
+    """A call to unprepare a claim never ends."""
+
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        self.over.wait()
+        return super().unprepare(request, context)
+
+
 class WritesMetadata(GoodDriver):
     """Like Go drivers with device metadata: one file per request, mounted through a separate CDI device."""
 
