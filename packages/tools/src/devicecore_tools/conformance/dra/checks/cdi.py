@@ -578,7 +578,7 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
         paths |= {node.hostPath or node.path for node in wanted.deviceNodes}
         paths |= {mount.hostPath for mount in wanted.mounts} | {hook.path for hook in wanted.hooks}
     missing = [path for path in sorted(paths) if not Path(path).exists()]
-    require(not missing, f"there is no {some(missing)}")
+    require(not missing, f"some paths do not exist: {some(missing)}")
     return f"{counted(len(paths), 'path')} exist" if paths else "the files name no paths"
 
 

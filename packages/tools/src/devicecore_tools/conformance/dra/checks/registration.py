@@ -354,7 +354,7 @@ def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
     yield
     after = driver.registration.instance
     left = sorted(path for path in {before.path, before.endpoint} - {after.path, after.endpoint} if identity_of(path))
-    require(not left, f"{some(left)} still exists next to {after.path}")
+    require(not left, f"the driver left behind {some(left)} next to {after.path}")
     return f"the registration socket is {after.path}"
 
 
@@ -422,7 +422,7 @@ def removes_its_sockets(driver: DriverUnderTest) -> Parts:
     yield
     after = driver.seen.ending
     skip_if(after.status is None, "the driver did not exit")
-    require(not after.left, f"{some(after.left)} still exists")
+    require(not after.left, f"the driver left behind {some(after.left)}")
     return "both sockets are gone"
 
 

@@ -214,7 +214,7 @@ def leaves_no_files_of_a_claim(driver: DriverUnderTest) -> str:
         for path in driver.environment.files()
         if claim.uid in str(path) and not path.is_relative_to(driver.environment.cdi)  # reported by another check
     )
-    require(not left, f"{some(left)} still exists")
+    require(not left, f"the driver left behind {some(left)}")
     return "no file name contains the claim's UID"
 
 
