@@ -1,4 +1,4 @@
-"""Laws that the states of both managers always keep."""
+"""Laws that the states of both managers always obey."""
 
 from functools import reduce
 from operator import or_

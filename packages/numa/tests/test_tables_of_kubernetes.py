@@ -65,7 +65,7 @@ NOT_COMPARED = {
     "cpumanager.TestPolicyOptionsAlwaysAvailableOnceGA": _PARTS,
     "cpumanager.TestPolicyOptionsAvailable": _PARTS,
     "cpumanager.TestReconcileState": _MOCK,
-    "cpumanager.TestSMTAlignmentErrorText": "the messages, which are compared where cpu-allocate refuses",
+    "cpumanager.TestSMTAlignmentErrorText": "the messages, which are compared for the calls that refuse CPUs",
     "memorymanager.TestAddContainer": _MOCK,
     "memorymanager.TestConvertPreReserved": _PARTS,
     "memorymanager.TestNewManager": _START,

@@ -40,7 +40,7 @@ def a_pod(name: str, gpus: int = 1, **annotations: str) -> Json:
 
 
 class ClusterNode:
-    """A node of a cluster. `run_until` is its main loop, and `store` survives it."""
+    """A node of a cluster. `run_until` is its main loop. A later node can continue with the checkpoint in `store`."""
 
     def __init__(
         self,

@@ -14,11 +14,11 @@ class Jobs(Writer):
         self.waiting: dict[Hashable, Job] = {}
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Keep a job in place of any other with its key."""
+        """Keep a job, which replaces an earlier job with the same key."""
         self.waiting[key] = job
 
     def run(self, requests: KubeApiRequests, *kinds: str) -> None:
-        """Run jobs, including jobs that these jobs put, until none of these kinds (by default, none at all) is left."""
+        """Run the jobs of these kinds, by default all jobs, and the jobs that they add, until none is left."""
         while chosen := [key for key in self.waiting if not kinds or (isinstance(key, tuple) and key[0] in kinds)]:
             self.waiting.pop(chosen[0])(requests)
 

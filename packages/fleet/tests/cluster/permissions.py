@@ -13,7 +13,7 @@ Permission = tuple[str, str]
 
 
 def table() -> dict[Permission, str]:
-    """Return what a node's own identity may do with each resource and verb of the table."""
+    """Return the guide's table: whether a node's own identity may do this, by resource and verb."""
     return {
         (f"{resource}.{group}" if group else resource, verb): own
         for group, resource, verbs, own in _ROW.findall(GUIDE)
@@ -22,7 +22,7 @@ def table() -> dict[Permission, str]:
 
 
 def role() -> set[Permission]:
-    """Return the resources and verbs of the ClusterRole."""
+    """Return the resources and verbs that the guide's ClusterRole allows."""
     (text,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
     return {
         (f"{resource}.{group}" if group else resource, verb)
@@ -34,6 +34,6 @@ def role() -> set[Permission]:
 
 
 def unlisted(requests: Iterable[Request]) -> set[Permission]:
-    """Return the permissions that requests needed and that docs/cluster-node.md does not list."""
+    """Return the permissions that these requests needed but docs/cluster-node.md does not list."""
     listed = {(resource.partition(".")[0], verb) for resource, verb in role()}
     return {(one.resource, one.verb) for one in requests} - listed

@@ -160,14 +160,14 @@ def test_a_node_is_registered_renewed_and_not_made_again(server: LocalApiServer,
         server.wait_for(lambda: server.get("Node", NODE)["status"]["capacity"][GPU] == "0")
         server.change(
             "Node", NODE, lambda node: node["status"]["capacity"].update(cpu="1")
-        )  # no watch shows this change
+        )  # the node does not watch its Node, so only a read shows this change
         asked = [request for _ in range(30) for request in tick(10)]
         assert sorted(asked) == ["get nodes", "patch nodes/status", *["update leases"] * 30]
         assert server.get("Node", NODE)["status"]["capacity"]["cpu"] == "2"
         server.change("Lease", NODE, lambda lease: lease["spec"].update(leaseDurationSeconds=1), "kube-node-lease")
         assert tick(10) == ["update leases", "get leases", "update leases"]
 
-        def lose(node: Json) -> None:  # The node lifecycle controller does the same.
+        def lose(node: Json) -> None:  # as the node lifecycle controller does
             for one in node["status"]["conditions"]:
                 one["status"] = "Unknown"
 
@@ -209,8 +209,8 @@ def test_what_every_request_meets_is_logged_at_most_once_a_minute(
             RegisteredNode(NodeDescription(name, {"cpu": "2"}), writer).tick()
             server.wait_for(lambda: sum(one.path.endswith(name) for one in server.requests) > 2)  # noqa: B023 - called now
             passed.append(40.0)
-        # The permission may be granted at any time, so it is reported only after ten seconds. A message that the clock
-        # is 40 s ahead may also be logged.
+        # The permission may be granted at any time, so its absence is reported only after ten seconds. A message that
+        # the clock is 40 s ahead may also be logged.
         server.wait_for(lambda: errors(caplog))
     for line, said in zip(lines, errors(caplog), strict=True):
         assert line in said
@@ -244,7 +244,7 @@ def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Pa
 
 
 class Two:
-    """Two processes with a node of the same name and a shared clock."""
+    """Two processes, each with a node of the same name, and a clock that they share."""
 
     def __init__(
         self, server: LocalApiServer, stack: ExitStack, directory: Path, *processes: Process, adopts: bool = False
@@ -260,7 +260,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Make one of the two nodes tick, and send its requests."""
+        """Let one of the two nodes tick, and send the requests that it makes."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]
@@ -324,7 +324,7 @@ def test_a_node_that_was_adopted_is_left_alone_when_its_kubelet_lives(server: Lo
 
 
 def test_a_process_knows_at_once_whether_the_one_before_it_has_ended(server: LocalApiServer, tmp_path: Path) -> None:
-    """A process on this machine is checked by its id; one elsewhere has ended if it held a lock that is now ours."""
+    """A process on this machine is checked by its id. On any machine, a process has ended if we now hold its lock."""
     machine, _, started = Process().identity.split(".")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         stat = Path(f"/proc/{other.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -45,7 +45,7 @@ def node(server: LocalApiServer, tmp_path: Path) -> Iterator[ClusterNode]:
 
 
 def is_shown(node: ClusterNode, **phases: str) -> Callable[[], bool]:
-    """Return a check that the server shows these phases, and the devices that the manager knows for running pods."""
+    """Return a condition: the server shows these phases, and for running pods the devices that the manager knows."""
     return lambda: node.phases() == phases and node.shown_devices() == node.held()
 
 
@@ -390,7 +390,7 @@ def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: Loca
         node.run_until(lambda: all(node.events(name) == [said] for name, said in expected.items()))
 
         node.server.change("Node", NODE, lambda found: found["metadata"]["labels"].update(disk="ssd"))
-        # Only if the Node is read again can this pod be admitted.
+        # This pod can be admitted only if the Node is read again.
         node.bind(asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}, port=80, ip="10.0.0.2"))
         node.run_until(is_shown(node, a="Running", later="Running", **failed))
         taint = {"key": "k", "effect": "NoExecute"}
@@ -563,7 +563,7 @@ def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
 
 @pytest.mark.parametrize("answered", range(1, 24, 3))
 def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, tmp_path: Path, answered: int) -> None:
-    """Once the server has answered `answered` requests, the node ends, and a new node continues with its checkpoint."""
+    """The node ends once the server has answered `answered` requests. A new node continues with its checkpoint."""
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
         start = len(server.requests)
@@ -625,7 +625,7 @@ def test_a_watch_that_keeps_being_refused_lists_again(node: ClusterNode) -> None
 
     node.run_until(lambda: asked() == "list watch")
     node.server.inject(Answer(405, {"message": "no"}), verb="watch", times=2)
-    node.server.cut_watches()  # this is the first failure
+    node.server.cut_watches()  # the watch that this ends is the first failure
     node.run_until(lambda: asked().endswith("list watch watch watch list watch"))
     node.bind(a_pod("a"))
     node.run_until(lambda: node.phases() == {"a": "Running"})
@@ -644,7 +644,7 @@ def test_a_watch_that_keeps_being_refused_lists_again(node: ClusterNode) -> None
 def test_a_pod_that_cannot_be_understood_is_skipped_with_a_sentence(
     node: ClusterNode, caplog: pytest.LogCaptureFixture, part: str, odd: Json
 ) -> None:
-    """The first invalid pod is in a list, the second in the watch. Other pods run."""
+    """The first invalid pod arrives in a list, the second in a watch. Other pods still run."""
     odd_pods = []
     for name in ("listed", "watched"):
         pod = {**a_pod(name), "status": {"phase": "Pending"}}

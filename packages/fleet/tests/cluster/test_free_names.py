@@ -28,7 +28,7 @@ READ = ["get nodes", "get leases"]
 
 
 class Registrations:
-    """Two nodes whose names may be free, and the requests that wait to be sent."""
+    """Two nodes with names that may be free, and the requests that wait to be sent."""
 
     def __init__(self, server: LocalApiServer, requests: KubeApiRequests) -> None:
         self.server = server
@@ -47,7 +47,7 @@ class Registrations:
         ]
 
     def registered(self, number: int) -> list[str]:
-        """Register a node that has devices. Return the requests that this took."""
+        """Register a node that has devices, and return the requests that it needed."""
         self.nodes[number].publish(NodeStatus({GPU: 1}, {GPU: 1}))
         self.nodes[number].tick()
         return self.jobs.sent(self.requests, self.server)
@@ -73,7 +73,7 @@ def test_two_lists_replace_the_reads_of_all_new_nodes(registrations: Registratio
 
 
 def test_a_node_is_created_with_its_devices(registrations: Registrations) -> None:
-    registrations.nodes[0].publish(NodeStatus())  # as a manager does before it knows of plugins
+    registrations.nodes[0].publish(NodeStatus())  # as a manager does before plugins have registered
     assert not registrations.jobs.waiting
     assert "patch nodes/status" not in registrations.registered(0)
     status = registrations.server.get("Node", NAMES[0])["status"]

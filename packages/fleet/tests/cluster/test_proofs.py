@@ -28,7 +28,7 @@ FILE = "nodes:\n- {name: 'n-{number}', count: 5, plugins: [{resource: example.co
 
 
 class Nodes:
-    """Five registered nodes, whose requests the test sends."""
+    """Five registered nodes. The test decides when their requests are sent."""
 
     def __init__(self, server: LocalApiServer, requests: KubeApiRequests, access: Access) -> None:
         self.server = server
@@ -60,7 +60,7 @@ class Nodes:
         return self.jobs.sent(self.requests, self.server)
 
     def phases(self) -> dict[str, str]:
-        """Return the phase of the pod listed last for each node."""
+        """Return, by node, the phase of the last pod in the list that is bound to the node."""
         pods = self.requests.list(PODS)
         return {one["spec"]["nodeName"]: one["status"].get("phase", "Pending") for one in pods}
 
@@ -93,7 +93,7 @@ def test_a_pod_that_is_seen_after_a_read_needs_another(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("name", ["n-0", "n-3"])
 def test_pods_of_a_replaced_node_get_no_status(nodes: Nodes, name: str) -> None:
-    """Either the node that sends the request is replaced, or a different one whose Node the request also reads."""
+    """The replaced node is either the sender of the request, or a different node whose Node the request also reads."""
     nodes.server.delete("Node", name)
     nodes.server.create(
         {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
@@ -101,7 +101,7 @@ def test_pods_of_a_replaced_node_get_no_status(nodes: Nodes, name: str) -> None:
     nodes.runs(*nodes.nodes)
     sent = nodes.sent()
     assert sent.count("patch pods/status") == 4
-    assert "get nodes" in sent, "the node finds out that its Node is a different one"
+    assert "get nodes" in sent, "the node finds out that its Node was replaced"
     assert nodes.phases() == {one: "Pending" if one == name else "Running" for one in nodes.nodes}
     assert nodes.nodes[name][0].refusal
 

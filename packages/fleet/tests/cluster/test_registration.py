@@ -38,7 +38,7 @@ class Registration:
         return RegisteredNode(description, self.jobs, changed=self.note_change, process=Process("a"), heartbeat=None)
 
     def note_change(self) -> None:
-        """Record, when the node reports a change, why the Node is left alone at that time."""
+        """Record why the node leaves the Node alone at the time when it reports a change, or None."""
         self.refusals.append(self.node.refusal)
 
     def sent(self) -> list[str]:
@@ -56,7 +56,7 @@ class Registration:
         self.server.create({"kind": "Node", "apiVersion": "v1", "metadata": metadata})
 
     def note(self, verb: str, resource: str) -> list[bool]:
-        """Return a list to which the next request of this kind adds whether the Node is ours when it arrives."""
+        """Return a list that records whether the Node is ours when the next request of this kind arrives."""
         noted: list[bool] = []
         self.server.inject(RunFirst(lambda: noted.append(self.node.is_ours)), verb=verb, resource=resource)
         return noted

@@ -33,7 +33,7 @@ DEFINITION = {
 
 
 def devices(unhealthy: str = "") -> list[Device]:
-    """Return two devices on each of two NUMA nodes, one on both, and one on none."""
+    """Return two devices on each of two NUMA nodes, one device on both, and one on neither."""
     places = {"a0": (0,), "a1": (0,), "b0": (1,), "b1": (1,), "both": (0, 1), "free": ()}
     return [
         Device(DeviceId(id_), Health.UNHEALTHY if id_ == unhealthy else Health.HEALTHY, tuple(map(NumaNode, places)))
@@ -99,7 +99,7 @@ def test_the_object_is_written_once_for_each_change(manager: DeviceManager, tmp_
         assert job(requests) is None
         assert server.get("NodeResourceTopology", "n") == before
 
-        uids.append("u")  # the Node is registered
+        uids.append("u")  # the Node is registered now, so its UID is known
         publisher.publish(manager.state)
         (job,) = jobs.values()
         assert job(requests) is None

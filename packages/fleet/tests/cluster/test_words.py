@@ -114,7 +114,7 @@ def new_pod(name: str, status: Json) -> Json:
 
 
 def facts_of(status: Json) -> PodFacts:
-    """Return what a kubelet that reports this status knows."""
+    """Return what a kubelet that reports this status knows about the pod."""
     conditions = {one["type"]: one for one in status.get("conditions") or []}
     start = time(status["startTime"])
     if status.get("reason"):
@@ -170,7 +170,7 @@ def test_a_pods_status_is_patched_as_a_kubelet_patches_it(name: str, bodies: lis
     for body in bodies:
         sent = body["status"]
         times = [one["lastTransitionTime"] for one in sent.get("conditions", ()) if "lastTransitionTime" in one]
-        now = time(times[0]) if times else now  # a patch without times is from the same second as the one before
+        now = time(times[0]) if times else now  # a patch without times is from the same second as the previous patch
         is_sandbox_new = sent.get("phase") == "Running" and not facts_of(merged(real, body)["status"]).has_sandbox
         is_deleted = sent.get("phase") == "Failed" and "conditions" in sent
         if is_sandbox_new:  # the recording lacks the patch for the new sandbox
@@ -255,7 +255,7 @@ def test_a_pods_requests_are_added_up_as_in_a_kubelet() -> None:
     ids=["pod-level", "overhead", "both", "huge-pages"],
 )
 def test_pod_level_resources_and_overhead_count_as_in_a_scheduler(fields: Json, asked: Json, limits: Json) -> None:
-    """Pod-level requests replace the sum. The overhead is added, but to limits only if there is a limit."""
+    """Pod-level requests replace the containers' sum. The overhead is added, but to limits only if there is a limit."""
     pod = new_pod("p", {})
     sizes = {"requests": {"cpu": "10m"}, "limits": {"cpu": "20m"}}
     pod["spec"] |= {"containers": [{"name": "main", "image": "i", "resources": sizes}], **fields}

@@ -92,7 +92,7 @@ def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -
 
 
 def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: KubeApiRequests) -> None:
-    """Each request moves the clock forward by a tenth of a second, so a third of the requests is not enough."""
+    """Each request takes a tenth of a second by the writer's clock, so a third of them is not enough for the leases."""
     now, order, done = [0.0], list[str](), threading.Event()
     writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
     waits: list[float] = []
@@ -110,8 +110,8 @@ def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: Kub
             writer.put((kind, number), job)
     with writer:
         assert done.wait(60)
-    assert Counter(order[:120])["lease"] == pytest.approx(40, abs=2), "at first they share"
-    assert max(waits) < 40, "no node is lost, although the server takes two minutes for all"
+    assert Counter(order[:120])["lease"] == pytest.approx(40, abs=2), "at first, both kinds get their shares"
+    assert max(waits) < 40, "no node is lost, although all requests together take two minutes"
 
 
 def test_the_thread_that_became_idle_last_gets_the_next_job(requests: KubeApiRequests) -> None:
@@ -125,11 +125,11 @@ def test_the_thread_that_became_idle_last_gets_the_next_job(requests: KubeApiReq
         for number in range(400):
             writer.put(("pod", number), job)
             assert done.acquire(timeout=60)
-    assert len({*used[-100:]}) <= 8, "once all threads have started, they do not take turns"
+    assert len({*used[-100:]}) <= 8, "once all threads have started, only a few of them get jobs"
 
 
 def test_a_job_runs_again_in_time_while_the_thread_that_waited_is_busy(requests: KubeApiRequests) -> None:
-    """One idle thread waits until a job is due. As soon as it has that job, another thread waits for the next."""
+    """One idle thread waits until a job is due. As soon as it has the job, another thread waits for the next job."""
     is_first, began, ends, again = [True], threading.Event(), threading.Event(), threading.Event()
 
     def late(_: KubeApiRequests) -> float | None:

@@ -118,7 +118,7 @@ def test_someone_elses_node_that_the_watch_shows_is_not_ours(node: Connected) ->
 
 
 def test_nothing_is_sent_about_a_pod_bound_to_someone_elses_node(node: Connected) -> None:
-    """Nothing has shown yet that the Node is a different one."""
+    """Nothing has shown the node yet that its Node was replaced."""
     node.replaced()
     node.takes(node.bound("theirs"))
     assert {*node.sent()} == {"get nodes"}
@@ -181,7 +181,7 @@ def test_requests_of_a_run_before_are_not_sent_when_the_node_is_up_again(node: C
 
 
 def new_node(node: Connected, group: Json = None) -> ServerConnection:
-    """Return the connection of another node with the same name."""
+    """Return the connection of a different node with the same name."""
     made = ServerConnection(NAME, group or node.group, node.shared, lambda: None)
     made.link()
     made.tick()
@@ -194,7 +194,7 @@ def nodes(node: Connected) -> list[str]:
 
 @pytest.mark.parametrize(("verb", "resource"), [("create", "nodes"), ("create", "events"), ("update", "leases")])
 def test_a_node_that_is_removed_while_it_is_registered_is_deleted(node: Connected, verb: str, resource: str) -> None:
-    """The Node exists before all requests of the registration have been answered."""
+    """When the node is removed, its Node exists, but not all requests of the registration have been answered."""
     node.connection.remove()
     node.sent()
     made = new_node(node)

@@ -270,6 +270,6 @@ def test_a_driver_reports_the_health_of_its_devices_again_and_again(
     for _ in range(3):
         later[0] += 20.0
         fleet.step()
-    world.server.change("Pod", "a", lambda pod: pod["status"]["containerStatuses"].clear())  # the node must write them
+    world.server.change("Pod", "a", lambda pod: pod["status"]["containerStatuses"].clear())  # the node must repair this
     world.until(lambda: world.devices("a"))
     assert set(world.devices("a").values()) == {"Healthy"}

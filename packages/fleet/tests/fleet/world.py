@@ -117,7 +117,7 @@ class World:
         return sorted(device["name"] for one in slices for device in one.get("devices", ()))
 
     def give(self, name: str, device: str) -> None:
-        """Create a pod and its claim, which is allocated a device of n-0."""
+        """Create a pod, and a claim of the pod with a device of n-0 allocated to it."""
         spec = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}}
         version = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
         self.server.create({**version, "metadata": {"name": name}, "spec": spec})

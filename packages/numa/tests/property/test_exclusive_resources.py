@@ -45,7 +45,7 @@ def test_reserved_and_free_memory_are_together_what_can_be_allocated(case: Json)
 def of_groups(state: MemoryState) -> dict[tuple[int, ...], dict[str, int]]:
     """Return the free bytes of each group of NUMA nodes.
 
-    Kubernetes may give memory back to different nodes of a group than it took it from.
+    Kubernetes may return memory to other nodes of a group than those from which it took the memory.
     """
     return {
         tuple(sorted(node.cells)): {

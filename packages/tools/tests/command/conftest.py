@@ -32,9 +32,9 @@ def run_here(arguments: Sequence[str], stdin: str = "") -> "subprocess.Completed
 def devicecore() -> Run:
     """Return a function that runs `devicecore`.
 
-    Its argument `stdin` is the input, and keyword arguments are the environment. `devicecore checkpoint` runs in this
-    process, because it only reads files and prints. A command with an environment runs in a new process, because some
-    variables matter only when Python starts.
+    The function's argument `stdin` is the input, and its keyword arguments are environment variables. `devicecore
+    checkpoint` runs in this process, because it only reads files and prints. A command with environment variables runs
+    in a new process, because some variables matter only when Python starts.
     """
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -49,7 +49,7 @@ class Node:
     def _dra_parts(self, observer: DraObserver) -> DraParts:
         source = NodeClaimSource(self.pods, self.api_claims)
         manager = DraManager(self.drivers, source, self.claim_store, pods=self.pods, observers=(observer,))
-        return DraParts(manager, cast("PluginHandler", None), ExitStack())  # there is no plugin watcher to call it
+        return DraParts(manager, cast("PluginHandler", None), ExitStack())  # no plugin watcher calls the handler
 
     def __enter__(self) -> Self:
         self.engine.start()
@@ -74,7 +74,7 @@ class Node:
         (self.manifests / f"{name}.yaml").unlink()
 
     def wait_until(self, condition: Callable[[KubeletState], object]) -> KubeletState:
-        """Run turns until the state is as expected."""
+        """Run turns of the engine until the condition is true for its state, and return the state."""
         while not condition(state := self.turn()):
             assert self._woken.wait(PATIENCE), state
             self._woken.clear()
@@ -93,11 +93,11 @@ class Node:
         return self.engine.state()
 
     def wait_until_settled(self) -> KubeletState:
-        """Run turns until nothing more happens on its own."""
+        """Run turns of the engine until nothing more happens on its own."""
         return self.wait_until(lambda state: state.is_settled)
 
     def wait_for_phases(self, **expected: str) -> KubeletState:
-        """Run turns until these pods are in these phases."""
+        """Run turns of the engine until these pods are in these phases."""
         return self.wait_until(
             lambda state: expected.items() <= {pod.pod.name: pod.phase for pod in state.pods}.items()
         )

@@ -75,7 +75,7 @@ def test_verify_agrees_with_kubelets(devicecore: Run, tmp_path: Path) -> None:
     ],
 )
 def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
-    """The file from a v1.13 node is invalid exactly as it was published. A missing file is reported as absent."""
+    """The file from a v1.13 node was already invalid when it was published. A missing file is reported as absent."""
     ran = devicecore("checkpoint", "verify", file)
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, f"{line}\n", "")
 
@@ -119,7 +119,7 @@ def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_
     ],
 )
 def test_a_malformed_file_is_called_malformed_only_once(devicecore: Run, text: str, problem: str) -> None:
-    """In the output line, the verdict is followed by the reason, which does not repeat it."""
+    """In the output line, the verdict is followed by the reason, which does not repeat the verdict."""
     ran = devicecore("checkpoint", "verify", "-", stdin=text)
     assert (ran.returncode, ran.stdout.startswith(f"-: malformed: {problem}")) == (1, True)
 

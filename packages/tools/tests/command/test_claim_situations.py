@@ -554,7 +554,7 @@ def test_claims_any_one_of_which_must_go_are_one_line_and_other_changes_are_trie
 
 
 def test_a_claim_of_many_requests_is_explained_on_one_screen(why: Callable[..., tuple[int, list[str]]]) -> None:
-    """Rows of devices that no change would make usable are left out first; --all-devices prints more rows."""
+    """Rows about devices that no change would make usable are left out first. --all-devices prints more rows."""
     taints = [{"key": f"example.com/{number}", "effect": "NoSchedule"} for number in range(3)]
     gpus = [a_device(f"gpu-{number}", type="gpu", model="a") for number in range(2)]
     marked = [{**a_device(f"bad-{one['key'][-1]}", type="gpu", model="a"), "taints": [one]} for one in taints]

@@ -1,4 +1,4 @@
-"""After a block that changes the settings of the cycle collector, they are as they were before it."""
+"""After a block that changes the settings of the cyclic garbage collector, the earlier settings are restored."""
 
 import gc
 from collections.abc import Callable

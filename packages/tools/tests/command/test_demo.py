@@ -36,7 +36,7 @@ class DemoRun:
         self.left = left_by(directory)
 
     def counts(self, step: str, node: str, resource: str) -> tuple[int | None, int | None]:
-        """Return capacity and allocatable in a step."""
+        """Return the capacity and the allocatable that a step shows."""
         status = self.steps[step]["nodes"][node]
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
@@ -86,7 +86,7 @@ def test_the_pending_pod_waits_for_the_second_node(demo: DemoRun) -> None:
 
 
 def test_a_container_of_two_resources_finds_both_in_its_environment(demo: DemoRun) -> None:
-    """Each resource has its own variable, which lists the devices."""
+    """Each resource has its own environment variable, which lists the container's devices."""
     step = demo.steps["a_pod_takes_both"]
     environment = step["containers"]["testpod-gpu2-rdma10"]["environment"]
     counts = {name: len(value.split(",")) for name, value in environment.items()}
@@ -124,7 +124,7 @@ def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
 def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
     """The runtime gets one CDI name.
 
-    The CDI file for it sets the variable for the device that was allocated to the claim.
+    The CDI file for this name sets the variable for the device that was allocated to the claim.
     """
     step = demo.steps["a_claim_is_prepared"]
     (name,) = step["cdi_devices"]

@@ -121,7 +121,7 @@ def test_the_verdict_and_all_findings_are_on_the_first_screen(findings: int, wid
 
 
 def test_the_verdict_counts_findings_and_the_table_counts_free_devices_once() -> None:
-    """The free devices are on both sides of a held one, and two findings start with the same few words."""
+    """There are free devices on both sides of a held device, and two findings start with the same few words."""
     full = large_report(3)
     rows = (full.devices[-1], full.devices[0], full.devices[-2])
     alike = tuple(evolve(one, brief="the same") for one in full.findings)

@@ -13,7 +13,7 @@ RUNNING = pod("a", "6", "4Gi"), 0
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node with two NUMA nodes; pod `a` has six of the eight CPUs of the first one."""
+    """A node with two NUMA nodes. Pod `a` has six of the eight CPUs of the first NUMA node."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 

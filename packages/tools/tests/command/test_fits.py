@@ -297,7 +297,7 @@ def test_the_topology_policy_is_read_from_the_configuration_or_named_as_unread(t
 
 
 def test_a_key_that_is_in_a_manifest_or_a_description_twice_is_refused(place: Path, capsys: Capsys) -> None:
-    """Otherwise, the second value would silently count."""
+    """If such a key were accepted, its second value would silently replace the first."""
     (place / "twice.yaml").write_text((POD % 1).replace("    resources", "    name: other\n    resources"))
     assert fits(place, "twice.yaml", "node.yaml") == 2
     assert "twice.yaml:8: expected each key once, got 'name' a second time" in capsys.readouterr().err

@@ -17,7 +17,7 @@ RUNNING = pod("a", "6", "4Gi"), 0
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node with two NUMA nodes; pod `a` has six of the eight CPUs of the first one."""
+    """A node with two NUMA nodes. Pod `a` has six of the eight CPUs of the first NUMA node."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 def asked(
     root: Path, given: dict[str, Any], capsys: pytest.CaptureFixture[str], *options: str
 ) -> tuple[int, dict[str, Any]]:
-    """Run `fits`, and return its exit status and what it says about the node."""
+    """Run `fits`, and return its exit status and the node in its output."""
     file = root.parent / "pod.json"
     file.write_text(json.dumps(given))
     status = main(["fits", str(file), "--node", str(root), "--json", *options])
@@ -115,7 +115,7 @@ def test_a_state_file_with_which_no_kubelet_starts_is_named(root: Path, capsys: 
 
 
 def test_a_kubelet_that_runs_may_have_a_state_with_which_it_would_not_start(root: Path) -> None:
-    """A real kubelet had a NUMA node in two groups. Whether it starts in that state depends on chance."""
+    """A real kubelet had a NUMA node in two groups. Whether a kubelet starts in that state depends on chance."""
     blob = (root / MEMORY_FILE).read_bytes()
     state = decode_memory(blob).state
     first = state.nodes[0]

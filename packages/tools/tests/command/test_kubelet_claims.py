@@ -130,7 +130,7 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
 
 @pytest.fixture
 def few_threads(monkeypatch: Patch) -> None:
-    """Nodes created afterwards have 20 threads of each kind."""
+    """Limit each kind of thread to 20, in nodes that are created afterwards."""
     monkeypatch.setattr(lanes, "MAX_THREADS", 20)
 
 
@@ -360,7 +360,7 @@ def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp
 
 
 def entries(driver: str, number: int) -> list[ClaimEntry]:
-    """Claims with a driver, or without one, whose pods are all gone."""
+    """Return claims whose pods are all gone, with devices from this driver, or without any if it is empty."""
     names = (f"{driver or 'none'}-{one}" for one in range(number))
     return [ClaimEntry(f"c-{n}", n, "default", (f"u-{n}",), {DriverName(driver): ()} if driver else {}) for n in names]
 

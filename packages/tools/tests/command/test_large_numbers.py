@@ -2,7 +2,7 @@
 
 `why` and `fits` end with a sentence or a verdict.
 
-Each numeric field of each object that they read is set to the largest 64-bit value, and to larger ones.
+Each numeric field of each object that the commands read is set to the largest 64-bit value, and to larger values.
 """
 
 import copy

@@ -135,7 +135,7 @@ def test_without_an_extra_a_command_says_what_to_install(missing: list[str], ext
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
-    """Only the extra's packages are the user's to install."""
+    """A user is told to install only packages that an extra of devicecore-tools needs."""
     script = (
         "import sys; sys.modules['devicecore_tools.command.demo.cluster'] = None\n"
         "from devicecore_tools.command.main import main"
@@ -394,7 +394,7 @@ def test_a_driver_with_a_name_that_no_claim_can_have_is_refused(capsys: pytest.C
 
 
 def test_a_configuration_is_not_taken_for_a_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
-    """Click would suggest --kubeconfig. The advice is given only by commands with settings of a kubelet."""
+    """Click would suggest --kubeconfig. Only commands that have a kubelet's settings as options advise to use them."""
     assert main(["kubelet", "--config", "config.yaml"]) == 2
     assert "No such option '--config'. Write each setting of a kubelet as an option" in capsys.readouterr().err
     assert main(["nodes", "--config", "config.yaml"]) == 2

@@ -29,7 +29,7 @@ def asked(where: Path, capsys: Capsys, pod: Json, *objects: Json) -> tuple[int, 
 
 
 def sized(limits: Json = None, requests: Json = None, **spec: Json) -> Json:
-    """Return a new pod with a container of a given size."""
+    """Return a new pod with one container that has these limits and requests."""
     pod = new(a_pod(**spec))
     pod["spec"]["containers"][0]["resources"] = {"limits": limits or {}, "requests": requests or {}}
     return pod
@@ -173,7 +173,7 @@ CLASS = {"kind": "DeviceClass", "metadata": {"name": "fabric"}, "spec": {}}
 
 
 def fabric(*true: str) -> tuple[Json, Json, Json, Json]:
-    """Return a node, a class, a slice with a fabric device, and the claim that holds it, with these conditions."""
+    """Return a node, a class, a slice with a fabric device, and a claim for which these device conditions are true."""
     key = {"driver": "f.io", "pool": "n1", "device": "d0"}
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "fabric"}}]}}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
@@ -408,7 +408,7 @@ def test_the_overhead_of_a_runtime_counts_in_what_is_proposed(
 def test_a_claim_of_a_former_pod_of_the_same_name_keeps_its_devices(
     uid: str, status: int, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A scheduler takes the devices away only if no other pod has the claim: it compares UIDs."""
+    """A scheduler takes away a claim's devices only if no other pod has the claim. It compares the pods' UIDs."""
     claim: Json = {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "ml"}}
     claim["spec"] = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "f"}}]}}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]
@@ -551,7 +551,7 @@ def test_a_resource_that_another_node_has_is_not_misspelled(tmp_path: Path, caps
 
 
 def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys: Capsys) -> None:
-    """The pod that holds the claim is not a reason, because its device is on the only node."""
+    """The claim's allocation is not a reason, because its device is on the only node."""
     node, cls, slice_, claim = fabric()
     claim["metadata"] = {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     claim["status"] = {**claim["status"], "reservedFor": [{"resource": "pods", "name": "x", "uid": "u-x"}]}

@@ -37,7 +37,7 @@ def devices_in(node: Json) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PODS)
 def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """The verdict is about the whole pod, and the node and the devices are those that the pod got."""
+    """The verdict is for the whole pod. If it was scheduled, `why` names the node and the devices that the pod got."""
     truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
     status = main(["why", pod, "--slices", objects, "--claims", objects, "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -53,7 +53,7 @@ def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Cap
 
 @pytest.mark.parametrize("name", PODS)
 def test_fits_answers_as_why_does(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """Tried on each node, the pod fits on the node that it got, and on none if it got none."""
+    """The pod fits on the node on which it was placed, and on no node if it was placed on none."""
     truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
     nodes = [one["metadata"]["name"] for one in PODS[name]["objects"]["items"] if one["kind"] == "Node"]
     statuses = {}

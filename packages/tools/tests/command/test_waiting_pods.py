@@ -101,7 +101,7 @@ def test_a_workload_is_judged_by_its_pods(tmp_path: Path, capsys: Capsys) -> Non
 
 
 def test_pods_that_a_kubelet_has_refused_are_explained_by_their_messages(tmp_path: Path, capsys: Capsys) -> None:
-    """The list may also contain waiting pods, which do not hide these messages."""
+    """A list of pods may also contain waiting pods, which do not hide the refused pods' messages."""
     message = (
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
         "acme.io/card, which is unexpected"
