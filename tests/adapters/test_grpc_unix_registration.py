@@ -158,8 +158,8 @@ class TestInstances:
             assert answers == [OK] * 8
             assert recorder.lists(recorder.plugin()) == [("d0",)]
             assert register(directory, "p.sock") == OK
+            assert len(recorder.of(PluginRegistered)) == 1
         recorder.wait_lost(recorder.plugin())
-        assert len(recorder.of(PluginRegistered)) == 1
         assert len(recorder.of(RegistrationRequested)) == 9
 
     def test_a_register_that_overtakes_the_end_of_the_old_stream_is_not_lost_with_it(

@@ -44,8 +44,8 @@ class PluginClient:
         """Which socket file the connection leads to, or None until the connection exists."""
         self.outcome: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
         """The outcome of the registration: None if it succeeded, else why it was refused."""
-        self.asked_again_at: float = float("-inf")
-        """The loop time of the last Register call that found this instance alive."""
+        self.asked_again: bool = False
+        """Whether a Register call has found this instance connected."""
         self.follower: asyncio.Task[None] | None = None
         """The task that ends once the listener has been notified of the instance's end, or None after that."""
         self.lost: bool = False
@@ -98,7 +98,7 @@ class PluginClient:
 
     async def disconnect(self) -> None:
         """End the stream as if the plugin had, and wait until the listener has been notified of the end."""
-        self.asked_again_at = float("-inf")
+        self.asked_again = False
         self.end_stream()
         if self.follower is not None:
             await asyncio.wait([self.follower])
