@@ -1,8 +1,11 @@
 """A driver with a fault in its health reports fails only the check for that fault."""
 
+import pytest
+from attrs import evolve
+from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.dra import CHECKS
-from devicecore_tools.conformance.faults.drivers.health import WithoutHealth
-from tests.conformance.harness import QUICK, assert_all_pass, fault_test, run_on
+from devicecore_tools.conformance.faults.drivers.health import ReportsOnce, WithoutHealth
+from tests.conformance.harness import BY_NAME, QUICK, assert_all_pass, fault_test, run_on
 
 test_a_fault_is_found = fault_test("health")
 
@@ -11,3 +14,11 @@ def test_a_driver_without_health_passes() -> None:
     checks = [check for check in CHECKS if check.group == "health"]
     skipped = [check.name for check in checks if check.name != "survives-being-asked-for-health"]
     assert_all_pass(run_on(WithoutHealth, checks, None, QUICK), *skipped)
+
+
+def test_a_limit_shorter_than_the_interval_is_wrong_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
+    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)  # whatever the driver waited for
+    check = BY_NAME["repeats-its-reports-of-health"]
+    (result,) = run_on(ReportsOnce, [check], None, evolve(QUICK, excuses_load=True)).results
+    assert result.verdict is Verdict.FAILED

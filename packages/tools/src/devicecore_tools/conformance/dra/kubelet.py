@@ -27,7 +27,7 @@ from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_id
 from devicecore.wire import pluginregistration
 from devicecore.wire.dra_conversion import from_claims
 from devicecore_tools.conformance.connection import CallFailedError, SocketConnection, is_reachable
-from devicecore_tools.conformance.model import Failure, some
+from devicecore_tools.conformance.model import Failure, TookTooLong, some
 
 _POLL_INTERVAL = 0.02  # seconds
 _KINDS = {
@@ -84,7 +84,7 @@ class DriverInstance:
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
         problem: why a kubelet refuses the driver, or an empty string.
         is_late: whether a kubelet refuses the driver because a response was late.
-        ready_problem: why the service was unreachable right after GetInfo, or an empty string if it was reachable.
+        ready_problem: why the service was unreachable right after GetInfo, or None if it was reachable.
         service: the service that a kubelet calls.
         registered_at: when the driver was notified of its registration, in seconds of `time.monotonic`; 0 before.
         is_gone: whether the socket has been removed or recreated since.
@@ -99,7 +99,7 @@ class DriverInstance:
     stage: str = ""
     problem: str = ""
     is_late: bool = False
-    ready_problem: str = ""
+    ready_problem: Failure | None = None
     service: str = ""
     registered_at: float = 0.0
     is_gone: bool = False
@@ -270,7 +270,8 @@ class DriverKubelet:
         instance.info = info
         is_ready = info.type != calls.PLUGIN_TYPE or instance.connection.dial(1.0)
         if not is_ready and not instance.is_gone and is_reachable(instance.path):  # otherwise the process was killed
-            instance.ready_problem = instance.connection.why_not()
+            is_late = is_reachable(instance.endpoint)  # a busy machine may delay an answer, but refuses no connection
+            instance.ready_problem = (TookTooLong if is_late else Failure)(instance.connection.why_not())
         try:
             instance.stage = "type"
             if info.type != calls.PLUGIN_TYPE:

@@ -31,6 +31,7 @@ from devicecore_tools.conformance.model import (
     in_context,
     needed,
     require,
+    reworded,
     skip_if,
     some,
 )
@@ -437,6 +438,7 @@ def serves_before_it_registers(driver: DriverUnderTest) -> str:
     """At each start of the driver, the kubelet connects to the service right after the answer to GetInfo."""
     _ = driver.registration.reachable
     seen = [one for one in driver.kubelet.history if one.info is not None]
-    problems = [one.ready_problem for one in seen if one.ready_problem]
-    require(not problems, some(problems))
+    if problems := [one.ready_problem for one in seen if one.ready_problem]:
+        firm = [one for one in problems if not one.is_late]
+        raise reworded(some([str(one) for one in firm or problems]), *(firm or problems))
     return f"the driver was reachable at each of {counted(len(seen), 'registration')}"

@@ -4,6 +4,7 @@ Law: each driver fails the checks that it names, and no others.
 """
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -192,4 +193,18 @@ class RegistersTooEarly(GoodDriver):
     def serve(self) -> None:
         registrar = self.served(self.registration, self.registrar())
         time.sleep(1.5)
+        self.servers = [self.served(self.service, self.services()), registrar]
+
+
+@fails("serves-before-it-registers")
+class ListensBeforeItServes(GoodDriver):
+    """The driver registers while its service accepts connections but does not answer."""
+
+    def serve(self) -> None:
+        self.service.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self.service))
+            listener.listen()
+            registrar = self.served(self.registration, self.registrar())
+            time.sleep(1.5)
         self.servers = [self.served(self.service, self.services()), registrar]
