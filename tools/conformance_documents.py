@@ -1,4 +1,4 @@
-"""What Kubernetes' documents require of device plugins and drivers, with the checks, or why there are none.
+"""What Kubernetes' documents require of device plugins and drivers, and which checks there are for each requirement.
 
 Law: each row names checks that exist, or gives a reason. `make docs` generates docs/conformance/documents.md from these
 rows.

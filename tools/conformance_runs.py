@@ -1,4 +1,4 @@
-"""Runs of `devicecore conformance` on a program, as a user would start it, for the tools that compare many programs."""
+"""Run `devicecore conformance` on a program as a user would, for the tools that compare many programs."""
 
 import json
 import subprocess

@@ -21,7 +21,7 @@ from tools.conformance_runs import report_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "maintain" / "found-faults.md"
 UNKNOWING = "\n## Faults injected by someone who did not know the checks\n"
-"""The heading of the first section that people write: `find_subjects` prints its tables."""
+"""The heading of the first section that is written by hand; `find_subjects` prints the tables in it."""
 AT_ONCE = 6  # programs checked at the same time; most of a run is spent waiting
 DEFAULT, FULL = "default", "--full"
 GROUPS = WITH_MUST, WITHOUT_MUST, HABIT = (
@@ -43,10 +43,11 @@ INTRODUCTION = """\
 # Which injected faults are found
 
 For maintainers of the conformance checks. `make found` writes this page: it runs each program of
-`devicecore conformance faults` under `devicecore conformance`, with the same time limits that users get. Programs whose
-check is not in the default run are also run with `--full --only` and that check. A fault counts as found if every check
-that it names fails. A fault also names the checks that cannot pass alongside it; these do not count as other failures.
-On a busy machine, a check that fails for lack of time is reported as undecided, so run `make found` on an idle machine.
+`devicecore conformance faults` under `devicecore conformance`, with the same time limits that users get. A program is
+also run with `--full --only` for those of its checks that are not in the default run. A fault counts as found if every
+check that it names fails. A fault also names the checks that cannot pass alongside it; these do not count as other
+failures. On a busy machine, a check that fails for lack of time is reported as undecided, so run `make found` on an
+idle machine.
 """
 
 
@@ -108,7 +109,7 @@ def said(found: Finding) -> str:
     parts = [f"not found by {', '.join(found.missed)}"] if found.missed else []
     parts += [f"also {', '.join(found.others)}"] if found.others else []
     parts += [f"not decided: {', '.join(found.undecided)}"] if found.undecided else []
-    return "; ".join(parts) or "as it should be"
+    return "; ".join(parts) or "as expected"
 
 
 def page(findings: Sequence[Finding]) -> Iterator[str]:

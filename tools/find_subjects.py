@@ -2,7 +2,7 @@
 
 `python3 tools/make_peers.py subjects` builds the programs, and `python -m tools.find_subjects` runs each fault and each
 unusual behavior under `devicecore conformance`, as a user would, which takes half an hour to an hour. With the names of
-faults as arguments, it runs only those faults, and prints no tables.
+faults as arguments, the program runs only those faults, and prints no tables.
 """
 
 import json
@@ -56,7 +56,7 @@ def run(planted: dict[str, Any], *options: str) -> Found:
     environment = {**os.environ, variable: planted["name"]}
     with tempfile.TemporaryDirectory(prefix="dc-") as directory:
         if planted["program"] == "driver":
-            # A fault may show only if a device is unhealthy, not if it is gone.
+            # Some faults show only when a device is unhealthy, not when it is gone.
             file = f"{DIRECTORY}/{planted.get('provoke', 'gone-3')}"
             words = ["--env", "POD_UID={pod_uid}", "--data-dir", "chip.subject.example"]
             words += ["--provoke-devices", f"touch {file}", "--undo-devices", f"rm {file}"]

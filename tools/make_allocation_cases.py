@@ -1,4 +1,4 @@
-"""Writes `docs/claims/cases.jsonl`: cases for authors of other allocators, solved by exhaustive search."""
+"""Write `docs/claims/cases.jsonl`: cases for authors of other allocators, solved by exhaustive search."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 
 
 def lines(*, possible: bool) -> Iterator[str]:
-    """Yield cases whose claims can or cannot be allocated, as lines. Ambiguous cases are left out."""
+    """Yield cases, one per line, whose claims can be allocated if `possible` and cannot otherwise."""
     for number in count():
         case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
         if "features" in case:

@@ -1,4 +1,4 @@
-"""Build all distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` runs it.
+"""Build all distributions and try them: `python -m tools.make_dist [--no-try]` or `make dist`.
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone,
 with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user

@@ -43,7 +43,7 @@ TOOLS = {
     },
 }
 ENVIRONMENT = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": os.environ.get("GOFLAGS", "")}
-ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # the sources of a release may need a newer Go even to be downloaded
+ENVIRONMENT["GOTOOLCHAIN"] = "auto"  # even downloading the sources of a release may require a newer Go
 
 
 class PeersError(Exception):
@@ -86,7 +86,7 @@ def cache_of(version: str) -> Path:
 
 
 TREE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
-"""Part of the file names of this clone's programs, because other clones share the cache."""
+"""A suffix for the names of this clone's programs, because other clones share the cache."""
 
 
 def program(name: str, version: str | None = None) -> Path:
@@ -97,7 +97,7 @@ def program(name: str, version: str | None = None) -> Path:
 def stamp_of(name: str, version: str) -> Path:
     """Return the file that records which sources a program was built from.
 
-    It is written last, so it is missing after an interrupted build.
+    The file is written last, so it is missing after an interrupted build.
     """
     path = program(name, version)
     return path.with_name(f".{path.name}.made")
@@ -106,7 +106,7 @@ def stamp_of(name: str, version: str) -> Path:
 def sources_hash(name: str = "oracle") -> str:
     """Return a hash of the sources of one of our programs in `peers/`.
 
-    The modules that `go.mod` names are not part of it.
+    The hash does not cover the modules that `go.mod` names.
     """
     files = [path for path in sorted(PEERS.rglob("*")) if path.suffix in (".go", ".mod", ".sum", ".toml")]
     folder = FOLDERS.get(name)
@@ -125,7 +125,7 @@ def problem_of(name: str, version: str) -> str:
     """
     path, stamp = program(name, version), stamp_of(name, version)
     if not path.is_file():
-        return f"{path} is not built"
+        return f"{path} has not been built"
     if not stamp.is_file():
         return f"{path} is incomplete: its build was interrupted, or a tree of a different version built it"
     if name in (*OURS, *FOLDERS) and stamp.read_text("utf-8") != sources_hash(name):
@@ -169,7 +169,7 @@ def refused_in(text: str) -> list[str]:
 def use_go_of(sources: Path) -> None:
     """Use the Go toolchain (a module) that these Kubernetes sources need, if the installed Go is older.
 
-    Go would choose its toolchain by the module file in `peers/`, not by the one given with `-modfile`.
+    Go itself would choose its toolchain by the module file in `peers/`, not by the one given with `-modfile`.
     """
     wanted = re.search(r"^go (\S+)", (sources / "go.mod").read_text("utf-8"), re.MULTILINE)
     installed = re.search(r"go(\d\S*)", go("version"))
@@ -279,7 +279,7 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
-            names = [one] if isinstance(one, str) else one  # a list has the names of one map in different releases
+            names = [one] if isinstance(one, str) else one  # a list names one map as in several releases
             expression = next((each for each in names if f" range {each} {{" in text), "")
             if not expression:
                 raise PeersError(f"{name} does not iterate over {' or '.join(names)}, which {IN_ORDER.name} names")
@@ -296,7 +296,7 @@ def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Pat
         text = (sources / name).read_text("utf-8")
         for before, after in texts.items():
             if text.count(before) != 1:
-                raise PeersError(f"expected {before!r} once in {name}, got {text.count(before)} times")
+                raise PeersError(f"expected {before!r} exactly once in {name}, found it {text.count(before)} times")
             text = text.replace(before, after)
         path = tree / f"{inside.name}_{name.replace('/', '_')}"
         write(path, text)
@@ -318,7 +318,7 @@ def folder_of(subject: str) -> str:
 
 
 def build(version: str, names: Iterable[str]) -> None:
-    """Build programs, but one of Kubernetes' own only if its module file or Go has changed. Raises PeersError."""
+    """Build programs, Kubernetes' own only if their module file or Go has changed. Raises PeersError."""
     sources = sources_of(version)
     use_go_of(sources)
     modules = module_file(version, sources)

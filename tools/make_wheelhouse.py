@@ -77,7 +77,7 @@ def _try(archive: Path, place: Path, name: str) -> int:
         if subprocess.run(step, cwd=place, check=False, stdout=subprocess.DEVNULL).returncode:
             print(f"== failed: {' '.join(step)}")
             return 1
-    print(f"== it can be installed{' without a network' if alone else ''}")
+    print(f"== the archive can be installed{' without a network' if alone else ''}")
     return 0
 
 

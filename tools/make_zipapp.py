@@ -1,8 +1,8 @@
 """Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`, or `make zipapp`.
 
-The file contains the `PACKAGES` as they are installed here, without compiled parts, which all have a fallback. Equal
-sources, dependencies and interpreters lead to equal bytes. Each module comes with its bytecode, because compiling takes
-a second; an interpreter of a different version ignores it.
+The file contains the `PACKAGES` as they are installed here, without compiled parts, which all have a fallback.
+Identical sources, dependencies and interpreters lead to an identical file. Each module comes with its bytecode, because
+compiling takes a second; an interpreter of a different version ignores the bytecode.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from devicecore import __version__
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("attrs", "cattrs", "click", "protobuf", "pyyaml", "rich", "typing_extensions")
-"""What `doctor`, `why`, `fits` and `checkpoint` import."""
+"""The packages that `doctor`, `why`, `fits` and `checkpoint` import."""
 
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can store
 _UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")  # PEP 552: an unchecked hash

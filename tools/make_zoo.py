@@ -110,8 +110,8 @@ SUBJECTS = (
     ),
 )
 
-# What the source code shows about a failure, by the start of the subject's name and the check. Each was found by
-# reading the source.
+# What the source code shows about a failure, by the start of the subject's name and the check. Each explanation was
+# found by reading the source.
 SOURCE: Mapping[tuple[str, str], str] = {
     (
         "Kubernetes' test",
@@ -123,8 +123,14 @@ SOURCE: Mapping[tuple[str, str], str] = {
         "unprepares-after-a-restart",
     ): "nodeUnprepareResource looks the claim up in a map in memory, which is empty after a start, and "
     "reports success without removing the CDI file",
-    ("Kubernetes' test", "unprepares-after-its-state-was-lost"): "the map in memory is lost, as above",
-    ("Kubernetes' test", "unprepares-a-claim-that-was-deleted-meanwhile"): "the map in memory is lost, as above",
+    (
+        "Kubernetes' test",
+        "unprepares-after-its-state-was-lost",
+    ): "the map in memory is empty after the driver has restarted",
+    (
+        "Kubernetes' test",
+        "unprepares-a-claim-that-was-deleted-meanwhile",
+    ): "the map in memory is empty after the driver has restarted",
     (
         "Kubernetes' test",
         "refuses-an-unknown-device",

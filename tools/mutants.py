@@ -13,7 +13,7 @@ more patience.
 `build/mutants-ROOM.json` keeps the results, and `build/mutants-ROOM-reached.json` keeps the lines that the tests reach,
 so the next run continues where the last one stopped. A result is valid until the mutant's function changes; if the
 mutant survived, the result is valid only until the room's code or one of its test files changes. After a change, the
-same seed still chooses the same mutants of all other functions.
+same seed still chooses the same mutants in the functions that have not changed.
 """
 
 import argparse
@@ -134,7 +134,8 @@ NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py
 HANGS = 15.0
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # number of tests that run first because they reach the fewest lines
-# seconds in which to run a file's tests once to see which lines they reach; later tests are run for no mutant
+# seconds in which to run a file's tests once to see which lines they reach; tests that have not run by then are not run
+# for any mutant
 _PER_FILE = 180.0
 
 _FORKS = get_context("fork")
@@ -324,7 +325,7 @@ class Reached:
 
     seconds: dict[int, float]
     tests: dict[str, dict[int, list[int]]]  # by file and line
-    key: str  # a different one whenever the tests change
+    key: str  # changes whenever the tests change
 
     @cached_property
     def breadth(self) -> Counter[int]:
@@ -520,7 +521,7 @@ class _Failures:
 def _prepare(session: pytest.Session) -> _Failures:
     """Make this fork ready to run tests."""
     plugins = session.config.pluginmanager
-    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # they report for the first process
+    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # only the first process reports
         plugins.unregister(name=name)
     capture = plugins.getplugin("capturemanager")
     assert capture is not None  # noqa: S101 - for mypy

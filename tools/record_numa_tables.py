@@ -1,6 +1,6 @@
 """Run Kubernetes' own tests of the CPU and memory managers, and record their questions and answers.
 
-`peers/_tables/` becomes part of Kubernetes' packages of the two managers, and records the calls to the functions that
+`peers/_tables/` becomes part of Kubernetes' packages for the two managers, and records the calls to the functions that
 decide. `packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same questions. Like `make oracle`,
 this program needs Go:
 

@@ -434,7 +434,7 @@ class TestRegistration:
     def test_a_driver_that_no_kubelet_asks_says_so(self, directory: Path) -> None:
         with (
             served(directory, AnsweringDriver()) as driver,
-            pytest.raises(KubeletUnreachableError, match="no kubelet has asked yet"),
+            pytest.raises(KubeletUnreachableError, match="no kubelet has queried this socket yet"),
         ):
             driver.wait_registered(0)
         assert list(directory.iterdir()) == []

@@ -219,7 +219,7 @@ def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder:
     with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
         with pytest.raises(KubeletUnreachableError) as unreachable:
             served.wait_registered(3 * SOON)
-        why = "there is no such socket: no kubelet runs there"
+        why = "there is no such socket: no kubelet is running there"
         assert unreachable.value.args == (str(directory / "kubelet.sock"), why)
         with running(directory, recorder):
             served.wait_registered(PATIENCE)

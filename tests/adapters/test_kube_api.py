@@ -363,9 +363,12 @@ class TestTrouble:
             (Answer(302, None, {"Location": "/login"}), "HTTP status 302 .Found."),
             (Answer(200, "<html>log in</html>", {"Content-Type": "text/html"}), "malformed"),
             (Answer(200, []), "expected a Node"),
-            (Answer(200, {"kind": "Pod"}), "expected a Node, got an answer with KeyError 'metadata'"),
-            (Answer(200, {"metadata": {"name": NODE}}), "expected a Node, got an answer with KeyError 'resourceVer"),
-            (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "with TypeError 'int'"),
+            (Answer(200, {"kind": "Pod"}), "expected a Node, but reading the answer raised KeyError: 'metadata'"),
+            (
+                Answer(200, {"metadata": {"name": NODE}}),
+                "expected a Node, but reading the answer raised KeyError: 'resourceV",
+            ),
+            (Answer(200, {"metadata": {"resourceVersion": "1"}, "status": {"capacity": 3}}), "raised TypeError: 'int'"),
             (Answer(200, None), "malformed|expected a Node"),
             (Drop(), "no connection to http.*: the server closed the connection"),
             (Drop(after=True), ""),  # the second time, the node is already as it should be

@@ -336,7 +336,7 @@ def problems_of(spec: CdiDocument) -> Iterator[str]:
     yield from _edit_problems(spec.containerEdits)
     for device in spec.devices:
         if not is_cdi_name(f"vendor/class={device.name}"):
-            yield f"a device is called {device.name!r}"
+            yield f"a device has the invalid name {device.name!r}"
         if device.containerEdits == Edits():
             yield f"the device {device.name!r} has no containerEdits"
         yield from (f"device {device.name!r}: {problem}" for problem in _edit_problems(device.containerEdits))

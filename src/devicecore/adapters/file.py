@@ -75,8 +75,8 @@ class FileStore:
 
         Raises:
             StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
-                process has written it since. The old file is still there, unless the disk fails again while the old
-                file is being restored. In that case, the new file is in place.
+                process has written it since this store last read or wrote it. The old file is still there, unless the
+                disk fails again while the old file is being restored. In that case, the new file is in place.
         """
         try:
             with self._lock:

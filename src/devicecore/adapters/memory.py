@@ -162,7 +162,7 @@ class MemoryConnection:
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 
     def report(self) -> None:
-        """Send the current list, as a heartbeat does. If it is too large, the plugin is lost."""
+        """Send the current list, as a heartbeat does. If the list is too large, the plugin is lost."""
         with self._in_turn:
             if self.id not in self._transport._connections:  # noqa: SLF001  # as above
                 return
@@ -251,7 +251,7 @@ class MemoryPods:
 class MemoryMetrics:
     """`Metrics` as plain lists, and counts by resource.
 
-    `allocations` holds seconds; `admissions` also holds whether each admission failed.
+    `allocations` contains durations in seconds; `admissions` also says whether each admission failed.
     """
 
     registrations: dict[str, int] = field(factory=dict)

@@ -144,7 +144,7 @@ class MemoryDriverInstance:
         self._change(DriverDisconnected(self.id), connected=False)
 
     def remove(self) -> None:
-        """End the registration, as when its socket is removed. A second call does nothing."""
+        """End the registration, as when the driver's registration socket is removed. A second call does nothing."""
         with self._in_turn:
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 

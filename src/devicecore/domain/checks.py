@@ -21,7 +21,7 @@ Values = TypeVar("Values", bound=AttrsInstance)
 
 
 def expected(what: str, wanted: str, value: object) -> str:
-    """Return the sentence that refuses `value`, which may be any object and of any size."""
+    """Return the sentence that refuses `value`, which may be an object of any type and size."""
     return f"{what}: expected {wanted}, got {foreign_text(repr(value), 100)}"
 
 
@@ -128,7 +128,7 @@ def check_adapter(what: str, given: object, port: type, *, optional: bool = Fals
 
 
 def check_callable(what: str, given: object, takes: str = "") -> None:
-    """Raise TypeError if `given` is not callable, or if `takes` is set and it cannot be called with one argument."""
+    """Raise TypeError if `given` is not callable, or if `takes` is set and `given` does not accept one argument."""
     if not callable(given):
         raise TypeError(expected(what, "a function", given))
     if takes and not _takes_one_argument(given):
@@ -136,7 +136,7 @@ def check_callable(what: str, given: object, takes: str = "") -> None:
 
 
 def check_callables(what: str, given: Iterable[object], takes: str = "") -> None:
-    """Raise TypeError unless `given` is several functions, such as observers.
+    """Raise TypeError unless `given` contains only functions, such as observers.
 
     Calling a class would only create an instance.
     """

@@ -24,7 +24,7 @@ _FEW = 8  # in sets of up to this many members, visiting one member at a time is
 
 
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
-    """Sort key under which `gpu-2` comes before `gpu-10`.
+    """Return a sort key with which `gpu-2` comes before `gpu-10`.
 
     Ids that differ only in leading zeros of a number, such as `gpu-7` and `gpu-007`, are in text order.
     """

@@ -28,8 +28,8 @@ class Value:
     """A value in a document, with its place for errors. If the value is missing, `data` is None.
 
     Args:
-        data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with each
-            value's line, by index or key.
+        data: what the document contains at this place, as parsed JSON. A list or object may have an attribute `lines`
+            with each value's line, by index or key.
         place: the value that contains this one; for a whole document, the document or its file's name.
         step: the key or index of this value in `place`.
     """

@@ -21,9 +21,9 @@ _SHOWN_DEVICES = 8  # how many devices one sentence lists
 class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
-    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. It
-    defines `__repr__` as attrs would, because generating it takes half the time that attrs spends on each subclass at
-    program start. `_text` is an error's message, with its fields in braces.
+    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. This
+    class defines `__repr__` as attrs would, because generating that method takes half the time that attrs spends on
+    each subclass at program start. `_text` is an error's message, with its fields in braces.
     """
 
     _text: ClassVar[str] = ""
@@ -109,7 +109,7 @@ class InvalidLimitError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class ContainerNotFoundError(DeviceCoreError, KeyError):
-    """A container was requested that the pod does not have. `containers` lists the pod's containers."""
+    """A caller named a container that the pod does not have. `containers` lists the pod's containers."""
 
     pod: str
     container: str
@@ -397,7 +397,7 @@ class UnreadableReceiptError(PluginError):
 
 @frozen(repr=False)
 class DeviceRefusedError(PluginError):
-    """A device was requested that the plugin does not have."""
+    """A caller requested a device that the plugin does not have."""
 
     resource: str
     device: str
@@ -502,7 +502,7 @@ class UnencodableCheckpointError(CheckpointError, ValueError):
 
 @frozen(repr=False)
 class StoreError(DeviceCoreError):
-    """The checkpoint store failed. `action` is what failed: read, write or set aside the file."""
+    """The checkpoint store failed. `action` says what it failed to do with the file: `read`, `write` or `set aside`."""
 
     name: str
     action: str

@@ -1,7 +1,7 @@
 """The health of devices held by containers (kubelet: KEP-4680, kubelet.md 10.4).
 
 Law: only a plugin's report makes a device unhealthy here. A device that no plugin reports counts as healthy. If a
-plugin disconnects, its devices keep the health that it last reported.
+plugin disconnects, its devices keep the health that the plugin last reported.
 """
 
 from collections.abc import Mapping

@@ -38,7 +38,7 @@ class DeviceReport:
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
         """Return the report for a plugin's device list.
 
-        Its sets use `index` if that contains all ids, otherwise an extended index.
+        The report's sets use `index` if `index` contains all ids, otherwise an extended index.
         """
         listed = DeviceList.of(devices)
         by_id = listed.by_id
@@ -198,8 +198,8 @@ class Inventory:
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
         """Let a registered plugin instance serve its resource (kubelet: `PluginConnected`).
 
-        The devices do not change until its first list. Raises PluginAlreadyConnectedError if another instance is
-        connected over the same socket.
+        The devices do not change until the instance sends its first list. Raises PluginAlreadyConnectedError if another
+        instance is connected over the same socket.
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         if any(plugin.id.socket == id_.socket for plugin in resource.plugins):
@@ -242,7 +242,8 @@ class Inventory:
     def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
         """Add the resources that were registered before a restart (kubelet.md 4.4).
 
-        They have no devices until a plugin reports them. Their grace period starts at `now` (monotonic seconds).
+        The resources have no devices until a plugin reports some. Their grace period starts at `now` (monotonic
+        seconds).
         """
         restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
         return evolve(self, resources={**restored, **self.resources})

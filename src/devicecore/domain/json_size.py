@@ -32,8 +32,8 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF starts
 class Reader:
     """What reading a string costs a reader.
 
-    `max_values` is how many values it can read in time, `value_bytes` is the memory that a value takes, and `copies` is
-    how many copies of all strings exist at once.
+    `max_values` is how many values the reader can read in time, `value_bytes` is the memory that a value takes, and
+    `copies` is how many copies of all strings exist at once.
     """
 
     max_values: int

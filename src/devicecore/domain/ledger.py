@@ -2,8 +2,8 @@
 
 Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
 ended held it before. Every method keeps this law, and no other code can break it. Only a restored checkpoint can
-contain a device with two owners, because kubelets have written such files: both keep it, and it is free once both are
-gone.
+contain a device with two owners, because kubelets have written such files: both owners keep the device, which is free
+once both are gone.
 """
 
 from collections import Counter

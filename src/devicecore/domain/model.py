@@ -100,7 +100,7 @@ def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
 class Device:
     """One device as its plugin reports it.
 
-    `topology` (the device plugin API's term) holds the device's NUMA nodes in the plugin's order. None (the plugin sent
+    `topology` (the device plugin API's term) lists the device's NUMA nodes in the plugin's order. None (the plugin sent
     no topology) and an empty tuple (it sent a topology without nodes) have different effects on hints and in the
     pod-resources API. If `health` is a string, `Health.parse` reads it.
 
@@ -297,7 +297,7 @@ class Pod:
         """Return the container called `name`.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
+            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
             TypeError: `name` is not a string but, for example, a `Container`.
         """
         for container in self.in_start_order:

@@ -1,7 +1,7 @@
 """The names that the API server accepts, including resource names.
 
-Law: only these functions decide what a valid name is. A name that one of them accepts is ASCII without spaces, so it
-can be part of a path, a selector or a log line.
+Law: only these functions decide what a valid name is. A name that one of these functions accepts is ASCII without
+spaces, so it can be part of a path, a selector or a log line.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Strategies for choosing a container's devices from the possible ones.
 
-Law: a policy is a function of its question. It answers with `size` different devices from `available`, including all of
-`must_include`, and the same question gets the same answer. Ties are broken by the natural order of the ids.
+Law: a policy is a function of its question. A policy answers with `size` different devices from `available`, including
+all of `must_include`, and the same question gets the same answer. Ties are broken by the natural order of the ids.
 """
 
 from collections import Counter
@@ -84,8 +84,8 @@ def kubelet_order(choice: Choice) -> DeviceSet:
 def packed(choice: Choice) -> DeviceSet:
     """Return devices on NUMA nodes that are nearly full, so that other nodes stay entirely free.
 
-    Of the NUMA nodes with enough free devices, the policy takes the one with the fewest. If none has enough, it starts
-    with the node that has the most.
+    Of the NUMA nodes with enough free devices, the policy takes the one with the fewest. If none has enough, the policy
+    starts with the node that has the most.
     """
     return _by_numa_node(choice, Counter())
 

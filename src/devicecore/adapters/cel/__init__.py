@@ -79,7 +79,7 @@ _SCOPES = frozenset(
 
 
 def _sentence(error: Exception) -> str:
-    """Return one of the library's errors on one line, without its rendering of the expression."""
+    """Return an error from the library on one line, without the library's rendering of the expression."""
     lines = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()
     text = "; ".join(line for line in lines if not line.startswith(" | "))
     return foreign_text(_PLACE.sub(r"line \1, column \2: ", _in_go(text)))
@@ -201,7 +201,7 @@ class CelSelectors:
 
     @contextmanager
     def _charged(self) -> Iterator[None]:
-        """Charge the time spent here to the shared limit. Raises EvaluationsGivenUpError if no time is left."""
+        """Charge the block's time to the shared limit. Raises EvaluationsGivenUpError if no time is left."""
         if self._max_seconds is None:
             yield
             return
@@ -305,7 +305,7 @@ class CelSelectors:
             return SelectorError(_sentence(error), at_run_time=False)
 
     def _checked(self, tokens: list[str], text: str) -> "tuple[cel.Type, list[str]]":
-        """Return the type of an expression, and the expression with comparable numbers."""
+        """Return the type of an expression, and the expression changed so that its numbers can be compared."""
         try:
             return self._checking.compile(text).return_type(), tokens
         except RuntimeError as error:

@@ -40,7 +40,7 @@ for _name in (*TYPES, "Value"):
 for _number, _name in enumerate(("type", "text"), 1):
     _FILE.message_type[-1].field.add(name=_name, number=_number, type=9, label=1)
 # Go's representation of a quantity records whether it is an integer, which does not matter when quantities are
-# compared. The sign of a zero stores this bit, because 0.0 and -0.0 are equal.
+# compared. The sign of a zero records this, because 0.0 and -0.0 are equal.
 _FILE.message_type[-1].field.add(name="zero", number=3, type=1, label=1, proto3_optional=True, oneof_index=0)
 _FILE.message_type[-1].oneof_decl.add(name="_zero")
 POOL.AddSerializedFile(_FILE.SerializeToString())

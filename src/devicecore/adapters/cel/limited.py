@@ -4,8 +4,8 @@ Laws: evaluating an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` o
 raises a `SelectorError`. The process exits when its parent does, even if the parent is killed, and leaves nothing
 behind. A fork of the parent starts its own evaluating process, and never ends the parent's.
 
-Most expressions only compare attributes, and cannot need more memory than a small multiple of their length. They need
-no process (`is_harmless`).
+Most expressions only compare attributes, and cannot need more memory than a small multiple of their length. Such
+expressions need no separate process (`is_harmless`).
 """
 
 import contextlib
@@ -203,7 +203,7 @@ def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> 
     if is_own:
         process.wait()
     else:
-        process.returncode = 0  # after a fork it is not our child, so we cannot wait for it
+        process.returncode = 0  # in a fork, the process is not our child, so we cannot wait for it
 
 
 def _nothing() -> None:

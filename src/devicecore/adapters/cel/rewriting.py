@@ -153,7 +153,7 @@ def is_unknown_type(tokens: list[str]) -> bool:
 def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
     """Return the map, domain and name of each value that an expression reads from a device, or None if unknown.
 
-    They are known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
+    The values are known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """
     found = []
     for index in (index for index, token in enumerate(tokens) if token == "device"):  # noqa: S105 - no password
@@ -241,7 +241,7 @@ def _is_plain(elements: Sequence[str]) -> bool:
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return how many tokens the attribute, element, call or literal that starts here has, or 0 if none starts here."""
+    """Return the number of tokens of the attribute, element, call or literal that starts here, 0 if there is none."""
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token

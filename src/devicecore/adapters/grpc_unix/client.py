@@ -33,8 +33,8 @@ _LOOK_INTERVAL = 0.02  # seconds between two checks for the socket
 class PluginClient:
     """The connection to one plugin instance; a `RegisteredPlugin` of the plugin watcher.
 
-    Only the event loop's thread uses it, except for `call`. `patience` is how many seconds the plugin's socket may be
-    missing.
+    Only the event loop's thread uses this object, except for `call`. `patience` is how many seconds the plugin's socket
+    may be missing.
     """
 
     def __init__(self, plugin: PluginId, limits: PluginLimits, patience: float) -> None:
@@ -56,7 +56,7 @@ class PluginClient:
         self._stream_ended = False
 
     async def connect(self) -> PluginOptions:
-        """Dial, and request the options.
+        """Connect to the plugin, and request its options.
 
         Raises PluginConnectError if no process answers at the socket, and PluginOptionsError if the call fails.
         """
@@ -108,7 +108,7 @@ class PluginClient:
     ) -> Response:
         """Call the plugin and return its answer. Any thread except the loop's may call this.
 
-        Raises PluginStoppedError if the instance is gone, so nothing was sent, PluginCallError if the call failed, and
+        Raises PluginStoppedError if the instance is gone and nothing was sent, PluginCallError if the call failed, and
         LoopStoppedError and ForkedError as `PeerConnection.call` does.
         """
         connection = self._connection

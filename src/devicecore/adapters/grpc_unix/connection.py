@@ -4,9 +4,9 @@ A call through the event loop is handed from thread to thread four times. A dire
 over twice: to a thread that waits for the answer, and back. A direct call thus saves half of the time that a bare call
 takes (docs/maintain/decisions.md).
 
-Laws: a direct call reaches the process that serves the socket file at which the connection was made, or it is not sent,
-and the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the lock of
-gRPC's channel held forever.
+Laws: a direct call is sent only to the process that serves the socket file at which the connection was made. If that is
+not possible, the call goes through the event loop. No caller's thread calls gRPC, because an interrupt may leave the
+lock of gRPC's channel held forever.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class ClosedConnectionError(Exception):
 
 
 class PeerConnection:
-    """The connection to the process at a socket. Only the event loop's thread uses it, except for `call`."""
+    """The connection to the process at a socket. Only the event loop's thread uses this object, except for `call`."""
 
     def __init__(self, path: str, message_bytes: int) -> None:
         self.path = path
@@ -38,11 +38,11 @@ class PeerConnection:
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
         """The channel for streams."""
         self._direct: _DirectCalls | None = None
-        self._open_direct = WeakSet[_DirectCalls]()  # also those of earlier connections in use
+        self._open_direct = WeakSet[_DirectCalls]()  # including those of earlier connections that are still in use
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
-        """From now on, make direct calls to the socket file with `identity`, or none if that is None.
+        """From now on, make direct calls to the socket file with `identity`, or none if `identity` is None.
 
         Calls in progress continue. Their connection closes when the last of these calls ends.
         """
@@ -59,7 +59,7 @@ class PeerConnection:
         An interrupt ends the wait at once. A direct call then continues until its deadline. Any other call is
         cancelled.
 
-        Raises grpc.RpcError if the status is not OK, the time is up or the answer cannot be read,
+        Raises grpc.RpcError if the status is not OK, the time is up or the answer cannot be read. Also raises
         ClosedConnectionError, LoopStoppedError, and ForkedError in a fork.
         """
         loop.check_process()

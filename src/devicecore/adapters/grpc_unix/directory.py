@@ -84,7 +84,7 @@ class SocketDirectory:
     def endpoint(self, name: str) -> str:
         """Return the path of the plugin's socket called `name`.
 
-        Raises InvalidEndpointError if `name` would leave the directory, or the file is not a plugin's socket.
+        Raises InvalidEndpointError if `name` would lead out of the directory, or the file is not a plugin's socket.
         """
         check_endpoint_name(name, Path(self.socket).name)
         path = str(self.path / name)
@@ -123,9 +123,9 @@ class SocketDirectory:
                 lock = open_into(opened, self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_locked(lock):
-                    # In one step, because an interrupt would otherwise leave a lock that nothing releases.
+                    # This is one step, because an interrupt could otherwise leave a lock that nothing releases.
                     self._locks, opened = opened, self._locks
-                    return  # otherwise, its owner deleted the file after we opened it and before we locked it
+                    return  # if it is not locked, the previous owner deleted it after we opened it
             except BlockingIOError:
                 raise DirectoryInUseError(str(self.path)) from None
             finally:
@@ -161,8 +161,8 @@ class SocketDirectory:
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
     """Refuse a name that a plugin's socket cannot have alongside the kubelet's `kubelet_socket`.
 
-    Raises InvalidEndpointError if the name would leave the directory, is that of the kubelet's socket, or cannot be
-    printed.
+    Raises InvalidEndpointError if the name would lead out of the directory, is that of the kubelet's socket, or cannot
+    be printed.
     """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         problem = "it is not the name of a file in the plugin directory"

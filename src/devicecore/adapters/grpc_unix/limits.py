@@ -14,7 +14,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.system.rate import TokenBucket
 
 MAX_NAME = 320  # how many characters of a name are repeated in an error or in the log; a resource name has at most 317
-MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc takes
+MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc accepts
 MAX_PENDING = 16  # the maximum number of unanswered registrations at one socket
 
 _MANY_BUCKETS = 1000
@@ -34,7 +34,7 @@ class PluginLimits(ConnectionLimits):
 
     A plugin whose list is longer than `message_bytes` is disconnected. An answer to Allocate may be at most
     `allocate_bytes` bytes long, because it is stored in the checkpoint, which is rewritten for each pod. A resource may
-    register `registration_burst` times at once, and then `registrations_per_second`, or without a limit if that is
+    register `registration_burst` times at once, and then `registrations_per_second`, or without a limit if this rate is
     None.
     """
 

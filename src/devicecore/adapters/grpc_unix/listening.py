@@ -1,7 +1,7 @@
 """The common parts of the transports of device plugins and DRA drivers: start, stop, and calls to the listener.
 
-Laws: the listener is called in worker threads, so a slow one delays no other plugin or driver. A stop waits until the
-last call to the listener has returned; after that, the listener is not called.
+Laws: the listener is called in worker threads, so a slow call to the listener delays no other plugin or driver. A stop
+waits until the last call to the listener has returned; after that, the listener is not called.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ _LISTENER_THREADS = 8
 
 
 class Part(Protocol):
-    """A component that a transport runs between its start and its stop. Only the event loop's thread uses it."""
+    """A component that runs from a transport's start to its stop. Only the event loop's thread uses this object."""
 
     async def start(self) -> None:
         """Start."""
 
     async def stop(self) -> None:
-        """Stop. A second call, or one before the start, does nothing."""
+        """Stop. A second call, or a call before the start, does nothing."""
 
 
 Reported = TypeVar("Reported")
@@ -121,7 +121,7 @@ class TransportRun(Generic[Reported, Peers]):
         event = make_event()  # also in a worker thread, because 50,000 devices take longer than a loop should pause
         try:
             self._call_listener(event)
-        except (Exception, SystemExit) as error:  # a SystemExit would end the loop for everyone on it
+        except (Exception, SystemExit) as error:  # a SystemExit would end the loop and everything else on it
             unknown = self._transport.refusal(event, error)
             if unknown is not None and isinstance(error, DeviceCoreError):
                 raise  # the caller answers the plugin with this error, and logs it
@@ -174,7 +174,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
         The caller must not hold a lock that the listener waits for. A second stop does nothing.
 
         Raises:
-            CalledFromInsideError: the listener calls this.
+            CalledFromInsideError: the listener calls this method.
         """
         self._lifecycle.stop(self._end)
 

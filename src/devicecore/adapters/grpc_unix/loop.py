@@ -132,7 +132,7 @@ class LoopThread:
                 results.append(await start())
             except BaseException as error:  # noqa: BLE001 - the caller raises it
                 errors.append(error)
-            done.release()  # here, not in a callback of the task, which the loop would call one iteration later
+            done.release()  # not in a callback of the task, which the loop would call one iteration later
 
         def begin() -> None:
             nonlocal task
@@ -199,7 +199,7 @@ class LoopThread:
 
         Return whether it has stopped accepting users.
         """
-        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while creating the loop
+        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds the guard while creating the loop
             return False
         try:
             with self._submitting:
@@ -244,7 +244,7 @@ class LoopUser:
 
     @property
     def loop(self) -> LoopThread:
-        """The loop. Raises LoopStoppedError if it was not begun, or has ended."""
+        """The loop. Raises LoopStoppedError before `begin` and after `end`."""
         loop = self._loop
         if loop is None:
             raise LoopStoppedError
@@ -258,7 +258,7 @@ class LoopUser:
         try:
             self._loop = LoopThread.acquire(self._close)
         except BaseException:
-            LoopThread.forget(self._close)  # an interrupt may have come after it was acquired
+            LoopThread.forget(self._close)  # an interrupt may have come after the loop was acquired
             raise
         self._loop.run(self._open)
 

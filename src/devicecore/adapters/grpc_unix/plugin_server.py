@@ -56,7 +56,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def default_endpoint(resource: ResourceName) -> str:
-    """Return a name for the socket of `resource`: readable, short, unique to it, and the same after a restart."""
+    """Return a readable, short name for the socket of `resource`, unique to `resource` and the same after a restart."""
     readable = re.sub(r"[^-A-Za-z0-9_]", "-", resource.rpartition("/")[2])[:20]
     return f"{readable}-{hashlib.sha256(resource.encode()).hexdigest()[:8]}.sock"
 
@@ -87,7 +87,8 @@ def serve_plugin(
             directory.
         registry: a directory in which a kubelet's plugin watcher finds plugins, usually
             `/var/lib/kubelet/plugins_registry`. If given, the socket is created there, and the plugin does not
-            register: the kubelet asks the plugin for its name. `directory` and `kubelet_socket` have no effect then.
+            register: the kubelet asks the plugin for its name. In that case, `directory` and `kubelet_socket` have no
+            effect.
         endpoint: the name of the plugin's socket; by default `default_endpoint`.
         kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `$KUBELET_SOCKET` if that is
             set and `directory` is not given, else `kubelet.sock`.
@@ -96,7 +97,7 @@ def serve_plugin(
     Raises:
         TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not a bare file name, or is the kubelet's socket.
-        SocketPathTooLongError: `directory` and `endpoint` make too long a path.
+        SocketPathTooLongError: `directory` and `endpoint` together form a path that is too long.
         DirectoryError: `directory` is the path of a kubelet's socket, or it exists, but no socket can be created in it.
     """
     check_plugin(plugin, "serve_plugin")
@@ -159,7 +160,7 @@ class PluginService(Service):
         """The size of the last list sent."""
 
     def methods(self) -> Methods:
-        """Return the handler of the methods, for a server."""
+        """Return the handler of the methods for a server."""
         return {
             rpc.GET_DEVICE_PLUGIN_OPTIONS: self.unary(self._get_device_plugin_options),
             rpc.LIST_AND_WATCH: self._list_and_watch,
@@ -247,7 +248,7 @@ _Registration = _Accepted | _Refused | _Unregistered
 
 
 class ServedPlugin(ServedSockets[PluginService]):
-    """A served plugin: a context manager that stops it on exit. `serve_plugin` creates and starts it.
+    """A served plugin: a context manager that stops serving it on exit. `serve_plugin` creates and starts it.
 
     `kubelet_socket` is where the plugin registers, or None if a kubelet's plugin watcher is to find it.
     """
@@ -267,7 +268,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
         self._socket = self._sockets[socket]
         self._unsubscribe: list[Callable[[], None]] = []
-        # What follows belongs to the event loop.
+        # Only the event loop's thread uses the following attributes.
         self._registration: _Registration = _Unregistered.NEW
         self._backoff = 0.0
         self._drops = 0
@@ -295,7 +296,7 @@ class ServedPlugin(ServedSockets[PluginService]):
             check_socket_path(self.kubelet_socket)
         super()._begin()
         loop = self._user.loop
-        # In one step, because an interrupt must not come between subscribing and storing the subscription.
+        # This is one step, because an interrupt must not come between subscribing and storing the subscription.
         self._unsubscribe.extend(map(self.plugin.subscribe, [lambda: loop.call_soon(self._changed)]))
 
     def _end(self) -> None:
@@ -321,7 +322,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._not_before = 0.0
 
     def _dropped(self) -> None:
-        """No stream is left: the kubelet has ended, or has dropped the plugin."""
+        """Handle the end of the last stream: the kubelet has exited, or has dropped the plugin."""
         self._drops += 1
         # if the current kubelet refuses the plugin, the stream was the previous kubelet's
         if not isinstance(self._registration, _Refused):
@@ -339,7 +340,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Check the plugin's and the kubelet's socket; serve or register if needed. Only this method decides that."""
+        """Check the plugin's and the kubelet's sockets, and serve or register if needed. Nothing else decides this."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)
@@ -357,7 +358,7 @@ class ServedPlugin(ServedSockets[PluginService]):
             return
         kubelet = socket_identity(self.kubelet_socket)
         if kubelet is None:
-            self._tried("there is no such socket: no kubelet runs there")
+            self._tried("there is no such socket: no kubelet is running there")
         elif not self.registered and not self._is_to_wait_for(kubelet):
             await self._register(self.kubelet_socket, kubelet)
 
@@ -367,7 +368,7 @@ class ServedPlugin(ServedSockets[PluginService]):
             # A kubelet never queries the same socket twice, so the plugin needs a new one.
             await self._serve(self._socket)
         if not self.registered and not self._problem:
-            self._tried("no kubelet has asked yet")
+            self._tried("no kubelet has queried this socket yet")
 
     def _is_to_wait_for(self, kubelet: SocketIdentity) -> bool:
         registration = self._registration

@@ -138,7 +138,7 @@ class UnreadableMessageError(grpc.RpcError):
 
 
 def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
-    """Read a message. grpc.aio does not do this, because it would log an unreadable message and continue with None.
+    """Read a message. We do not leave this to grpc.aio, which would log an unreadable message and continue with None.
 
     Raises grpc.RpcError in Go's words if a call returned no message, or if the bytes are not a message of the expected
     type.
@@ -157,7 +157,7 @@ async def unary(
 ) -> Response:
     """Call `method` and return its answer.
 
-    Raises grpc.RpcError if the status is not OK, its time is up, or the answer cannot be read.
+    Raises grpc.RpcError if the status is not OK, the time is up, or the answer cannot be read.
     """
     call: grpc.aio.UnaryUnaryMultiCallable[Request, bytes] = channel.unary_unary(
         method.path, request_serializer=method.request.SerializeToString

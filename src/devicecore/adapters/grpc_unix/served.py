@@ -36,13 +36,13 @@ Answer = TypeVar("Answer")
 ServiceT = TypeVar("ServiceT", bound="Service")
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # the limit of a kubelet, which is gRPC's default
-STOP_GRACE = 1.0  # seconds for calls in progress
+STOP_GRACE = 1.0  # seconds for calls in progress to end
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Service(ABC):
-    """The methods of one plugin or driver. Apart from `methods`, only the event loop's thread uses it.
+    """The methods of one plugin or driver. Apart from `methods`, only the event loop's thread uses this object.
 
     `name` is the name of the plugin or driver in the log.
     """
@@ -55,7 +55,7 @@ class Service(ABC):
 
     @abstractmethod
     def methods(self) -> Methods:
-        """Return the methods, for a server."""
+        """Return the methods for a server."""
 
     @property
     def is_streaming(self) -> bool:
@@ -158,14 +158,14 @@ class MissingDirectoryError(DirectoryError):
 
 
 class ServedSockets(HasLifecycle, Generic[ServiceT]):
-    """A served plugin or driver: a context manager that stops it on exit.
+    """A served plugin or driver: a context manager that stops serving it on exit.
 
     Its `sockets` are created in order, and removed in reverse. `meets_at` is the kubelet's socket, or the one that a
     kubelet discovers. In the log, `name` stands for the plugin or driver, and `kubelet` for the kubelet.
     `poll_interval` is the number of seconds between two checks of the sockets.
     """
 
-    _NOT_ASKED = "no kubelet has asked yet"
+    _NOT_ASKED = "no kubelet has queried this socket yet"
 
     def __init__(self, name: str, sockets: Sequence[str], *, meets_at: str, kubelet: str, poll_interval: float) -> None:
         self._name = name
@@ -180,7 +180,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         # interrupt.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
-        # What follows belongs to the event loop.
+        # Only the event loop's thread uses the following attributes.
         self._service: ServiceT | None = None
         self._servers: dict[str, grpc.aio.Server] = {}
         self._keeper: asyncio.Task[NoReturn] | None = None

@@ -69,7 +69,7 @@ class InvalidPluginNameError(PluginError):
 class RegistrationServer:
     """The kubelet's side of all plugins, including those that a plugin watcher finds: a `PluginHandler`.
 
-    Only the event loop's thread uses it, except for `find`.
+    Only the event loop's thread uses this object, except for `find`.
     """
 
     type: str = rpc.DEVICE_PLUGIN_TYPE
@@ -144,7 +144,7 @@ class RegistrationServer:
 
     @property
     def plugins(self) -> int:
-        """The number of instances that are connected or connecting. Any thread may call this."""
+        """The number of instances that are connected or connecting. Any thread may read this."""
         return len(self._clients)
 
     def find(self, plugin: PluginId) -> PluginClient:

@@ -1,7 +1,7 @@
 """The `PluginTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
 Law: a call to a plugin blocks its caller at most one second longer than its timeout, no matter what the plugin does.
-After `stop` the listener is not called.
+After `stop`, the listener is not called.
 """
 
 import itertools
@@ -37,7 +37,7 @@ from devicecore.wire.conversion import read_receipt, to_receipt
 class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     """Plugins over gRPC on unix sockets in one directory: the kubelet's `v1beta1` API.
 
-    The listener is called in worker threads; a slow one delays no other plugin.
+    The listener is called in worker threads; a slow call to it delays no other plugin.
 
     Args:
         directory: where a kubelet and its plugins find each other's sockets. Its last component is created if missing.
@@ -84,7 +84,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
         return f"GrpcUnixTransport({str(self._directory.path)!r}, {state})"
 
     def disconnect(self, plugin: PluginId) -> None:
-        """Disconnect `plugin` as if it had ended its stream. `PluginLost` follows, unless it was already lost."""
+        """Disconnect `plugin` as if it had ended its stream. Unless `plugin` was already lost, `PluginLost` follows."""
         run = self._run
         if run is not None:
             with suppress(PluginStoppedError, LoopStoppedError):

@@ -3,12 +3,12 @@
 Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, its plugin is
 disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old one (kubelet.md 2.8).
 
-The watcher knows the directory and the two calls of `pluginregistration.Registration`. It leaves everything else to a
-`PluginHandler`, one for each type of plugin: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it to
-`GrpcUnixTransport(handlers=[...])`. For each plugin that it finds, the watcher calls the `validate` of the handler for
-the plugin's type with the name, endpoint and versions that GetInfo returned, then `register`. It reports a refusal to
-the plugin, and tries again after a pause. It queries a `lost` plugin again, and calls `disconnect` when the plugin's
-socket is gone.
+The watcher knows the directory and the two calls of `pluginregistration.Registration`. Everything else is left to
+`PluginHandler`s, one for each type of plugin: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
+to `GrpcUnixTransport(handlers=[...])`. For each plugin that it finds, the watcher calls the `validate` of the handler
+for the plugin's type with the name, endpoint and versions that GetInfo returned, then `register`. The watcher reports a
+refusal to the plugin, and tries again after a pause. The watcher queries a `lost` plugin again, and calls `disconnect`
+when the plugin's socket is gone.
 """
 
 import asyncio
@@ -97,10 +97,10 @@ class _Candidate:
 
 
 class PluginWatcher:
-    """Registers the plugins whose sockets are below `directory`. Only the event loop's thread uses it.
+    """Registers the plugins whose sockets are below `directory`. Only the event loop's thread uses this object.
 
     Args:
-        directory: created with mode 0755 if its last component is missing.
+        directory: the directory to watch; its last component is created with mode 0755 if missing.
         handlers: one for each type of plugin.
         limits: how long it may take to reach a plugin, and how long its messages may be.
         own_socket: the kubelet's own socket, which is never dialed.
@@ -296,8 +296,8 @@ def sockets_below(
 
     `identify` returns the identity of the socket at a path, or None; by default it follows no links.
 
-    Hidden files and directories are ignored. So are directories that other users may write to, which are added to
-    `refused` with the reason. A directory is ignored if its path is too long for a socket in it.
+    Hidden files and directories are ignored. Directories that other users may write to are also ignored, and are added
+    to `refused` with the reason. A directory is ignored if its path is too long for a socket in it.
     """
     pending = [str(directory)]
     while pending:

@@ -45,7 +45,7 @@ _parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
 
 
 def compact(body: Json) -> bytes:
-    """Return JSON to compare values by, as fast as possible. A number that is not finite may be null in it."""
+    """Return JSON to compare values by, as fast as possible. In the JSON, a number that is not finite may be null."""
     with suppress(TypeError):  # a number or string that only Python's own json module can write
         if _dumps is not None:
             return _dumps(body)
@@ -90,8 +90,8 @@ class RequestError(DeviceCoreError):
         reason: the API server's word for a refusal, such as `NotFound`, or an empty string if there is none.
         pause: seconds for which the server asked clients to wait.
         message: the server's message, which is part of the cause.
-        kind: of consecutive errors of the same kind, only the first is logged; by default the status, or the cause if
-            there is none.
+        kind: identifies similar errors: of consecutive errors with the same value, only the first is logged. By
+            default, this is the status, or the cause if there is no status.
         is_unreachable: whether any other request would fail in the same way, because the server did not answer or there
             are no credentials.
     """
@@ -223,14 +223,14 @@ class _RefusedError(Exception):
 
 @define(eq=False)  # connections are compared by identity, not by server
 class ApiServer:
-    """Sends requests over one connection. One thread uses it; any thread may call `stop`.
+    """Sends requests over one connection. Only one thread may use this object, but any thread may call `stop`.
 
     Attributes:
         access: where the server and the credentials are.
         sentences: the meaning of refusals, by HTTP status.
         is_watch: whether requests are watches.
         charge: called with the content of each answer before it is parsed; returns why it may not be parsed, or an
-            empty string. It is not called for watches.
+            empty string. For watches, `charge` is not called.
     """
 
     access: Access
@@ -352,7 +352,7 @@ class ApiServer:
             connection.close()
 
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which sends `request`. If the credentials have expired, call it once more.
+        """Return the result of `call`, which sends `request`. If the credentials have expired, send it once more.
 
         Raises RequestError if `call` raises.
         """
@@ -509,7 +509,7 @@ def _refusal(answer: WholeAnswer, sentences: Mapping[int, str], request: ApiRequ
 
 
 def _status(content: bytes) -> Mapping[str, object]:
-    """Return the object in an answer: a Status if an API server refuses, or an empty object for anything else."""
+    """Return the object in an answer: a Status if an API server refuses. The object is empty if there is none."""
     try:
         body = _loads(content)
     except (ValueError, RecursionError):

@@ -73,7 +73,7 @@ class ApiConnection:
 
     Attributes:
         server: the API server's URL.
-        tls: returns how to encrypt, and the client's certificate if there is one. Each call creates a new context.
+        tls: returns the TLS settings, with the client's certificate if there is one. Each call creates a new context.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
         proxy: the URL of an HTTP proxy; None to connect directly.
         headers: the headers for every request, such as the user to act as.
@@ -194,7 +194,7 @@ def _path(value: Value) -> Path | None:
 
 
 def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
-    """Return how to encrypt. The kubeconfig's values are tried out once, so that errors name the field."""
+    """Return `ApiConnection.tls`. The kubeconfig's values are tried out once, so that errors name the field."""
     authority = _content(cluster, "certificate-authority")
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     is_insecure = cluster["insecure-skip-tls-verify"].boolean()

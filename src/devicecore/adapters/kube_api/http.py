@@ -218,7 +218,7 @@ class _Backend(httpcore2.SyncBackend):
 
 @frozen
 class WholeAnswer:
-    """A server's complete response. `retry_after` is the value of that header, empty if there is none."""
+    """A server's complete response. `retry_after` is the value of the header Retry-After, or empty if there is none."""
 
     status: int
     content: bytes
@@ -248,7 +248,7 @@ class Answer:
 
 
 class _Received:
-    """The bytes of an HTTP answer, read from a connection. The methods raise RemoteProtocolError for anything else."""
+    """The bytes of an HTTP answer, read from a connection. Anything but HTTP raises RemoteProtocolError."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
@@ -335,11 +335,11 @@ class _Received:
 
 
 class Transport:
-    """Sends requests to one server. One thread uses it at a time; only `cut` may be called from another.
+    """Sends requests to one server. Only one thread at a time may use this object; any thread may call `cut`.
 
     Args:
         server: the URL of the server. The paths of requests are added to the path in this URL.
-        context: how to encrypt.
+        context: the TLS settings.
         timeout: seconds for a request and its whole answer.
         headers: added to every request.
         server_name: the name that the server's certificate must have, if it is not the name in the URL.
@@ -405,7 +405,7 @@ class Transport:
     def stream(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None = None) -> Answer:
         """Send a request and return the answer, whose content is not read yet.
 
-        The deadline also applies to reading it.
+        The deadline also applies to reading the content.
         """
         if content is not None:
             headers = {**headers, b"Content-Length": b"%d" % len(content)}
@@ -463,7 +463,7 @@ class Transport:
     def leave(self) -> None:
         """Close this process's copies of its parent's connections.
 
-        It takes no lock, because the lock may be held forever.
+        This takes no lock, because a lock that was held during the fork is never released.
         """
         self._disconnect()
         self._backend.leave()

@@ -1,7 +1,7 @@
 """The desired and the actual status of a Node, and two ways to write the difference.
 
-Laws: A patch contains only keys that a status named or that this field manager wrote in an earlier run. It names the
-version of the Node that it was computed for, so the API server refuses it if the Node has changed since.
+Laws: A patch contains only keys that a status named or that this field manager wrote in an earlier run. A patch names
+the version of the Node that it was computed for, so the API server refuses the patch if the Node has changed since.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -111,7 +111,7 @@ class NodeObject:
                 status = {name: dict(status[name]) for name in SECTIONS if status.get(name) is not None}
             return cls(str(metadata["name"]), str(metadata["resourceVersion"]), status, applied, written)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            problem = f"expected a Node, got an answer with {type(error).__name__} {error}"
+            problem = f"expected a Node, but reading the answer raised {type(error).__name__}: {error}"
             raise ValueError(problem) from error
 
     def leftovers(self, field_manager: str) -> dict[str, list[ResourceName]]:
@@ -155,7 +155,7 @@ def equals(quantity: object, count: int) -> bool:
 def render(
     strategy: PatchStrategy, needed: Changes, wanted: Wanted, node: NodeObject, field_manager: str
 ) -> tuple[PatchType, Json]:
-    """Return the patch that writes `needed` to `node`, so that it shows the `wanted` state.
+    """Return the patch that writes `needed` to `node`, so that the Node shows the `wanted` state.
 
     Raises ValueError if `field_manager` has applied other fields, which this patch would delete.
     """

@@ -217,7 +217,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._condition.notify_all()
 
     def _succeeded(self, wanted: Wish, version: str) -> None:
-        """Record that the API server shows this, as of a version."""
+        """Record that the API server shows `wanted`, as of the object's `version`."""
         with self._lock:
             if self._problem:
                 _log.warning("%s is published again", self._name)

@@ -55,9 +55,10 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
 
     Args:
         driver: the driver's name.
-        node: the name of the Node object, which becomes the owner of the slices. Nothing is published before it exists.
+        node: the name of the Node object, which becomes the owner of the slices. Nothing is published before the Node
+            exists.
         access: where the API server and the credentials are, and how long to wait for them.
-        pool: the pool's name; by default, the node's.
+        pool: the pool's name; by default, the node's name.
         backoff: how long to wait after a failure.
         resync: seconds after which the slices are compared even if the watch shows no change.
 

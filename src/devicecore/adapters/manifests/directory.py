@@ -39,12 +39,12 @@ class Changes:
     """How the manifests have changed since the last poll.
 
     Attributes:
-        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both `added` and
-            `removed`.
+        added: pods to admit, after those in `removed` have been released. A pod that changed and kept its UID is in
+            both `added` and `removed`.
         removed: pods to release.
         problems: the new problems.
         fixed: the files that had a problem and no longer have one.
-        is_complete: whether all manifests are read. Otherwise the next poll continues immediately.
+        is_complete: whether all manifests have been read. Otherwise the next poll continues immediately.
     """
 
     added: tuple[Pod, ...] = ()
@@ -87,7 +87,7 @@ class ManifestPods(PodSource):
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods as of the last `poll`, by file, in the order of the file."""
+        """The pods as of the last `poll`, by file, in the order in which each file lists them."""
         return self._pods
 
     @property

@@ -78,7 +78,7 @@ class File:
         try:
             self.says, self.problem = self._manifest(data), None
         except ManifestError as problem:
-            self.refuse(evolve(problem))  # a copy has no traceback, which would keep everything that was read
+            self.refuse(evolve(problem))  # a copy has no traceback, which would keep everything that was read in memory
         return True
 
     def _manifest(self, data: bytes) -> Manifest:

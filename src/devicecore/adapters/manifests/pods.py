@@ -33,7 +33,7 @@ MAX_CONTAINERS = 1_000
 
 
 MAX_OBJECTS = 500
-"""The maximum number of pods and claims in one manifest. A kubelet runs 110 pods by default."""
+"""The maximum number of pods and claims in one manifest. A kubelet runs at most 110 pods by default."""
 
 
 class ManifestError(DocumentError):
@@ -66,8 +66,8 @@ def read_manifest(text: str, file: str) -> Manifest:
 
     `file` names the manifest in errors, and the UIDs of pods without one are derived from it.
 
-    Raises ManifestError if something in it cannot be used, or if it is empty, as a file may be while it is being
-    written.
+    Raises ManifestError if something in the manifest cannot be used, or if the manifest is empty, as a file may be
+    while it is being written.
     """
     pods: list[Pod] = []
     claims: list[ManifestClaim] = []
@@ -99,7 +99,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
         file: the manifest's name. It appears in errors, and the UIDs of pods without one are derived from it.
 
     Raises:
-        ManifestError: something in the manifest is unusable, or the manifest has no pod.
+        ManifestError: something in the manifest is unusable, or the manifest contains no pod.
     """
     manifest = read_manifest(text, file)
     if not manifest.pods:

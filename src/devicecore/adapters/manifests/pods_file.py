@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class PodsFile:
-    """The file that survives a restart. `files` and `ran` hold its content as of this object's creation.
+    """The file that survives a restart. `files` and `ran` are its content when this object was created.
 
     Thread-safe.
     """

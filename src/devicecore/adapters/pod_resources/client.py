@@ -45,7 +45,7 @@ class PodResourcesError(DeviceCoreError):
 class PodResourcesClient(HasLifecycle):
     """A client of a kubelet, which need not be running when the client is started. Thread-safe.
 
-    A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
+    A call waits for the socket. The call is repeated while the kubelet is unavailable or rejects it because of its rate
     limit, until there is an answer or `timeout` seconds have passed. Each call raises `PodResourcesError` if no answer
     came in time or the answer was an error, and `NotStartedError` if the client is not started.
     """

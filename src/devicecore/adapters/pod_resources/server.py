@@ -35,7 +35,7 @@ MAX_SWEEP = 1.0
 """The maximum number of seconds that a List call waits for the sweep."""
 
 _THREADS = 4
-_STOP_GRACE = 1.0  # seconds for calls in progress
+_STOP_GRACE = 1.0  # seconds for calls in progress to end
 _LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 
 _Methods = Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
@@ -51,7 +51,7 @@ class PodResourcesServer(HasLifecycle):
 
     Args:
         socket: the path of the socket. The server creates the socket's directory if only its last component is missing.
-        look: returns the input for the responses. It is called in a thread of this server.
+        look: returns the input for the responses. This function is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
         observe: called after each call with its method, its API version and whether it failed. It must not block.

@@ -58,8 +58,8 @@ _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_
 class PrometheusMetrics:
     """Collects the kubelet's device metrics and exposes them in its own `registry`. Thread-safe.
 
-    It can measure both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure calls to DRA
-    drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
+    One instance can measure both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure calls
+    to DRA drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
 
     To count calls to the pod-resources API, pass `pod_resources_request` to the server as `observe`.
 
@@ -159,7 +159,7 @@ class PrometheusMetrics:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
     def measured(self, store: CheckpointStore, file: str) -> CheckpointStore:
-        """Return a store that behaves like `store`. Its saves are measured under the name `file`.
+        """Return a store that behaves like `store` and whose saves are measured under the name `file`.
 
         Stores of several managers may have the same name; their saves are counted together.
 
@@ -178,8 +178,8 @@ class PrometheusMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics (prometheus_client: `Collector`)."""
-        # Not the library's Counter and Histogram, because those add a `_created` series to each metric. A kubelet does
-        # not have these, and they can be switched off only for a whole process.
+        # Not the library's Counter and Histogram, because those add a `_created` series to each metric. A kubelet has
+        # no such series, and they can be switched off only for a whole process.
         with self._lock:
             calls = {name: (of.registrations, of.durations.read()) for name, of in sorted(self._calls.items())}
             admissions, failed = self._admissions.read(), self._failed_admissions
@@ -301,7 +301,7 @@ def _family(
 ) -> MetricT:
     """Return a metric with labels.
 
-    Each sample has the values of the labels, and either a number or what `_Histogram.read` returns.
+    Each sample contains the values of the labels, and either a number or what `_Histogram.read` returns.
     """
     metric = kind(name, text, labels=labels)
     for values, sample in samples:

@@ -1,4 +1,4 @@
-"""Which devices claims get on a node, and why not: the decision of Kubernetes' scheduler as a pure function.
+"""Which devices claims get on a node, or why they get none: the decision of Kubernetes' scheduler as a pure function.
 
 Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers the
 one that a scheduler of the given release would choose. If a bug in that scheduler matters, the answer names it (see

@@ -1,4 +1,4 @@
-"""Whether `matchAttribute` constraints can be satisfied at all, by counting the devices with each value.
+"""Check whether `matchAttribute` constraints can be satisfied at all, by counting the devices with each value.
 
 Law: a shortage is never reported for claims that can be allocated. The counts are upper bounds: they include all
 devices that fit a request while nothing else is taken.

@@ -1,7 +1,7 @@
 """How much of a device's capacity a request consumes (KEP-5075).
 
-Law: a request consumes the amount it names, rounded up to an amount that the device's policy allows. Without an amount,
-it consumes the default, or everything.
+Law: a request consumes the amount it names, rounded up to an amount that the device's policy allows. A request without
+an amount consumes the default, or everything.
 """
 
 from collections.abc import Mapping

@@ -68,8 +68,8 @@ class KubernetesSearch(Search):
 
     def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
         taken = super()._take(claim, request, candidate)
-        # A share without capacity leaves an empty entry in `allocatingCapacity`. It survived the undo until 1.36.2, so
-        # `deviceCapacityInUse` stayed true, and the counters of the device were never checked again.
+        # A share without capacity leaves an empty entry in `allocatingCapacity`. Until 1.36.2, this entry survived the
+        # undo, so `deviceCapacityInUse` stayed true, and the counters of the device were never checked again.
         leaks = KubernetesFault.UNDO_SHARED in self._faults
         if taken and leaks and self._is_shared(candidate.device) and not candidate.device.capacity:
             self._in_use_for_ever.add(candidate.key)
@@ -108,13 +108,14 @@ class KubernetesSearch(Search):
         return super()._is_meant(request, candidate)
 
     def _by_name(self, amounts: Mapping[str, Quantity], device: PoolDevice) -> Mapping[str, Quantity]:
-        # `requestsContainNonExistCapacity` compares names as they are written. The API allows DRIVER/NAME for NAME.
+        # `requestsContainNonExistCapacity` compares names as they are written. The API allows DRIVER/NAME in place of
+        # NAME.
         return amounts if KubernetesFault.CAPACITY_NAMES in self._faults else super()._by_name(amounts, device)
 
     # --- admin access -------------------------------------------------------------------------------------------------
 
-    # `allocateDevice` checks `adminAccess` only where it reads `deviceInUse`. What it writes (`allocatingDevices`,
-    # `allocatingCapacity`, `consumedCounters`) it writes for each request, so admin access blocks others.
+    # `allocateDevice` checks `adminAccess` only where it reads `deviceInUse`. It writes `allocatingDevices`,
+    # `allocatingCapacity` and `consumedCounters` for every request, so admin access blocks others.
 
     def _blocks(self, request: DeviceRequest) -> bool:
         return not request.admin_access or KubernetesFault.ADMIN_BLOCKS in self._faults

@@ -152,7 +152,7 @@ CounterUse = tuple[tuple[str, Mapping[str, Quantity]], ...]
 
 @frozen(eq=False)
 class PoolDevice:
-    """A device of a ResourceSlice. It is equal only to itself, because an allocation compares devices by identity."""
+    """A device of a ResourceSlice. Devices are compared by identity, so each is equal only to itself."""
 
     key: DeviceKey
     attributes: Mapping[str, Attribute] = field(factory=dict)
@@ -219,7 +219,7 @@ class DeviceClass:
 class DeviceRequest:
     """A request of a claim, or one of its alternatives. `parent` is empty if the request is not an alternative.
 
-    It is equal only to itself, because two requests may have equal fields.
+    A request is equal only to itself, because two requests may have equal fields.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """The pools of devices that a node can use.
 
-Laws: only the slices of one generation count: the highest that the node sees, or, if the node does not see all slices
-of that generation, the highest that exists. Counters belong to the whole pool, no matter which node their slice names.
-A pool that is incomplete or contradicts itself provides no devices. Pools, slices and devices are in the order in which
-a scheduler tries them.
+Laws: only slices of one generation count. This is the highest generation that the node sees, or, if the node does not
+see all slices of that generation, the highest that exists. Counters belong to the whole pool, no matter which node
+their slice names. A pool that is incomplete or contradicts itself provides no devices. Pools, slices and devices are in
+the order in which a scheduler tries them.
 """
 
 from collections import defaultdict
@@ -100,7 +100,7 @@ class Slices:
     def _pool(
         self, key: PoolKey, node: TargetNode, features: Features, faults: frozenset[KubernetesFault]
     ) -> Pool | None:
-        """Return the part of a pool that a node sees, or None if it sees nothing."""
+        """Return the part of a pool that a node sees, or None if the node sees none of the pool."""
         slices, has_counters = self._pools[key], features.partitionable_devices
         known = [one for one in slices if has_counters or (one.place is not None and not one.counters)]
         everywhere = KubernetesFault.FOREIGN_COUNTERS in faults

@@ -117,7 +117,7 @@ class DeviceAllocation:
                 config.append({**every, "source": "FromClaim"})
             elif isinstance(names, list):
                 about = [request for request in chosen if any(name in names for name in request.names)]
-                # Before 1.37 there is a copy for each of the requests.
+                # Before 1.37, there is a copy of the parameters for each request.
                 copies = about[:1] if not self.release.is_before_1_37 else about
                 config += [{**entry, "source": "FromClaim", "requests": names} for _ in copies]
         if not self.release.is_before_1_37:  # no names: all requests
@@ -152,7 +152,7 @@ def _without_requests(config: ApiObject) -> ApiObject:
 
 @frozen
 class NoAllocation:
-    """Why the claims get no devices on a node. Like the refusal of a pod, it counts as false.
+    """Why the claims get no devices on a node. Like the refusal of a pod, this object counts as false.
 
     Attributes:
         problem: why there are no devices, in one sentence.

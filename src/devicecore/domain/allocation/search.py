@@ -325,7 +325,7 @@ class Search:
     # --- what need not be tried -----------------------------------------------------------------------------------
 
     def _kind(self, candidate: Candidate) -> Hashable:
-        """Return an equal value for interchangeable devices: if one does not help, the others do not either."""
+        """Return a value that interchangeable devices share: if one of these does not help, neither do the others."""
         device = candidate.device
         if device not in self._kinds:
             self._kinds[device] = self._find_kind(candidate)
@@ -368,7 +368,7 @@ class Search:
                 continue  # a scheduler may find devices before it evaluates that expression
 
     def _all_have_values(self) -> bool:
-        """Return whether all selectors can be evaluated. A scheduler may fail at one before it notices a shortage."""
+        """Return whether all selectors can be evaluated. If not, a scheduler may fail before it notices a shortage."""
         try:
             for number, claim in enumerate(self.claims):
                 for request in claim.alternatives:

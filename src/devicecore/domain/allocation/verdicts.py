@@ -19,7 +19,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
     """Return why each device of the node does not help each request, after the search.
 
     Args:
-        search: the search. The devices that it has taken are given back.
+        search: a search that has ended. The devices that it has taken are given back.
         alone: whether to consider only reasons that hold while nothing else is taken.
 
     Raises QuestionGivenUpError if there are more reasons than the question allows.

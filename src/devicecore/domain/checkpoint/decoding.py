@@ -1,8 +1,8 @@
 """Turns a file into checkpoint data.
 
 Law: for any bytes within the limits of `go_json`, `decode` returns what a kubelet would read, or raises a
-CheckpointError. For any other bytes, it raises a CheckpointError. Format 2 is decoded as `encoding/json` decodes it
-into the kubelet's structs. If that fails, formats 1 and 0 are tried.
+CheckpointError. For any other bytes, `decode` raises a CheckpointError. Format 2 is decoded as `encoding/json` decodes
+it into the kubelet's structs. If that fails, formats 1 and 0 are tried.
 """
 
 import re
@@ -169,7 +169,7 @@ def _into_bytes(old: bytes | go.Slice[int] | None, value: Json) -> bytes | go.Sl
 
 
 def _base64(text: str) -> bytes:
-    """`base64.StdEncoding`: padded; line ends and the unused bits before the padding are ignored."""
+    """Decode as `base64.StdEncoding` does: line ends, and unused bits before the required padding, are ignored."""
     if len(text) > MAX_RESPONSE_TEXT:
         raise go.RefusedError(why=f"expected at most {MAX_RESPONSE_TEXT:,} characters, got {len(text):,}")
     text = text.replace("\r", "").replace("\n", "")

@@ -104,7 +104,7 @@ class ExtraFields:
         return {**self.before_data, **self.before_checksum, **self.at_end}
 
     def file(self, data: Sequence[bytes], checksum: int) -> bytes:
-        """Return the whole file around the JSON of its data, which is given in pieces."""
+        """Return the whole file, given the JSON of its data in pieces."""
         if not (self.before_data or self.before_checksum or self.at_end):
             return b"".join([b'{"Data":', *data, b',"Checksum":%d}' % checksum])
         start = b"".join([member + b"," for member in _members(self.before_data)])
@@ -121,7 +121,7 @@ def _members(fields: Mapping[str, str]) -> list[bytes]:
 class CheckpointData:
     """All data of a checkpoint (kubelet: `checkpointData`), including fields that the format does not define.
 
-    `registered_devices` holds the healthy devices by resource. For a kubelet without pods, `entries` is None.
+    `registered_devices` contains the healthy devices by resource. For a kubelet without pods, `entries` is None.
     """
 
     entries: tuple[PodDevicesEntry, ...] | None = None

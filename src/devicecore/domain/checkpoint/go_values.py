@@ -85,7 +85,7 @@ class Slice(Generic[T]):
 
     @property
     def items(self) -> list[T]:
-        """The elements up to its end."""
+        """The elements up to the end of the slice."""
         return self.array[: self.length]
 
 

@@ -1,4 +1,4 @@
-"""A report on a checkpoint file, for readers that only want to know its condition.
+"""A report on a checkpoint file, for callers that only want to know its condition.
 
 Law: each file has exactly one verdict, and `judge` never raises an error.
 """

@@ -211,8 +211,8 @@ class _Resources:
 class CheckpointWriter:
     """Renders the file for one state after another, and remembers the state it wrote last.
 
-    It compares objects by identity first, and by value only if they are not identical. A writer belongs to the object
-    that saves, and is not thread-safe. `extra` goes into every file.
+    The writer compares objects by identity first, and by value only if they are not identical. A writer belongs to the
+    object that saves, and is not thread-safe. `extra` goes into every file.
     """
 
     extra: ExtraFields = field(factory=ExtraFields)

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation: claims, the answers of drivers, and the pods that use them. Pure values and functions.
+"""Dynamic resource allocation as pure values and functions: claims, the pods that use them, and drivers' answers.
 
 Other modules import this package only if they are about claims or drivers, so a program that only uses device plugins
 does not load it. `preparing` and `releasing` decide which drivers to call, and what to save before and after.

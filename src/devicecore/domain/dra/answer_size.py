@@ -1,8 +1,9 @@
 """How much space a driver's answers take up in the claims file, and the limit.
 
 Laws: `size_in_file` is at least the number of bytes that the devices take up in the file. A refused answer changes
-nothing, and the error names the driver, so a driver cannot fill the file at the expense of others. What a file already
-contains may exceed the limits; a driver may repeat such an answer, but any other answer over the limit is refused.
+nothing, and the error names the driver, so a driver cannot fill the file at the expense of others. Answers that a file
+already contains may exceed the limits; a driver may repeat such an answer, but any other answer over the limit is
+refused.
 """
 
 from devicecore.domain.dra.errors import DriverAnswerTooLargeError

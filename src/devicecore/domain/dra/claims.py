@@ -55,8 +55,8 @@ class ClaimInfo:
 
     `drivers` contains the drivers of the claim's allocation, each with the devices it returned, or None before its
     answer. `answered` contains the drivers that have answered in the current attempts to prepare the claim. `calls`
-    counts the calls to prepare it since the start, so that a release notices a new call. `skips` contains, for each
-    driver, the calls that none of its devices need; `*` means all of them (KEP-5945, since Kubernetes 1.37).
+    counts the calls to prepare the claim since the start, so that a release notices a new call. `skips` contains, for
+    each driver, the calls that none of its devices need; `*` means all of them (KEP-5945, since Kubernetes 1.37).
     """
 
     key: ClaimKey
@@ -279,7 +279,7 @@ class ClaimCache:
 
 
 def _resize(sizes: dict[DriverName, int], before: ClaimInfo | None, after: ClaimInfo | None) -> None:
-    """Adjust the drivers' sizes by how much a claim has grown or shrunk. Equal objects are not measured."""
+    """Adjust the size of each driver's answers to the change of a claim. Equal objects are not measured."""
     old, new = (claim.drivers if claim else {} for claim in (before, after))
     if old is new:
         return

@@ -1,8 +1,8 @@
 """The errors of dynamic resource allocation, with the kubelet's texts.
 
 Law: `str(error)` is the kubelet's message where a kubelet has one (kubelet-dra.md 2.3, 4, 5, 6). The message contains
-text from a driver or from the API server unchanged, because callers compare it. Pass it through `foreign_text` before
-showing it.
+text from a driver or from the API server unchanged, because callers compare it. Pass the message through `foreign_text`
+before showing it.
 """
 
 from attrs import frozen

@@ -37,7 +37,7 @@ Each device counts as 100 more characters. One report always fits.
 """
 
 MAX_SIZE = 12_000_000
-"""The same maximum for all drivers together."""
+"""The maximum number of these characters for all drivers together."""
 
 _ELLIPSIS = "..."
 _SIZE_OF_DEVICE = 100

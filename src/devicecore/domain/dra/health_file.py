@@ -84,7 +84,7 @@ def _time_of(text: str) -> int:
     if found is None:
         raise ValueError(text)
     year, rest, fraction, zone = found.groups(default="")
-    # Go has a year 0, Python does not. The calendar repeats every 400 years.
+    # Go has a year 0, but Python does not. The calendar repeats every 400 years.
     moment = datetime.fromisoformat(f"{'0400' if year == '0000' else year}{rest}{zone}")
     seconds = (moment - _EPOCH) // timedelta(seconds=1) - (_SECONDS_OF_400_YEARS if year == "0000" else 0)
     return seconds * SECOND + int(fraction[:9].ljust(9, "0"))
@@ -103,7 +103,7 @@ def _into_int64(old: int, value: Json) -> int:
     if value is None:
         return old
     number = go.integer(value.text) if isinstance(value, Literal) else None
-    # None is checked first, because a range would compare it with all its numbers.
+    # None is checked first, because a range would compare None with all of its numbers.
     return number if number is not None and number in go.INT64 else go.refuse(value, "int64")
 
 

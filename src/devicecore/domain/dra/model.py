@@ -98,7 +98,7 @@ class ResourceClaim:
     """The parts of a ResourceClaim that the DRA manager and drivers use.
 
     `owner` is the UID of the claim's controller, or empty; `allocation` is None before the scheduler has allocated the
-    claim; `reserved_for` holds UIDs of pods. Only drivers use `config`.
+    claim; `reserved_for` contains UIDs of pods. Only drivers use `config`.
     """
 
     key: ClaimKey

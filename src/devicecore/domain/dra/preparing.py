@@ -79,7 +79,8 @@ def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Con
 def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
     """Add a pod to checked claims. A claim that is already in the cache keeps its drivers and devices.
 
-    The error is an `OldClaimError`; the pod is still added to the claims that come before it, as in a kubelet.
+    The error is an `OldClaimError`; the pod is still added to the claims that come before the one with the error, as in
+    a kubelet.
     """
     changed: dict[ClaimKey, ClaimInfo] = {}
     for claim in claims:

@@ -5,7 +5,7 @@ The claim is forgotten only after all its drivers have released it, and only if 
 
 The manager takes these steps: it calls `leave` and saves. As long as `next_to_release` returns a question, the manager
 calls `mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not
-release. At the end it calls `remove` and saves.
+release. At the end, the manager calls `remove` and saves.
 """
 
 from collections.abc import Collection, Mapping, Sequence

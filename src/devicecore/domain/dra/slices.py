@@ -38,7 +38,7 @@ NUMA_NODE = "resource.kubernetes.io/numaNode"
 _MAX_ATTRIBUTES = 32  # attributes and capacities together
 _MAX_TEXT = 64  # bytes
 _MAX_DRIVER, _MAX_DOMAIN = 63, 63
-_NODE_PART = 160  # how many characters of a node's name are used in a slice's name, which has at most 253
+_NODE_PART = 160  # how many characters of a node's name are used in a slice's name, which may have at most 253
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
@@ -203,7 +203,7 @@ def _parts(rows: list[dict[str, object]], limit: int) -> list[list[dict[str, obj
 class StoredSlice:
     """A ResourceSlice as stored by the API server.
 
-    `metadata` is kept in full; `devices` holds the slice's devices or counters.
+    `metadata` is kept in full; `devices` contains the slice's devices or counters.
     """
 
     name: str
@@ -322,7 +322,7 @@ def canonical(devices: Collection[object]) -> str:
 
 def _without_empty(value: object) -> object:
     if isinstance(value, Mapping):
-        # The server writes when a taint was added. An attribute with that name is an object, not a string.
+        # The server writes a string `timeAdded` into each taint; an attribute called `timeAdded` is an object.
         added = "timeAdded" if isinstance(value.get("timeAdded"), str) else None
         shortened = {key: _without_empty(item) for key, item in value.items() if key != added}
         return {key: item for key, item in shortened.items() if item is not None and item not in ({}, [])}

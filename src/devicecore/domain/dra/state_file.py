@@ -137,7 +137,7 @@ class _Block:
 
 
 class StateWriter:
-    """Encodes one cache after another. It processes only blocks of claims that are new since the last file."""
+    """Encodes one cache after another. Only blocks of claims that are new since the last file are processed."""
 
     def __init__(self) -> None:
         self._blocks: tuple[_Block, ...] = ()
@@ -247,7 +247,10 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
 def _sealed(document: Json) -> tuple[bytes, int]:
     """Return the data of a file, as bytes, and the checksum stored in it."""
     file = _struct(_File(), document)
-    return file.data.encode(), file.checksum  # a lone surrogate became U+FFFD in `parse`, so the text has bytes
+    return (
+        file.data.encode(),
+        file.checksum,
+    )  # `parse` has replaced lone surrogates, so this does not fail
 
 
 def _entries(data: bytes) -> tuple[ClaimEntry, ...]:

@@ -57,8 +57,8 @@ class DriverLimits(ConnectionLimits):
 class DriverClient:
     """A registered driver instance; a `RegisteredPlugin` of the plugin watcher.
 
-    Only the event loop's thread uses it, except for `call`. `services` contains the services that the driver listed
-    when it registered; `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers.
+    Only the event loop's thread uses this object, except for `call`. `services` contains the services that the driver
+    listed when it registered; `notify` calls the listener in a worker thread. `large_reports` is shared by all drivers.
     `closed` is called at the end of `close`.
     """
 
@@ -237,7 +237,7 @@ class DriverClient:
         return HealthReported(self.id, to_report(rpc.parse(self._health_method.response.FromString, data)))
 
     def _log_health(self, problem: str) -> None:
-        """Log why the health of a driver's devices is unknown. Do so once, until the reason changes."""
+        """Log why the health of a driver's devices is unknown, once until the reason changes."""
         if problem and problem != self._health_problem:
             name = foreign_text(self.id.driver, MAX_NAME)
             logger.warning("the health of %s is not known: %s", name, foreign_text(problem, MAX_ERROR))

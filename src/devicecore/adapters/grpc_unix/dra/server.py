@@ -61,7 +61,7 @@ def serve_driver(
     Args:
         driver: the driver to serve.
         registry: the kubelet's directory of registration sockets.
-        endpoint: the path of a separate socket for the driver's services; None for the registration socket.
+        endpoint: the path of a separate socket for the driver's services; None to use the registration socket.
         socket_name: the name of the registration socket; None for `<driver>-reg.sock`. Two instances of a driver, as
             in a rolling update, need two names.
         services: the services that the driver lists at registration, the preferred one first. Unknown names are only
@@ -105,7 +105,7 @@ class DriverService(Service):
         self._report: tuple[ReportedHealth, ...] | None = None
 
     def methods(self) -> Methods:
-        """Return the methods, for a server."""
+        """Return the methods for a server."""
         methods: dict[rpc.Method[Any, Any], rpc.Behavior] = {}
         for service in self._services:
             if service in SERVICES:
@@ -149,7 +149,7 @@ class DriverService(Service):
 
 
 class ServedDriver(ServedSockets[DriverService]):
-    """A served driver: a context manager that stops it on exit. `serve_driver` creates and starts it."""
+    """A served driver: a context manager that stops serving it on exit. `serve_driver` creates and starts it."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The `DriverTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
 Law: a call to a driver blocks its caller at most one second longer than its timeout, no matter what the driver does.
-After `stop` the listener is not called.
+After `stop`, the listener is not called.
 """
 
 import itertools
@@ -78,7 +78,7 @@ class Drivers:
         self._clients.clear()
 
     def find(self, instance: InstanceId) -> DriverClient | None:
-        """Return the connection to `instance`. Return None if that is not registered. Any thread may call this."""
+        """Return the connection to `instance`, or None if `instance` is not registered. Any thread may call this."""
         return self._clients.get(instance)
 
     async def register(self, name: str, endpoint: str, services: Sequence[str]) -> DriverClient:
@@ -130,11 +130,11 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims. Raises DriverCallError also if the answer is too large."""
+        """Ask a driver to prepare claims. Also raises DriverCallError if the answer is too large."""
         return self._ask(instance, calls.PREPARE_METHODS, claims, to_prepared)
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims. Raises DriverCallError also if the answer is too large."""
+        """Ask a driver to release claims. Also raises DriverCallError if the answer is too large."""
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
     def disconnect(self, instance: InstanceId) -> None:
