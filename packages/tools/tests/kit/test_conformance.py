@@ -71,6 +71,14 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
     assert not report.cannot_run
 
 
+def test_a_busy_machine_refuses_no_connection(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
+    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)  # whatever the plugin waited for
+    settings = evolve(faults.SHORT["registers-first"], timeout=1, excuses_load=True)
+    (result,) = faults.run_checks_on("registers-first", [faults.NAMES[0]], settings, directory).results
+    assert result.verdict is Verdict.FAILED
+
+
 def test_a_plugin_that_does_not_register_within_the_budget_is_not_waited_for_longer() -> None:
     report = run(["sleep", "600"], settings=evolve(faults.QUICK, budget=0.5), checks=CHECKS)
     first, *others = report.results

@@ -185,6 +185,7 @@ def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
         (Waits({"1": 1.05, "2": 0.4}, 100.5, 9), Verdict.UNDECIDED),
         (Waits({"1": 1.05, "2": 0.15}, 101.5, 9), Verdict.UNDECIDED),
         (Waits({"1": 1.05, "2": 0.15}, 101.5, 5), Verdict.FAILED),  # others used the disk
+        (Waits(), Verdict.FAILED),  # the process has ended
     ],
 )
 def test_a_subject_that_had_a_processor_and_the_disk_at_once_is_late_on_a_busy_machine_too(

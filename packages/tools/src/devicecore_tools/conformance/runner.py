@@ -112,9 +112,9 @@ def _made(check: Check[Subject], subject: Subject, waits: _Waits | None) -> tupl
 
 def _was_held_up(before: Waits, after: Waits, seconds: float) -> bool:
     """Return whether a subject may have been late because it had to wait for a processor or a disk."""
-    if not after.queued or seconds < _SHORT or before.for_disks(after) > _DISK * seconds:
+    if seconds < _SHORT or not (before.queued or after.queued):  # unknown, and not of a process that has ended
         return True
-    return before.for_cpus(after) > _HELD_UP * seconds
+    return before.for_cpus(after) > _HELD_UP * seconds or before.for_disks(after) > _DISK * seconds
 
 
 def result_of(check: Check[Subject], verdict: Verdict, actual: str, seconds: float = 0.0) -> Result:

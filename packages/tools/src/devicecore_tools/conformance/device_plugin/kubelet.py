@@ -24,7 +24,7 @@ from devicecore.runtime.in_time import NOTICED
 from devicecore.system.grpc_settings import target
 from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
-from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+from devicecore_tools.conformance.connection import CallFailedError, SocketConnection, is_reachable
 
 ENDED_BY_PLUGIN = "the plugin ended it"
 """The reason given for a stream that the plugin ended without an error."""
@@ -343,7 +343,7 @@ class BareKubelet:
         if not connection.dial(self.dial_timeout):
             connection.close()
             limit = counted(self.dial_timeout, "second")
-            registration.is_late = True
+            registration.is_late = is_reachable(connection.path)  # otherwise, not even a connection is possible
             return "dial", f"failed to dial device plugin within {limit}: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:
