@@ -457,3 +457,13 @@ class PreparesSlowly(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         time.sleep(0.3)
         return super().prepare_claim(claim, context)
+
+
+class PreparesOneByOne(PreparesSlowly):
+    """The driver prepares slowly, one claim at a time, and never one with a long name."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        while len(claim.name) > 200 and not self.is_given_up(context):
+            self.over.wait(0.1)
+        with self.lock:
+            return super().prepare_claim(claim, context)
