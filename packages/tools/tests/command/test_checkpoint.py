@@ -250,7 +250,7 @@ def odd_file(tmp_path: Path) -> str:
 
 WARNINGS = [
     f"2 pods hold 1 device of {GPU}: uid-1, uid-2 hold gpu-2",
-    f"container main of pod uid-3 holds 2 devices of {NIC} that are of an unregistered resource: nic-0, nic-1",
+    f"container main of pod uid-3 holds 2 devices of {NIC} that belong to an unregistered resource: nic-0, nic-1",
 ]
 
 

@@ -218,8 +218,8 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [a_class("channel", "device.driver == 'compute-domain.nvidia.com'"), a_slice("n2", GPU, GPUS)],
         1,
         [
-            "class channel wants devices from driver compute-domain.nvidia.com, which has no ResourceSlice for n1; it ",
-            "has no slices at all; there are slices from gpu.nvidia.com\n",
+            "class channel wants devices from driver compute-domain.nvidia.com, which has no ResourceSlice for n1; ",
+            "this driver has no slices at all; there are slices from gpu.nvidia.com\n",
             "do       check whether the driver is installed and its pod is running on n1, and read its log; compare",
         ],
     ),
@@ -231,13 +231,13 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
             a_slice("n2", "compute-domain.nvidia.com", [{"name": "channel-0", "taints": [XID]}]),
         ],
         1,
-        ["which has no ResourceSlice for n1, only for n2\n  do         check whether the driver is installed"],
+        ["which has no ResourceSlice for n1, but only for n2\n  do         check whether the driver is installed"],
     ),
     "the driver has published a slice without devices": (
         a_claim(a_request("r", "gpu")),
         [WHOLE, a_slice("n1", GPU, [])],
         1,
-        ["because  the slices for n1, from gpu.nvidia.com, contain no devices\n  do       check whether the driver"],
+        ["because  the slices for n1, from gpu.nvidia.com, list no devices\n  do       check whether the driver"],
     ),
     "no driver publishes anything, and the class names none": (
         a_claim(a_request("r", "any")),

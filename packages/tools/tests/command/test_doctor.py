@@ -57,8 +57,7 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Cap
     assert doctor("--checkpoint", str(file)) == 3
     printed = capsys.readouterr().out.splitlines()
     verdict = (
-        "this node: nothing wrong in what was seen, but not everything was seen; 1 pod holds 1 device, 0 free, 1 "
-        "with unknown"
+        "this node: no problem was found, but not everything was examined; 1 pod holds 1 device, 0 free, 1 with unknown"
     )
     assert printed[0].startswith(verdict)
     assert printed[2].startswith("not ruled out: whether container 'main' of pod 'u-1' still holds devices of")
@@ -198,7 +197,7 @@ def test_having_nothing_to_read_gives_status_2_and_a_sentence(tmp_path: Path, ca
     assert doctor("--root", str(tmp_path)) == 2
     printed = capsys.readouterr()
     assert "not read: checkpoint: there is no directory" in printed.out
-    assert printed.err.startswith("devicecore doctor: no device is seen: ")
+    assert printed.err.startswith("devicecore doctor: no device was seen: ")
 
 
 @pytest.mark.parametrize(

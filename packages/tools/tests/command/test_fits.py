@@ -107,7 +107,7 @@ def test_nodes_with_the_same_name_are_distinguished_by_their_files(place: Path, 
 def test_a_description_without_its_devices_says_what_is_missing(place: Path, capsys: Capsys) -> None:
     (place / "bare.yaml").write_text("name: node-1\n")
     assert main(["fits", str(place / "one.yaml"), "--node", str(place / "bare.yaml")]) == 2
-    said = "bare.yaml: devices: it is missing. A node without plugin devices is described with `devices: []`\n"
+    said = "bare.yaml: `devices` is missing. A node without plugin devices is described with `devices: []`\n"
     assert capsys.readouterr().err.endswith(said)
 
 

@@ -47,7 +47,7 @@ def test_each_command_queries_the_cluster_in_the_users_kubeconfig(
 
 def test_sources_that_are_named_are_not_replaced(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["doctor", "--root", str(tmp_path)]) == 2
-    assert "no device is seen" in capsys.readouterr().err
+    assert "no device was seen" in capsys.readouterr().err
     assert main(["nodes", "--kubeconfig", str(tmp_path / "missing")]) == 2
     assert "there is no kubeconfig" in capsys.readouterr().err
 

@@ -203,7 +203,7 @@ def with_claim(name: str) -> Json:
     [
         ((), 3, "since    2026-01-01T00:00:00Z"),
         (("attached",), 0, "every claim is already allocated"),
-        (("failed",), 3, "they cannot be bound: f.io/failed of f.io/n1/d0 is True (NoPath)"),
+        (("failed",), 3, "the devices cannot be bound: f.io/failed of f.io/n1/d0 is True (NoPath)"),
     ],
 )
 def test_an_allocated_claim_waits_for_its_conditions(

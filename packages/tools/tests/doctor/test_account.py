@@ -325,7 +325,7 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
     )
     assert f"there is no device of {gpu} on 5 (n0, n1, n2, n3, n4)" in verdict
     assert (first[:9], second[:10]) == ("1. 1 node", "2. 5 nodes")
-    assert healthy == "6 nodes without findings, on which everything was seen"
+    assert healthy == "6 nodes without findings, on which everything was examined"
     document = json.loads(capsys.readouterr().out)
     assert document["counts"] == {"nodes": 12, "with_findings": 6, "not_all_seen": 0, "sound": 6}
     assert [one["nodes"] for one in document["findings"]] == [["n7"], ["n0", "n1", "n2", "n3", "n4"]]

@@ -56,8 +56,8 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     """Say whether a kubelet can use a checkpoint.
 
     The verdict on each FILE is ok, checksum (the data was changed after it was written), malformed or absent. A
-    directory means the kubelet_internal_checkpoint in it or in its device-plugins, and - means standard input. The exit
-    status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
+    directory means the kubelet_internal_checkpoint in it or in its device-plugins subdirectory, and - means standard
+    input. The exit status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
 
     A device that two pods hold, or that a pod holds and no plugin has registered as healthy, only causes a warning,
     because a kubelet accepts such a file. With --strict, the exit status is 1 if there is a warning.
@@ -106,10 +106,10 @@ def show(
 ) -> int:
     """Show which container has which devices.
 
-    For each container, shows its devices by NUMA node, and whatever else plugins gave it. Then shows the registered
-    devices. FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the exit status is
-    also 1 if FILE does not contain a resource or a pod that you name. If the verdict is not ok, shows what can be read.
-    For a dra_manager_state, shows each claim with its pods and devices.
+    For each container, shows its devices by NUMA node, and whatever else the plugins gave to the container. Then shows
+    the registered devices. FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the
+    exit status is also 1 if FILE does not contain a resource or a pod that you name. If the verdict is not ok, shows
+    what can be read. For a dra_manager_state, shows each claim with its pods and devices.
 
     \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins

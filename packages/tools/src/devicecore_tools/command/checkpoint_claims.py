@@ -44,12 +44,12 @@ class ClaimsFile(ExaminedFile):
 
     @property
     def is_readable(self) -> bool:
-        """Whether entries can be read."""
+        """Whether the entries of the file can be read."""
         return self.entries is not None
 
     @property
     def facts(self) -> str:
-        """The count and checksum of a readable file."""
+        """The number of entries in a readable file, and its checksum."""
         count = len(self.entries or ())
         return f"(ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
 
@@ -59,7 +59,7 @@ class ClaimsFile(ExaminedFile):
         return self._with(None if self.entries is None else len(self.entries))
 
     def difference(self, after: "ClaimsFile") -> tuple[StateDifference, list[str]]:
-        """Return the changes from this file to `after`, and a line of text for each difference."""
+        """Return the changes from this file to `after`, and a line of text for each change."""
         found = state_difference(self.entries or (), after.entries or ())
         counts = (
             f"({counted(len(one.entries or ()), 'claim')}, checksum {one.report.stored})" for one in (self, after)
@@ -68,7 +68,7 @@ class ClaimsFile(ExaminedFile):
         return found, [*_lines(found), *([f"files: {' and '.join(counts)}"] if is_other_file else [])]
 
     def show(self, pods: tuple[str, ...], *, as_json: bool) -> None:
-        """Print the entries that these pods use, or all entries if no pod is named."""
+        """Print the entries for the claims of these pods, or all entries if no pod is named."""
         users = set(pods)
         shown = [one for one in self.entries or () if not users or not users.isdisjoint(one.pods or ())]
         if as_json:

@@ -33,12 +33,12 @@ class DevicesFile(ExaminedFile):
 
     @property
     def is_readable(self) -> bool:
-        """Whether entries can be read."""
+        """Whether the entries of the file can be read."""
         return self.data is not None
 
     @property
     def facts(self) -> str:
-        """The format, counts and checksum of a readable file."""
+        """The format of a readable file, what it contains in numbers, and its checksum."""
         report = self.report
         entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
         resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
@@ -58,7 +58,7 @@ class DevicesFile(ExaminedFile):
         return {**self.compared, "warnings": self.warnings}
 
     def difference(self, after: "DevicesFile") -> tuple[Difference, list[str]]:
-        """Return the changes from this file to `after`, and a line of text for each difference."""
+        """Return the changes from this file to `after`, and a line of text for each change."""
         with_numa = self.report.format == after.report.format == _WITH_NUMA_NODES
         found = difference(self.data or CheckpointData(), after.data or CheckpointData(), with_numa=with_numa)
         is_other_file = (self.report.format, self.report.stored) != (after.report.format, after.report.stored)
@@ -105,6 +105,6 @@ def _registration(one: ChangedRegistration) -> str:
     if not one.was:
         return f"{one.resource}: new resource: {', '.join(one.added) or 'no devices'}"
     if not one.is_now:
-        return f"{one.resource}: resource is gone: {', '.join(one.removed) or 'no devices'}"
+        return f"{one.resource}: resource removed: {', '.join(one.removed) or 'no devices'}"
     changes = [("added", one.added), ("removed", one.removed)]
     return f"{one.resource}: " + "; ".join(f"{name} {', '.join(ids)}" for name, ids in changes if ids)

@@ -25,14 +25,14 @@ NEGATIVE, UNUSABLE = 1, 2
 
 _EXPECTED = "expected a kubelet's kubelet_internal_checkpoint or dra_manager_state"
 _PLUGINS = "device-plugins"
-_MODE = 0o600  # the mode of a kubelet's own file
+_MODE = 0o600  # the mode of the file that a kubelet writes
 
 
 @frozen
 class ExaminedFile:
     """A checkpoint of plugin devices or of claims, with its verdict.
 
-    `facts` gives the counts and the checksum of a readable file.
+    `facts` says how many entries a readable file contains, and gives its checksum.
     """
 
     file: str
@@ -45,21 +45,21 @@ class ExaminedFile:
         return self.report.verdict is FileVerdict.OK
 
     def status(self, *, strict: bool) -> int:
-        """Return the exit status: 2 if there is no file, 1 if it is unusable or, with `strict`, if it has warnings."""
+        """Return the exit status: 2 without a file, 1 if it is unusable or, with `strict`, if there are warnings."""
         if self.report.verdict is FileVerdict.ABSENT:
             return UNUSABLE
         return NEGATIVE if not self.is_ok or (strict and self.warnings) else 0
 
     @property
     def facts(self) -> str:
-        """The counts and checksum of a readable file."""
+        """What a readable file contains, in numbers, and its checksum."""
         raise NotImplementedError
 
     @property
     def problem(self) -> str:
         """A sentence that says what is wrong with the file, or an empty string.
 
-        Text that is not JSON is probably from a different kind of file.
+        A file that is not JSON is probably of a different kind.
         """
         problem = self.report.problem
         return f"{problem}; {_EXPECTED}" if problem.startswith("not JSON: ") else problem
@@ -102,7 +102,7 @@ def load(path: str) -> bytes | None:
 
 
 def lost_fields(blob: bytes) -> list[str]:
-    """Return a phrase for each field that a new file lacks because this version does not know it."""
+    """Return a phrase for each field that is left out of a new file because this version does not know the field."""
     return [
         f"the field {field.name!r} of {field.place}"
         + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")

@@ -46,9 +46,9 @@ def _unregistered(data: CheckpointData) -> Iterator[str]:
         missing = [id_ for id_ in devices_of(entry) if id_ not in registered.get(resource, ())]
         if missing:
             holder = f"container {entry.container_name} of pod {entry.pod_uid}"
-            why = "are not registered as healthy" if resource in registered else "are of an unregistered resource"
+            why = "are not registered as healthy" if resource in registered else "belong to an unregistered resource"
             if len(missing) == 1:
-                why = why.replace("are", "is", 1)
+                why = why.replace("are", "is", 1).replace("belong", "belongs", 1)
             yield f"{holder} holds {_counted(missing)} of {resource} that {why}: {_named(missing)}"
 
 

@@ -25,7 +25,7 @@ _WITH_NUMA_NODES = 2  # the format that records NUMA nodes; for older formats, a
 
 @frozen
 class Filter:
-    """Which resources and pods are shown; by default, all of them. With `free_only`, only free devices are shown."""
+    """Which resources and pods are shown. By default, all are. With `free_only`, only free devices are shown."""
 
     resources: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def _given_things(entry: PodDevicesEntry) -> Iterator[tuple[str, str]]:
 def _entry(entry: PodDevicesEntry) -> dict[str, object]:
     """Return one entry as JSON. `given` is None if the plugin's answer is unreadable.
 
-    For "no NUMA node", a kubelet writes -1.
+    A kubelet writes -1 for a device without a NUMA node.
     """
     given = _given(entry)
     return {

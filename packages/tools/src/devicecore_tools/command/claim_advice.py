@@ -25,11 +25,11 @@ _MAX_CLASS = 253  # the maximum number of characters shown of a class name
 def outside_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer
 ) -> Iterator[tuple[str, str]]:
-    """Name the devices that match a request but not its class, if no other known class selects them."""
+    """Name the devices that match a request but not its class, if no other known class selects these devices."""
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
-    with suppress(QuestionGivenUpError):  # there is less advice if the CEL library is not installed
+    with suppress(QuestionGivenUpError):  # without the CEL library, this advice cannot be given
         for claim in claims:
             for request in claim.alternatives:
                 for device in node.outside_class(claim, request)[:1]:
@@ -95,19 +95,19 @@ def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best
             by = f"class {request.device_class}" if known and wanted[0] in str(known.selectors) else "the claim"
             nodes, others = trial.nodes_of(wanted), _drivers(trial)
             if nodes:
-                there = f", only for {listed(nodes, _MAX_NAMES)}"
+                there = f", but only for {listed(nodes, _MAX_NAMES)}"
             elif any(one.driver in wanted for one in trial.objects.slices):
-                there = ", only for unknown nodes"
+                there = ", but only for nodes that are not known"
             else:
-                there = f"; it has no slices at all{others and f'; there are slices from {others}'}"
+                there = f"; this driver has no slices at all{others and f'; there are slices from {others}'}"
             yield f"{by} wants devices from driver {drivers}, which has no ResourceSlice for {best.node.name}{there}"
 
 
 def _nothing_published(trial: ClaimTrial, node: TargetNode) -> str:
-    """Return a sentence about what drivers publish for a node that has no devices."""
+    """Return a sentence about a node without devices: no driver has slices for it, or its slices are empty."""
     if pools := trial.pools(node):
         drivers = ", ".join(dict.fromkeys(one.key[0] for one in pools))
-        return f"the slices for {node.name}, from {drivers}, contain no devices"
+        return f"the slices for {node.name}, from {drivers}, list no devices"
     others = _drivers(trial)
     return f"no driver has a ResourceSlice for {node.name}{others and f'; there are slices from {others}'}"
 
@@ -119,7 +119,7 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """If a part of a device is requested, explain that the device is only allocated as a whole."""
+    """If a part of a device is requested, explain that the device can only be allocated as a whole."""
     if not request.capacity:
         return
     for one in refused.verdicts:
@@ -144,7 +144,7 @@ def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocatio
 def _taint_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation
 ) -> Iterator[tuple[str, str]]:
-    """Say who tainted devices. Tolerating a taint is right only for pods that can use such a device."""
+    """Say who tainted devices. Only pods that can use a tainted device should tolerate its taint."""
     watches = any(one.admin_access for claim in claims for one in claim.alternatives)
     marked: dict[tuple[str | None, str, str], dict[str, None]] = defaultdict(dict)  # count each device once
     for one in refused.verdicts:
@@ -186,7 +186,7 @@ def pool_pairs(trial: ClaimTrial, answer: ClaimAnswer) -> Iterator[tuple[str, st
 
 
 def over_committed_pairs(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Say which claims must release devices if an over-committed counter keeps a scheduler from using a pool."""
+    """Say which claims have to be released if an over-committed counter keeps a scheduler from using a pool."""
     if any(KubernetesFault.OVER_COMMITTED in cause for causes in best.causes.values() for cause in causes):
         yield from _over_committed(trial, best)
 

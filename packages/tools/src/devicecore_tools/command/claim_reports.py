@@ -1,4 +1,4 @@
-"""What `why` says about a pod's claims or about one claim: in detail for the best node, and grouped for the others.
+"""What `why` says about a pod's claims or about one claim: the best node in detail, and the other nodes in groups.
 
 Law: the report fits on one screen, unless the user asks for all devices.
 """
@@ -21,8 +21,8 @@ from devicecore_tools.doctor.pod.machines import BoundPod
 from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 
 _MAX_NAMES = 3
-_MAX_SAID = 2_000  # maximum length of a scheduler's message
-_MAX_LINES = 24  # lines of a small terminal
+_MAX_SAID = 2_000  # the maximum length of a scheduler's message
+_MAX_LINES = 24  # the number of lines on a small terminal
 
 
 def _has_expression_error(one: ClaimAnswer) -> bool:
@@ -65,16 +65,17 @@ class ClaimReport:
 
     Attributes:
         title: the pod or the claim.
-        trial: the trial with the known objects.
+        trial: the trial that produced the answers.
         claims: the unallocated claims.
         answers: each node's answer.
         allocated: the pod's claims that are already allocated.
         asks: the pod's other requirements, or None if the question is only about a claim.
-        taken_away: the claims of the pod that lose their devices first, because no other pod uses them.
+        taken_away: the claims of the pod whose devices a scheduler first takes away, because no other pod uses the
+            claims.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
         unjudged: a scheduler's other checks, which may still refuse the pod.
         assumed: what is assumed because the deciding objects were not read.
-        lacking: a claim of the pod that does not exist, so a scheduler does not look for a node.
+        lacking: a sentence about a claim of the pod that does not exist, so that no scheduler looks for a node, or "".
     """
 
     title: str
@@ -96,7 +97,7 @@ class ClaimReport:
 
     @property
     def outcome(self) -> Outcome:
-        """What a scheduler does with the claims: the result for the best node, unless a reason overrules it."""
+        """What a scheduler does with the claims: the result for the best node, or else what rules out the pod."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
         is_open = self._of_devices is Outcome.FITS and (self._waits_for or self.unjudged)
@@ -104,7 +105,7 @@ class ClaimReport:
 
     @property
     def _overruled(self) -> str | None:
-        """Why the pod cannot be placed although a node may have its devices: a gate, or a fact the scheduler knows."""
+        """Why the pod cannot be placed even if a node has its devices: a missing claim, a gate, or a message."""
         if self.asks is None:
             return None
         if self.lacking:
@@ -141,13 +142,13 @@ class ClaimReport:
 
     @property
     def _is_allocated(self) -> bool:
-        """Whether all claims are allocated, and the pod can use them on a node."""
+        """Whether all claims are allocated, and there is a node on which the pod can use them."""
         is_usable = not self.answers or self.answers[0].fits
         return not self.claims and bool(self.allocated) and not self.victims and is_usable
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The first node, apart from the best one, with an error that makes a scheduler stop trying nodes."""
+        """The answer of the first other node with an error that makes a scheduler stop trying nodes."""
         return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
@@ -190,7 +191,7 @@ class ClaimReport:
 
     @property
     def chosen(self) -> Sequence[Taken]:
-        """The devices that the pod gets on the best node, if no other pod or claim must release them first."""
+        """The devices that the pod gets on the best node, or none if pods or claims must release devices first."""
         answer = self.answers[0].answer if self.answers and not (self.victims or self.taken_away) else None
         return answer.taken if isinstance(answer, DeviceAllocation) else ()
 
@@ -242,7 +243,7 @@ class ClaimReport:
     def _before_devices(self, best: ClaimAnswer) -> str:
         """Return the end of the headline if something other than devices is decisive, or an empty string."""
         if self._overruled is not None:
-            return f": cannot be placed now{f', although {best.node.name} has everything else it requests' * best.fits}"
+            return f": cannot be placed now{f', although {best.node.name} has everything else it needs' * best.fits}"
         if best.obstacles:
             count = len(self.answers)
             return f": cannot be placed{f': each of {count:,} nodes is ruled out' if count > 1 else ''}"
@@ -283,7 +284,7 @@ class ClaimReport:
             agrees = (
                 ""
                 if not best.fits
-                else ". According to what was just read, the pod fits on a node, so the scheduler will try it again"
+                else ". According to what was just read, the pod fits on a node, so the scheduler will try again"
             )
             yield "scheduler", f"it last said: {foreign_text(self.asks.said, _MAX_SAID)}{agrees}"
         yield from self._waiting_pairs()
@@ -296,11 +297,11 @@ class ClaimReport:
             lower = f"whose priority {victim.priority:,} is lower"
             yield "first", f"the scheduler preempts pod {foreign_text(victim.name)}, {lower}"
         for lost in self.taken_away:
-            why = f"they cannot be bound: {lost.failed}" if lost.failed else "it is allocated, and no pod uses it"
-            yield "first", f"the scheduler takes its devices away from claim {lost.name}: {why}"
+            why = f"the devices cannot be bound: {lost.failed}" if lost.failed else "no pod uses this allocated claim"
+            yield "first", f"the scheduler takes the devices away from claim {lost.name}: {why}"
         if not best.fits:
             is_elsewhere = any(best.node.name not in (one.nodes or ()) for one in self.allocated)
-            # In any other case, the nodes of allocated claims do not restrict the pod.
+            # Only in these cases do the nodes of allocated claims restrict the pod.
             if best.obstacles or is_elsewhere or self.claims:
                 yield from self._holder_pairs()
 
@@ -315,7 +316,7 @@ class ClaimReport:
                 only = listed(one.nodes, _MAX_NAMES)
                 yield (
                     "because",
-                    f"{holders} {tie} claim {one.name} to {only}: until that changes, the pod can run only there",
+                    f"{holders} {tie} claim {one.name} to {only}: as long as that is so, the pod can run only there",
                 )
                 yield "do", f"delete {holders}, or give this pod a claim of its own, so that it can run on other nodes"
 
@@ -329,7 +330,7 @@ class ClaimReport:
             yield "next", "after 10 minutes (bindingTimeout), the scheduler releases the devices and tries again"
 
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-        """Rows for what was not read or not examined."""
+        """Rows for what was not checked, and for what was assumed because it was not read."""
         yield from (("not checked", what) for what in self.unjudged)
         yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
 
@@ -343,19 +344,19 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.causes:  # a scheduler with these faults may read other nodes' slices on any node
+            if not best.causes:  # otherwise, a scheduler may read that node's slices even for others
                 yield "do", f"until that is fixed, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))
             for one in self.trial.unpublished(best.answer)[:_MAX_NAMES]:
                 text = (
-                    f"{one.device} is allocated to {one} but no longer published, so it is not known which "
-                    "counters it uses"
+                    f"{one.device} is allocated to {one} but no longer published, so the counters that it uses are not "
+                    "known"
                 )
                 yield "caution", text
             return
         helps = "gets them if" if stopping is None or is_stopped_here else "also needs"
-        # A change that helps on one node does not fix the error on another.
+        # A change that helps on this node does not fix the error on another node.
         for name, text in self._refusal_pairs(best, all_devices=all_devices):
             yield (helps if name == "gets them if" else name), text
 
@@ -377,7 +378,7 @@ class ClaimReport:
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
-    """Return the rows, with a hint after each one that names an obstacle."""
+    """Return the rows with a hint, which follows the rows that name obstacles."""
     is_given = not hint
     for name, text in pairs:
         if not is_given and name not in ("reason", "because", "but", "do"):

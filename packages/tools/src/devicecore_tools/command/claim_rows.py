@@ -47,14 +47,14 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
 
 
 def _extended_pairs(claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """Rows that explain the requests that a scheduler creates for a pod, because no container names these requests."""
+    """Rows that explain the requests that a scheduler creates for a pod's extended resources."""
     for claim in claims:
         if isinstance(claim, ExtendedResourceClaim):
             yield "requests", claim.users
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Rows for schedulers that decide differently, one for each set of causes."""
+    """Rows for releases whose scheduler decides differently, one row for each set of causes."""
     does = "does not find them" if answer.fits else "allocates devices against the rules"
     alike: dict[tuple[Cause, ...], list[str]] = defaultdict(list)
     for release, causes in answer.causes.items():
@@ -71,7 +71,7 @@ def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
 def _releases(names: Sequence[str]) -> str:
     """Return the common names of releases.
 
-    `Release` has two members for 1.36. The older of the two also stands for all earlier releases.
+    `Release` has two members for 1.36. The older of these members also stands for all earlier releases.
     """
     is_old = Release.V1_36_2.value in names
     shown = ["1.36" if is_old and name == Release.V1_36_3.value else name for name in names]
@@ -80,9 +80,9 @@ def _releases(names: Sequence[str]) -> str:
 
 
 def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for the changes that help, and instructions for editing `claims` if a change requires this.
+    """Rows for the changes that help, and instructions for editing `claims` if a change requires editing.
 
-    Claims share a row if releasing any one of them is enough.
+    Claims share a row if it is enough to release any one of them.
     """
     changes = [one for one in answer.changes if one.rank is not Rank.DROP] or answer.changes
     holders = [one for one in changes if one.holder]
@@ -106,7 +106,7 @@ def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) 
     if (rest := len(rows) - _MAX_CHANGES) > 0:
         yield "...", f"{counted(rest, 'other change')} would also help: --json lists all"
     if not answer.are_all_tried:
-        yield "...", f"other changes were not tried, because {MAX_ADVICE_SECONDS:g} s were spent on trials"
+        yield "...", f"other changes were not tried, because trials had already taken {MAX_ADVICE_SECONDS:g} s"
     if any(is_of_claim for _, is_of_claim in rows[:_MAX_CHANGES]):
         for how in dict.fromkeys(_how_to_edit(one) for one in claims):
             yield "how", how
@@ -157,7 +157,7 @@ def _reason_pairs(
     holders: Callable[[DeviceVerdict], Sequence[str]] = lambda _: (),
     wanted: Sequence[UnallocatedClaim] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Rows for the devices of each request by reason. Requests with the same text are combined."""
+    """Rows that count the devices of each request by reason. Requests with the same rows are combined."""
     of_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
     for one in refused.verdicts:
         of_request[one.claim, one.request].append(one)
@@ -197,7 +197,7 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
 
 
 def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
-    """Rows for nodes. Nodes of the same shape share a row if their text is the same."""
+    """Rows for the nodes other than the best one. Nodes of the same shape share a row if their text is the same."""
     groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
     count = len(others)
     for one in others:

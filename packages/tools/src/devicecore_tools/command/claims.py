@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 
 _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of a claim that was created from a template."""
+"""The annotation by which a claim is recognized that was created from a template."""
 
 _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
 """The options that name files with a cluster's objects."""
@@ -50,7 +50,7 @@ _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "Cr
 
 @frozen
 class Wanted:
-    """The subject of a question: the pods and claims in a file, and all its documents.
+    """What a question is about: the pods and claims in a file, and all documents of the file.
 
     Attributes:
         pods: pods that wait for a node, including those of workloads.
@@ -70,7 +70,7 @@ def may_decide(sources: Mapping[str, object]) -> bool:
 
 
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
-    """Return the claims and the waiting pods in the objects of a source. Return None if there are none.
+    """Return the claims and the waiting pods among the objects of a source. Return None if there are none.
 
     A pod counts only if its file or `sources` may contain what a scheduler needs to place it.
     """
@@ -122,7 +122,7 @@ def named_at_server(name: str, kubeconfig: str, budget: Budget) -> tuple[list[Va
 
 
 def items_in(document: Value) -> Iterator[Value]:
-    """Return the objects of a document, including those in lists."""
+    """Return the objects in a document, including the members of lists."""
     if document["items"].data is None:
         yield document
     else:
@@ -168,7 +168,7 @@ _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressur
 
 
 def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
-    """Return the spec of a workload's first pod, including whatever the controller adds."""
+    """Return the spec of a workload's first pod, including what the workload's controller adds."""
     own = {key: one.data for key, one in spec.mapping().items()}
     if kind == "DaemonSet":
         added = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in _OF_DAEMONS]
@@ -210,7 +210,7 @@ def _claim_trial(
     """Return a trial with objects from files and an API server, and with objects that were already read.
 
     Reads the objects that concern volumes if one of the pods has volumes, and those that concern admission if a pod is
-    new. `lists_claims` says whether a file has all claims and templates, as an API server does.
+    new. `lists_claims` says whether one of the files lists all claims and templates, as an API server does.
 
     Raises ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """
@@ -243,7 +243,7 @@ def _claim_trial(
 
 
 def _say_what_takes_long() -> None:
-    click.echo("trying which changes would help ...", err=True)
+    click.echo("testing which changes would help ...", err=True)
 
 
 def _documents(
@@ -282,7 +282,7 @@ def _documents(
 
 
 class NotKnownError(ValueError):
-    """The question's budget does not suffice to read the objects that decide the answer."""
+    """The budget for the question does not allow reading the objects that decide the answer."""
 
 
 def _unread(kubeconfig: str, kind: str, why: str, budget: Budget) -> ValueError:
@@ -375,8 +375,9 @@ def _report_of_pod(
 ) -> "ClaimReport":
     """Return the nodes' answers about a pod's claims and its other requirements.
 
-    If no Node has plugin devices, a kubelet's own source answers for them. If no node takes the pod, its claims that no
-    other pod uses lose their devices first, because a scheduler deallocates them.
+    If no Node has plugin devices, the kubelet's own sources say whether the pod gets its plugin devices. If the pod
+    fits on no node, its claims that no other pod uses are tried again without their devices, because a scheduler
+    deallocates such claims.
     """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED

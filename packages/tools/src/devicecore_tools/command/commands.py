@@ -15,7 +15,7 @@ from devicecore_tools.command.groups import Group
 COMMANDS = {
     "api-server": ("api_server:api_server", "Serve an API server for tests, without a cluster."),
     "checkpoint": ("checkpoint:checkpoint", "Examine, repair and compare a kubelet's checkpoints."),
-    "conformance": ("conformance:conformance", "Check a device plugin or a DRA driver in any language."),
+    "conformance": ("conformance:conformance", "Check a device plugin or a DRA driver written in any language."),
     "demo": ("demo.command:demo", "See the device manager at work on this machine."),
     "doctor": ("doctor:doctor", "Read a node, and say what is wrong with its devices."),
     "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
@@ -26,7 +26,7 @@ COMMANDS = {
     "plugin": ("plugin_directory:plugin", "Run a device plugin that needs no hardware."),
     "why": ("why:why", "Explain why a pod or a claim was refused or waits."),
 }
-"""The module, the name and the summary of each command. Summaries fit into 80 columns."""
+"""The module and the summary of each command, by the command's name. Summaries fit into 80 columns."""
 
 
 WITHOUT_GRPC = frozenset({"checkpoint", "doctor", "fits", "nodes", "why"})
@@ -64,7 +64,7 @@ class _CommandTree(Group):
         return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, including those of other distributions."""
+        """Return the names of all commands, including the commands of other distributions."""
         del ctx
         return sorted({*COMMANDS, *FLEET, *names_of(GROUP)})
 

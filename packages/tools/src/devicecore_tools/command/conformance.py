@@ -26,9 +26,9 @@ class _Kinds(Group):
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(cls=_Kinds, short_help="Check a device plugin or a DRA driver in any language.")
+@click.group(cls=_Kinds, short_help="Check a device plugin or a DRA driver written in any language.")
 def conformance() -> None:
-    """Test a device plugin or a DRA driver, in any language.
+    """Test a device plugin or a DRA driver written in any language.
 
     Runs the conformance checks described in docs/conformance.md. Each failure says what was expected and what happened
     instead.
@@ -50,8 +50,8 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     $ devicecore conformance compare v1.html v2.html
 
     The exit status is 1 if a "must" check fails on the second card but did not on the first. It is also 1 if a "must"
-    check of the first card was not run or not decided for the second, because the check might now fail. So compare only
-    cards from runs with the same --only, --skip and --full.
+    check on the first card was not run or not decided on the second card, because the check might now fail. So compare
+    only cards from runs with the same --only, --skip and --full.
     """
     from devicecore_tools.conformance.card import NOT_MADE, differences, title_of
 

@@ -37,7 +37,7 @@ def driver(
     release: str,
     **options: Any,  # noqa: ANN401 - click passes the value of each option
 ) -> int:
-    """Test a DRA driver, in any language.
+    """Test a DRA driver written in any language.
 
     COMMAND starts the driver. The run provides a small API server, and the directories of a kubelet and of CDI files.
     {kubeconfig}, {node}, {registry}, {plugins}, {cdi} and {pod_uid} in COMMAND are replaced; KUBECONFIG, NODE_NAME,

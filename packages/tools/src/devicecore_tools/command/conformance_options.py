@@ -29,7 +29,7 @@ plugin_options = option_group(
         default="",
         metavar="NAME",
         callback=extended_resource,
-        help="The resource to test, such as example.com/gpu; by default the first that registers.",
+        help="The resource to test, such as example.com/gpu; by default the first one that registers.",
     ),
     click.option(
         "--socket-dir",
@@ -60,7 +60,7 @@ plugin_options = option_group(
         "How many seconds the plugin may take to register again after its stream was closed, or after only "
         "kubelet.sock was recreated.",
     ),
-    seconds_option("--away", 3.0, "For how many seconds the kubelet is down."),
+    seconds_option("--away", 3.0, "How many seconds the kubelet stays down."),
     seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
     seconds_option(
         "--budget",

@@ -33,7 +33,7 @@ def plugin(
     registry: bool,
     **settings: Any,  # noqa: ANN401 - click has converted each to the type of its field in Settings
 ) -> int:
-    """Test a device plugin, in any language.
+    """Test a device plugin written in any language.
 
     COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory and {socket} by the kubelet's
     socket in it. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:

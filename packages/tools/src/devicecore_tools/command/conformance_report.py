@@ -1,4 +1,4 @@
-"""The output of `devicecore conformance`: results as they arrive, and at the end the report in every requested format.
+"""The output of `devicecore conformance`: results as they arrive, and then the report in every requested format.
 
 Law: output that does not go to a terminal has no colors and is not wrapped.
 """
@@ -129,7 +129,7 @@ class Reporting:
         return 128 + signals[0] if signals else status
 
     def _of_what_was_made(self, kind: str, checks: Sequence[Check[Any]], reason: str, began: float) -> Report:
-        """Return the report of a run that ended for this reason."""
+        """Return the report on a run that ended for `reason`."""
         made = {result.name: result for result in self._results}
         not_made = f"not run, because {reason}"
         results = tuple(made.get(one.name) or result_of(one, Verdict.UNDECIDED, not_made) for one in checks)

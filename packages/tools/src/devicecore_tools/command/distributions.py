@@ -24,7 +24,7 @@ def names_of(group: str) -> dict[str, str]:
 def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point, or return None if there is no such distribution.
 
-    Any error during the import becomes a click.ClickException, because the distribution may come from anyone.
+    Any error during the import becomes a click.ClickException, because the distribution may be anyone's.
     """
     from importlib.metadata import entry_points
 
@@ -56,7 +56,7 @@ def command_of(name: str) -> click.Command | None:
 def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point of devicecore-fleet.
 
-    Raises click.ClickException if it is not installed: `what` needs it.
+    Raises click.ClickException, which says that `what` needs devicecore-fleet, if it is not installed.
     """
     found = entry_point(group, name, "devicecore-fleet")
     if found is None:

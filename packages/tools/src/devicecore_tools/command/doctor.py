@@ -1,6 +1,6 @@
 """`devicecore doctor`: read a node, and say what is wrong with its devices.
 
-Law: nothing on the node is changed, and a finding is printed only if later looks confirm it.
+Law: nothing on the node is changed, and a finding is printed only if later readings of the node confirm it.
 """
 
 import json
@@ -38,10 +38,10 @@ from devicecore_tools.doctor.show.picture import picture
 if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
-_LOOK_INTERVAL = 1.0  # seconds between two looks
+_LOOK_INTERVAL = 1.0  # seconds between two readings of the node
 _LOOKS = 3  # how long to wait if a finding keeps changing, in multiples of the finding's required duration
 _SETTLE = 20.0  # the maximum number of seconds to watch a plugin that has just started
-_TICK = 1e-6  # the minimum number of seconds between looks, regardless of the clock
+_TICK = 1e-6  # the minimum number of seconds between two readings, whatever the clock says
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # the mode of pages and pictures, which are meant to be shared
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to all nodes
@@ -53,7 +53,7 @@ Wait = Callable[[float], bool]
 """Wait for a few seconds. Return whether a signal ended the wait."""
 
 
-# with extra arguments, the command's own error can say what to write instead
+# Extra arguments are allowed, so that the command's own error can say what to write instead.
 @click.command(context_settings={"allow_extra_args": True})
 @source_options
 @json_option
@@ -68,8 +68,9 @@ Wait = Callable[[float], bool]
 @path_option(
     "--save",
     "DIR",
-    "Also save what was read to this directory, as a record for --root. The environment, annotations and volumes of "
-    "pods are left out. The checkpoint keeps what plugins answered for containers, such as environment variables.",
+    "Also save in this directory what was read, as a record for --root. The environment, annotations and volumes of "
+    "pods are left out. The saved checkpoint includes what plugins answered for containers, such as environment "
+    "variables.",
 )
 @click.option(
     "--all-nodes",
@@ -120,7 +121,7 @@ def doctor(
     report replaces the files. If a resource has more than 400 devices on a NUMA node, or there are more than 2,000 in
     total, the picture leaves some out and says how many.
 
-    Sources are read one after another, so a finding is reported only if later looks find it again with the same
+    Sources are read one after another, so a finding is reported only if later readings show it again with the same
     evidence. docs/read-a-node.md explains each finding.
 
     Before it judges anything, the command lists everything there is to judge: plugins, drivers, resources, pods, held
@@ -161,7 +162,7 @@ def doctor(
 
 @without_collector()
 def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
-    """Print what is wrong on each node, according to two looks at the API server.
+    """Print what is wrong on each node, according to two readings of the API server.
 
     Raises click.UsageError if an option is given that does not apply to all nodes.
     """
@@ -203,7 +204,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
 
 def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
-    """Return the findings of each node that has any. Replace the looks that the budget does not allow checking."""
+    """Return the findings on each node that has any. Replace each `Look` that the budget does not allow checking."""
     from devicecore_tools.doctor.reading.cluster import given_up
 
     found: dict[str, tuple[NodeFinding, ...]] = {}
@@ -233,7 +234,7 @@ def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) 
             "devicecore doctor",
             "nothing could be read: run the command as root"
             if report.is_forbidden
-            else "no device is seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
+            else "no device was seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
         )
     unread = [one for one in report.sources if not one.was_read and one.source.value in named]
     for one in unread:
@@ -290,16 +291,16 @@ class _Output:
 
 
 def _check_target(option: str, file: str | None) -> None:
-    """Find out early whether a file can be written.
+    """Check, before anything is read, that a file can be written.
 
-    Raises click.UsageError if it is a directory or a device, or its directory does not exist.
+    Raises click.UsageError if the file is a directory, a pipe or a device, or if its directory does not exist.
     """
     if file is None:
         return
     path = Path(file)
     try:
         is_no_file = path.exists() and not path.is_file()
-    except OSError as error:  # such as a name that is too long
+    except OSError as error:  # for example, the name is too long
         raise click.UsageError(f"{option}: {file}: {error.strerror}.") from error
     if is_no_file:
         raise click.UsageError(f"{option}: {file} is a directory, a pipe or a device; expected the name of a file.")
@@ -356,15 +357,15 @@ def report_on(
     save: str | None = None,
     budget: Budget | None = None,
 ) -> NodeReport | None:
-    """Look repeatedly until each finding has lasted, has disappeared, or keeps changing.
+    """Read the sources again until each finding has lasted long enough or has disappeared, or it keeps changing.
 
     Args:
         sources: what to read.
         patience: seconds for which a finding must last, or None for the default of its kind.
         wait: waits for a number of seconds. If it returns True, the wait was cut short, and there is no report.
-        save: the directory in which to save the last look, on which the report is based, as a record.
-        budget: the budget for all looks. If it has no time left for one more look, the report says which
-            findings were not confirmed.
+        save: the directory in which to save, as a record, the last reading, on which the report is based.
+        budget: the budget for all readings. If no time is left for one more reading, the report says which findings are
+            not confirmed.
 
     Raises click.ClickException if the record cannot be written.
     """
@@ -389,7 +390,7 @@ def report_on(
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()
-        if look != facts.look:  # identical looks have the same findings, and finding them again on a large node is slow
+        if look != facts.look:  # an equal `Look` has the same findings, and finding them again on a large node is slow
             facts = Facts(look)
             found = check(facts, budget)
         looks += 1

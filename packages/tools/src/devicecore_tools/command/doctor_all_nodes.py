@@ -1,4 +1,4 @@
-"""`devicecore doctor --all-nodes`: the reports on all nodes, as one report.
+"""`devicecore doctor --all-nodes`: the reports on all nodes combined into one.
 
 Laws: the verdict comes first, then one line for each kind of finding, worst first. Equal findings are printed once,
 with the nodes that have them. A node counts as healthy only if nothing is left undecided.
@@ -56,7 +56,7 @@ def verdict_of_all(reports: Sequence[NodeReport]) -> str:
         more = [f"and {len(common) - _IN_VERDICT:,} more kinds"] if len(common) > _IN_VERDICT else []
         return f"{wrong:,} of {total} {'has' if wrong == 1 else 'have'} findings: {', '.join([*worst, *more])}"
     if unsure:
-        return f"{total}: nothing wrong in what was seen, but not everything was seen on {unsure:,} of them"
+        return f"{total}: no problem was found, but not everything was examined on {unsure:,} of them"
     return f"{total}: nothing wrong"
 
 
@@ -73,7 +73,7 @@ def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
             yield cut(f"{number}. {counted(len(one.nodes), 'node')}: {one.finding.brief} ({names(one.nodes)})", width)
     healthy = sum(1 for one in reports if one.is_sound)
     if common or healthy < len(reports):
-        yield f"{counted(healthy, 'node')} without findings, on which everything was seen"
+        yield f"{counted(healthy, 'node')} without findings, on which everything was examined"
     for number, one in enumerate(common, start=1):
         yield ""
         yield from finding_lines(one.finding, width, number)

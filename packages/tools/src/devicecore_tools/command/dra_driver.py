@@ -31,7 +31,7 @@ _MAX_COUNT = 10_000
 _MAX_NAME = 63  # the maximum length of a driver's name in a ResourceSlice and in a claim's allocation
 
 MAX_PARTS = 32
-"""The maximum number of parts of a device. NVIDIA's GPUs have at most seven."""
+"""The maximum number of parts of a device: NVIDIA's GPUs have at most seven."""
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
         message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(options['pod_uid'])!r}."
         raise click.UsageError(message)
     log_to_stderr()
-    # this has to happen before other threads start
+    # signals have to be blocked before other threads start
     with Signals(grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         if options["manifests"]:
             claims, publish = _from_manifests(options["manifests"])
@@ -160,7 +160,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
 
 
 def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", signals: Signals) -> None:
-    """Serve the driver until a signal or the end of standard input ends the process."""
+    """Serve the driver until a signal arrives or standard input is closed."""
     from devicecore.adapters.grpc_unix.dra import serve_driver
     from devicecore.plugins.simulated_driver import SimulatedDriver, counters, published
 
@@ -201,7 +201,7 @@ Publish = Callable[[Iterable["PublishedDevice"], Iterable[Mapping[str, object]]]
 
 @define
 class _Offered:
-    """A driver's devices. When they change, their health is reported again, and they are published again."""
+    """A driver's devices. When the devices change, they are published again, and their health is reported again."""
 
     driver: "SimulatedDriver"
     report: Callable[[Sequence[ReportedHealth]], object]

@@ -175,15 +175,15 @@ def fits(
 
 
 _PREFERENCE = (0, 4, _NOT_KNOWN, _NEGATIVE)
-"""The exit status of a node, the best one first."""
+"""The exit statuses for a node, best first."""
 
 
 @frozen
 class _Tried:
     """The results for a pod on a node: the kubelet's verdict, and a scheduler's verdict on the pod's claims.
 
-    `problem` says why the scheduler's verdict is unknown, or is empty. `doubts` are problems on the node that may
-    keep the pod from running although it fits.
+    `problem` says why the scheduler's verdict is unknown, or is empty. `doubts` are problems on the node that may keep
+    the pod from running even though it fits.
     """
 
     answer: "Fit"
@@ -193,7 +193,7 @@ class _Tried:
 
     @property
     def status(self) -> int:
-        """The exit status of the node."""
+        """The exit status for the node."""
         if not self.answer.fits and not self.answer.is_unknown:
             return _NEGATIVE
         of_claims = self.report.status if self.report is not None else 0
@@ -211,7 +211,7 @@ class _Tried:
             return fits_or_not(self.answer)
         if self.status == 0 and self.report is not None and self.report.victims:
             return "fits after other pods are preempted"
-        words = {0: "fits", 4: "could fit, but not every scheduler finds its devices", _NOT_KNOWN: "unknown"}
+        words = {0: "fits", 4: "could fit, but not every scheduler finds devices for it", _NOT_KNOWN: "unknown"}
         return words.get(self.status, "does not fit")
 
     @property
@@ -226,7 +226,7 @@ class _Tried:
         return {**document, **({"claims": self.report.document} if self.report is not None else {})}
 
     def show(self, place: str) -> None:
-        """Print the answer. `place` distinguishes the node from others with the same name, or is empty."""
+        """Print the answer. `place` distinguishes the node from other nodes with the same name, or is empty."""
         rows = [*_pairs(self.answer), *(("but", foreign_text(one)) for one in self.doubts)]
         if self.problem:
             rows.append(("not known", self.problem))
@@ -346,17 +346,17 @@ def _node(
 
 
 def _description(path: Path, pod: Pod) -> Value | None:
-    """Return the description in a file, or None if the file is something else.
+    """Return the description in a file, or None if the file is not a description.
 
-    For a pod that wants no plugin devices, a Node's name is enough. Raises ValueError for any other API object, which
-    would otherwise be read as a checkpoint.
+    For a pod that requests no plugin devices, a Node object that gives only the node's name is enough. Raises
+    ValueError for any other API object, which would otherwise be read as a checkpoint.
     """
     from devicecore_tools.doctor.reading.large_documents import read_document_file
 
     try:
         document = read_document_file(str(path))
     except DocumentError:
-        return None  # `NodeSources` reports what is wrong with it
+        return None  # `NodeSources` reports what is wrong with the file
     if not isinstance(document.data, dict):
         return None
     if kind := document.data.get("kind"):
@@ -368,7 +368,7 @@ def _description(path: Path, pod: Pod) -> Value | None:
         )
         raise ValueError(message)
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):
-        message = f"{path}: devices: it is missing. A node without plugin devices is described with `devices: []`"
+        message = f"{path}: `devices` is missing. A node without plugin devices is described with `devices: []`"
         raise ValueError(message)
     return read_document_file(str(path), unique_keys=True) if "devices" in document.data else None
 

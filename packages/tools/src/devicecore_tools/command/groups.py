@@ -23,7 +23,7 @@ class Group(click.Group):
         """
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            # click suggests commands only since 8.4, and does not know commands that are imported only when they are
+            # Before 8.4, click does not suggest commands, and no version knows commands that are imported only when
             # called.
             ctx.fail(f"No such command {foreign_text(name)!r}. {self._hint(ctx, args)}")
         return super().resolve_command(ctx, args)

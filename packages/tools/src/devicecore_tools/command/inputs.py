@@ -1,6 +1,6 @@
 """Files and pipes that a user names on the command line.
 
-Law: input is bounded in size, and a pipe that nothing writes to does not block the command forever.
+Law: input is bounded in size, and a pipe to which nothing is written does not block the command forever.
 """
 
 import errno
@@ -11,7 +11,7 @@ import stat
 from devicecore.system.files import open_into
 
 PIPE_PATIENCE = 30.0
-"""Seconds to wait for the next bytes from a pipe that a user names."""
+"""The maximum number of seconds to wait for the next bytes from a pipe that a user names."""
 
 _PART = 1024 * 1024  # bytes per read
 

@@ -12,7 +12,7 @@ from devicecore_tools.command.output import complain
 _HELP = """\
 Usage: kubectl devicecore COMMAND [OPTIONS] [ARGS]...
 
-  Ask the cluster of your kubeconfig about its devices.
+  Show the devices of the cluster in your kubeconfig.
 
   $ kubectl devicecore nodes --devices
   $ kubectl devicecore doctor
@@ -22,12 +22,13 @@ Usage: kubectl devicecore COMMAND [OPTIONS] [ARGS]...
 
 Commands:
   doctor  Say what is wrong with the devices of every node, or of NODE.
-  fits    Say on which nodes POD, a manifest, gets its devices.
+  fits    Say on which nodes the pod in the manifest POD gets its devices.
   nodes   Show the devices of each node, and which pods hold them.
   why     Explain why a pod or a claim was refused or waits.
 
-  Each has the options of `devicecore COMMAND`: see kubectl devicecore COMMAND
-  --help. Use --kubeconfig for a file other than $KUBECONFIG or ~/.kube/config.
+  Each command has the options of `devicecore COMMAND`: see kubectl devicecore
+  COMMAND --help. Use --kubeconfig for a file other than $KUBECONFIG or
+  ~/.kube/config.
 """
 _COMMANDS = ("doctor", "fits", "nodes", "why")
 _SOURCES = ("--kubeconfig", "--in-cluster", "--root", "--node", "--slices", "--checkpoint", "--pods", "--help", "-h")
@@ -52,7 +53,7 @@ def _of_cluster(command: str, words: list[str]) -> list[str]:
     if command == "doctor" and words and not words[0].startswith("-"):
         words = ["--node-name", *words]
         named.add("--node-name")
-    # `nodes` finds the default kubeconfig on its own, and a message is explained without a cluster.
+    # `nodes` finds the default kubeconfig by itself, and `why` explains a given message without a cluster.
     needs_none = command == "nodes" or (command == "why" and any(" " in word for word in words))
     if named.isdisjoint(_SOURCES) and not needs_none:
         from devicecore_tools.command.nodes import default_kubeconfig

@@ -1,8 +1,8 @@
 """The entry point of the command, which turns every error into one sentence and an exit status.
 
 Law: exit status 0 means success, 1 a negative finding, 2 wrong usage or something missing or unusable, 3 that the
-readable sources are not enough to decide, and 4 that only a bug in Kubernetes prevents success. After a signal, it is
-128 plus the signal's number. Commands return the status or raise.
+readable sources are not enough to decide, and 4 that only a bug in Kubernetes prevents success. After a signal, the
+exit status is 128 plus the signal's number. Commands return the status or raise.
 """
 
 import errno
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with explained_threads():
             status = _run(arguments)
-        sys.stdout.flush()  # flush here, where an error still becomes a sentence
+        sys.stdout.flush()  # output is flushed here, where an error can still be turned into a sentence
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         sentence = _sentence_of(error)
         if sentence is None:
-            raise  # a bug, whose traceback helps
+            raise  # any other error is a bug, and its traceback helps to find it
         complain("devicecore", sentence)
     else:
         return status
@@ -123,7 +123,7 @@ def _prepare_streams() -> None:
     """Make sure that input and output exist, and that any text can be written in any locale."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None:  # closed by the caller
+        if stream is None:  # the caller has closed the stream
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - until we end
         elif mode == "w" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -25,10 +25,10 @@ _MAX_PROSE = 120  # the width of prose on a wide terminal, in columns
 _FEW = 3  # how many devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that are omitted on a narrow terminal: SOURCE, NUMA
-# how `sources.machine` starts if sources are from two nodes
+# how the problem of a source begins if the sources are from two nodes
 _OF_ANOTHER = re.compile(r"Node \S* ?is (a different machine from|not the Node of) ")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
-_LEAST = 4  # the minimum width of a truncated cell, in columns
+_LEAST = 4  # the minimum width to which a cell is truncated, in columns
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
 
 
@@ -68,7 +68,7 @@ def verdict(report: NodeReport) -> str:
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     else:
-        said = "nothing wrong" if report.is_sound else "nothing wrong in what was seen, but not everything was seen"
+        said = "nothing wrong" if report.is_sound else "no problem was found, but not everything was examined"
     mixed = next((f"; {one.problem}" for one in report.sources if _OF_ANOTHER.match(one.problem)), "")
     skipped = next(
         (one for one in report.sources if one.source is Source.POD_RESOURCES and _SKIPPED in one.problem), None
@@ -78,7 +78,7 @@ def verdict(report: NodeReport) -> str:
 
 
 def _counts(rows: Sequence[DeviceRow]) -> str:
-    """Return how many devices are held, free, and neither."""
+    """Return a phrase with the numbers of devices that are held, free, and neither."""
     if not rows:
         return ""
     held = [row for row in rows if row.is_held]
@@ -136,7 +136,7 @@ def folded(start: str, text: str, indent: int, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a string without control characters, truncated to a width."""
+    """Return a string with its control characters escaped, truncated to a width."""
     text = foreign_text(text, 4_000)
     return text if len(text) <= width else f"{text[: width - 1]}\u2026"
 
@@ -210,7 +210,7 @@ def _cells(row: DeviceRow) -> tuple[str, ...]:
     certain = row.state.value, _sources_of(row.sources)
     texts = (row.resource, row.device, _numa_nodes(row.numa_nodes), row.health, owner, *certain)
     together = "".join(texts)
-    if len(together) <= _MAX_CELL and together.isprintable():  # a shortcut for nearly all rows, of which there are many
+    if len(together) <= _MAX_CELL and together.isprintable():  # a shortcut that applies to nearly all rows
         return texts
     return tuple(foreign_text(text, _MAX_CELL) for text in texts)
 
@@ -229,7 +229,7 @@ def _sources_of(sources: tuple[Source, ...]) -> str:
 
 
 def _sources(report: NodeReport, width: int) -> Iterator[str]:
-    """Yield one line with everything that was read, then each source that was not read, with the reason."""
+    """Yield a line that names the sources that were read, then a line for each other source, with the reason."""
     places = grouped((_directory(line.place), line.source.value) for line in report.sources if line.was_read)
     if places:
         read = [f"{', '.join(sources)} ({foreign_text(place)})" for place, sources in places.items()]
@@ -248,6 +248,6 @@ def where(problem: str, place: str) -> str:
 
 
 def _directory(place: str) -> str:
-    """Return a file's directory; the files of most sources are in the same one."""
+    """Return a file's directory, because the files of most sources are in the same directory."""
     path = Path(place)
     return str(path.parent) if path.suffix or path.is_file() else place

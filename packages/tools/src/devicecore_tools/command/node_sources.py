@@ -1,4 +1,4 @@
-"""Which sources of a node a command reads: the options of `doctor` and related commands.
+"""The options of `doctor` and related commands that say which sources of a node to read.
 
 Law: each source has one option, with the same meaning in every command.
 """
@@ -49,9 +49,9 @@ source_options = option_group(
         "--plugins/--no-plugins",
         default=None,
         help="Ask each plugin for its list, or do not query plugins at all. Default: only ask each plugin to identify "
-        "itself. Never calls Allocate.",
+        "itself. Allocate is never called.",
     ),
-    seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take for one answer."),
+    seconds_option("--plugin-timeout", 10.0, "How long a plugin or the kubelet may take to answer."),
     click.option(
         "--cdi-dir",
         "cdi_directories",
@@ -63,7 +63,7 @@ source_options = option_group(
 )
 """Adds to a command the options that say what to read; `node_sources` takes their values."""
 
-_FILES = {  # the options that name a location, and what to name instead of a directory
+_FILES = {  # the options that name a location, and what a user who named a directory should name instead
     "root": "",
     "checkpoint": ", such as {0}/kubelet_internal_checkpoint. To read all of a kubelet's directory, use --root {0}",
     "pods": "",
@@ -97,7 +97,7 @@ def node_sources(**options: object) -> "NodeSources":
 def check_places(options: Mapping[str, object]) -> None:
     """Raise click.UsageError for options that name nothing, or something of the wrong kind.
 
-    Any other reason why a file cannot be read is reported by its reader.
+    If a file cannot be read for any other reason, its reader reports this.
     """
     for option, what_to_name in _FILES.items():
         place = options.get(option)

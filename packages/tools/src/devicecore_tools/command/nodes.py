@@ -1,6 +1,6 @@
 """`devicecore nodes`: the devices of each node of a cluster, which are free, and who holds them.
 
-Law: an unknown number is `?`, and anything unread is named below the table and in the exit status.
+Law: an unknown number is `?`, and anything unread is named below the table and affects the exit status.
 """
 
 import os
@@ -268,7 +268,7 @@ def _cells(counts: Counts) -> tuple[str, ...]:
 
 
 def _unread(looks: Iterable[Look]) -> dict[str, str]:
-    """Return why each kind that was not read is missing, according to the first node that lacks it."""
+    """Return why each kind of object was not read, according to the first node that lacks it."""
     found: dict[str, str] = {}
     for look in looks:
         for source, kind in _NEEDED.items():

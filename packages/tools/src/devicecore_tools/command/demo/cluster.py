@@ -37,8 +37,8 @@ T = TypeVar("T")
 NodeJson = Mapping[str, Mapping[str, int | str]]
 """`capacity` and `allocatable` of a Node object."""
 
-PATIENCE = 10.0  # timeout in seconds for something that takes one or two seconds
-_LOOK_INTERVAL = 0.02  # polling interval in seconds
+PATIENCE = 10.0  # the time limit in seconds for something that normally takes one or two seconds
+_LOOK_INTERVAL = 0.02  # the polling interval in seconds
 _LAST_LINES = 20
 _DRIVER_DEVICES = 8
 
@@ -49,7 +49,7 @@ class Cluster:
     Args:
         native: each node's capacity and allocatable, not including devices.
         keep: whether to leave the files behind.
-        check_signals: called while the cluster waits. It raises if the demo has to end.
+        check_signals: called repeatedly while the cluster waits; raises an exception if the demo has to end.
     """
 
     def __init__(
@@ -122,16 +122,16 @@ class Cluster:
             shutil.rmtree(self.root)
 
     def last_log_lines(self) -> str:
-        """Return the last lines that nodes, plugins and drivers have logged."""
+        """Return the last lines of the logs of nodes, plugins and drivers."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         return "".join(lines[-_LAST_LINES:])
 
     def sockets(self) -> list[str]:
-        """Return the sockets that exist now."""
+        """Return the sockets that currently exist in the cluster's directory."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
 
     def wait_for(self, look: Callable[[], T], expected: T) -> T:
-        """Call `look` until it returns `expected`, a process fails, or the time is up. Return its last result."""
+        """Call `look` until it returns `expected`, a process fails, or the time is up. Return the last result."""
         end = time.monotonic() + PATIENCE
         while (seen := look()) != expected and time.monotonic() < end:
             self.check_signals()
@@ -225,7 +225,7 @@ class ClusterNode:
 
 
 class Given(TypedDict):
-    """What a container has: its devices by resource, and its environment."""
+    """What a container was given: its devices by resource, and its environment variables."""
 
     devices: dict[str, tuple[str, ...]]
     environment: dict[str, str]

@@ -65,7 +65,7 @@ def demo(*, as_json: bool, keep: bool) -> int:
 
 
 def _print_where(cluster: "Cluster", console: "Console") -> None:
-    """Say where the nodes' files are, and what to do with them."""
+    """Say where the nodes' files are, and how to inspect them."""
     lines = [f"The plugins and nodes are stopped. Their files are in {cluster.root}:"]
     lines += [f"  devicecore checkpoint show {node.directory}" for node in cluster.nodes]
     lines += [f"  cat {cluster.root}/*.json", f"  less {cluster.log}", f"  rm -r {cluster.root}"]

@@ -36,7 +36,7 @@ NATIVE: Mapping[str, NodeJson] = {
         "allocatable": {**_BOTH, "ephemeral-storage": "47438335103", "memory": "3778544Ki"},
     },
 }
-"""What the two nodes have in addition to devices."""
+"""The resources that both nodes have in addition to devices."""
 
 
 def pod(name: str, uid: str, container: str, limits: Mapping[str, int]) -> Pod:
@@ -306,7 +306,7 @@ def start_plugin(step: StepRun, node: ClusterNode, resource: ResourceName) -> No
 
 
 def run(step: StepRun, pod: Pod, target: ClusterNode, devices: Mapping[str, tuple[str, ...]]) -> None:
-    """Schedule and run a pod with one container; check that it runs on this node with these devices."""
+    """Schedule and run a pod with one container, and check that the pod runs on this node with these devices."""
     answer = schedule(pod, step.cluster.nodes)
     node = answer.name if isinstance(answer, ClusterNode) else answer
     step.check(f"{pod.name} is scheduled to {target.name}", node, target.name)
@@ -341,13 +341,13 @@ def own_threads() -> list[str]:
 
 
 def outcome(node: ClusterNode, pod: Pod) -> str:
-    """Run a pod on a node. Return `Running`, or why the node refuses it."""
+    """Run a pod on a node. Return `Running`, or why the node refuses the pod."""
     verdict = node.run(pod)
     return "Running" if isinstance(verdict, Admitted) else str(verdict)
 
 
 def ids(resource: ResourceName, numbers: range) -> tuple[str, ...]:
-    """Return ids of a simulated plugin's devices."""
+    """Return the ids of a simulated plugin's devices with these numbers."""
     return tuple(f"{resource}-{number}" for number in numbers)
 
 

@@ -1,4 +1,4 @@
-"""Runs the steps of a scenario: each checks its expectations, shows people what happens, and records it for programs.
+"""Runs the steps of a scenario. Each step checks its expectations, shows what happens, and records it as JSON.
 
 Law: a step passes if all its checks pass. No step runs after one that failed.
 """
@@ -22,7 +22,7 @@ A step that failed also has `what`, `expected` and `actual`.
 
 _INDENT = "       "
 _COLUMN = 37
-_WIDTH = 80  # the maximum width in columns
+_WIDTH = 80  # the maximum width of the output, in columns
 
 
 @frozen
@@ -77,7 +77,7 @@ class StepRun:
         self.passed.append(what)
 
     def wait(self, what: str, look: Callable[[], object], expected: object) -> None:
-        """Call `look` until it returns the expected value or the time is up. Then `check` its last result."""
+        """Call `look` until it returns the expected value or the time is up, and then `check` the last value."""
         self.check(what, self.cluster.wait_for(look, expected), expected)
 
     def print_checks(self, failure: Record) -> None:
@@ -95,7 +95,7 @@ class StepRun:
 
 
 Step = Callable[[StepRun], None]
-"""One step. Its name is the function's name, and its title is the function's docstring."""
+"""One step. A step's name is the name of its function, and its title is the function's docstring."""
 
 
 def run_steps(steps: Sequence[Step], cluster: Cluster, console: Console, *, silent: bool = False) -> list[Record]:

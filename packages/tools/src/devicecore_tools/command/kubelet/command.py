@@ -41,19 +41,19 @@ IN_CLUSTER = "devicecore.kubelet"
 """The group of the entry point `cluster`, which makes a node part of a cluster, as `Outside` describes."""
 
 _INTERVAL = 1.0  # polling interval in seconds for manifests, if no notification comes
-_QUIET = 3.0  # seconds without a change until the state is settled: plugins look for the kubelet once a second
-_ATTEMPTS = 1.0  # how many seconds longer than --wait the attempts in progress may take
+_QUIET = 3.0  # after how many seconds without a change the state is settled: plugins look for the kubelet once a second
+_ATTEMPTS = 1.0  # for how many seconds after --wait the attempts in progress may continue
 _PAUSE = 0.05  # seconds to wait for more changes before acting on a change
-# After work, which takes long with 10,000 pods, the main thread rests for this many times as long.
+# After work, which takes long with 10,000 pods, the main thread rests for this many times as long as the work took.
 _REST_FACTOR = 10
 _MAX_REST = 0.5  # the maximum duration of a rest in seconds, because new manifests may be waiting
-_WIDTH = 100  # columns of the view without a terminal
+_WIDTH = 100  # the width of the view without a terminal, in columns
 
 Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack], "Outside"]
-"""The type of the entry point."""
+"""The type of the function that the entry point `cluster` names."""
 
 MANIFEST_CHANGED = signal.SIGIO
-"""What the kernel sends when something in the directory of manifests changes."""
+"""The events that the kernel sends when something in the directory of manifests changes."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +83,11 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     DIR/pod-resources/kubelet.sock and DIR/state.json show which pod holds which device.
 
     DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs
-    once the drivers have prepared them. Claims are manifests too, with their status.allocation. A claim that is in no
-    manifest is read from the API server. DIR/dra_manager_state contains the prepared claims, as in a kubelet.
+    once the drivers have prepared them. Claims are also given as manifests, which must include status.allocation. A
+    claim that is in no manifest is read from the API server. DIR/dra_manager_state contains the prepared claims, as in
+    a kubelet.
 
-    On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
+    On a terminal, a live view shows what state.json contains. Elsewhere, and with TERM=dumb, the log goes to standard
     error in plain lines. SIGTERM or Ctrl-C stops the command within 5 seconds. After a restart, the command knows
     everything that it knew before.
 
@@ -107,7 +108,7 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin |
 
     live = not options.once and not options.as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if options.as_json and not options.once else screens.Screen
-    # Signals first: every thread has to inherit the blocked mask.
+    # Signals are blocked first, because every thread has to inherit the signal mask.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         log_lines = last_to_first.enter_context(screens.logged(live=live))
         service = Service()
@@ -239,7 +240,7 @@ class _Loop:
         self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
 
     def _wait(self, until: float) -> None:
-        """Wait for a change, and then slightly longer for related changes."""
+        """Wait for a change, and then for a short time, because more changes often follow."""
         now = time.monotonic()
         if (self._version, tuple(self.log_lines)) != self._shown:
             until = min(until, self._next_show)

@@ -127,9 +127,9 @@ kubelet_options = option_group(
         "--keep-removed/--delete-removed",
         default=True,
         show_default=True,
-        help="Whether a resource without a plugin stays on the Node with the value 0.",
+        help="Whether a resource whose plugin is gone stays on the Node, with the value 0.",
     ),
-    seconds_option("--resync", 300.0, "How often to check the Node, even if the watch shows no change.", least=1),
+    seconds_option("--resync", 300.0, "How often to read the Node even if the watch shows no change.", least=1),
     click.option(
         "--pods-from-server",
         "from_server",
@@ -140,7 +140,7 @@ kubelet_options = option_group(
         "--register-node",
         "register",
         is_flag=True,
-        help="Also create the Node and renew its Lease, so that the scheduler sends pods. No container runs.",
+        help="Also create the Node and renew its Lease, so that the scheduler sends pods. The node runs no containers.",
     ),
     click.option("--cpu", metavar="QUANTITY", default="8", show_default=True, help="With --register-node: the CPUs."),
     click.option(
@@ -317,9 +317,9 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
 
 
 def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 - as above
-    """Return what else the node takes from the API server, or None. The options are those of `node_settings`.
+    """Return how the node takes part in a cluster, or None if it does not. The options are those of `node_settings`.
 
-    Raises click.UsageError if one is malformed.
+    Raises click.UsageError if an option is malformed.
     """
     if not joins_cluster(options):
         return None
@@ -334,7 +334,7 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Refuse an option that was given without another option that it needs. Raises click.UsageError."""
+    """Raise click.UsageError if an option was given without another option that it needs."""
     useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
     if options["kubeconfig"] is None and not options["in_cluster"]:
         useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")

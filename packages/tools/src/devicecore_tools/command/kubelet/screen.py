@@ -1,6 +1,7 @@
 """Shows the state of `devicecore kubelet`: on a terminal, as lines of JSON, only in the log, or in a file.
 
-Law: a reader that stalls or a disk that hangs does not delay the kubelet, because other threads wait for them.
+Law: a reader that stalls or a disk that hangs does not delay the kubelet, because only other threads wait for the
+reader or the disk.
 """
 
 import logging
@@ -28,7 +29,7 @@ MAX_LOG_LINE = 2_000
 """The maximum length of a log line."""
 
 _LOG_LINES = 8
-_PATIENCE = 0.5  # seconds to wait for readers at the end
+_PATIENCE = 0.5  # seconds to wait for readers when the command ends
 _DISK = 0.2  # seconds to wait for the disk, so that the reader of a line finds the same state in the file
 # switch to the alternate screen without a cursor, and back
 _OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Picture:
-    """A state as JSON, on one or several lines. `draw` returns the view for a number of columns and lines."""
+    """A state as JSON, on one or several lines. `draw` returns a view of it for a number of columns and lines."""
 
     document: str
     draw: "Callable[[int, int], Text]"
@@ -83,7 +84,7 @@ class JsonLines(Screen):
         return self._stream.is_broken
 
     def close(self) -> None:
-        """Give the reader a little time to read the rest."""
+        """Give the reader a little time to read the last lines."""
         self._stream.close(_PATIENCE)
 
 
@@ -101,7 +102,7 @@ class LiveScreen(Screen):
         """Draw the view in the terminal's current size."""
         try:
             width, height = os.get_terminal_size(sys.stdout.fileno())
-        except OSError:  # the terminal is gone, and SIGHUP is ignored: the kubelet continues without a view
+        except OSError:  # If the terminal is gone and SIGHUP is ignored, the kubelet continues without a view.
             return
         text = picture.draw(max(width, 1), max(height, 1))
         with self._console.capture() as capture:

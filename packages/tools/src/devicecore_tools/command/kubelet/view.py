@@ -1,7 +1,7 @@
 """The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, claims, problems and the log.
 
-Law: a view is a function of a state and a size. It never has more lines than the size allows, and says how much it
-leaves out.
+Law: a view is a function of a state and a size. A view never has more lines than the size allows, and it says how much
+it leaves out.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _MAX_NAME = 253  # the maximum number of characters of a pod's or container's na
 
 @frozen
 class _Detail:
-    """How much is drawn: device lines per row (None for all), a line per container or not, and lines of the log.
+    """How much is drawn: device lines per row (None for all), whether each container has a line, and log lines.
 
     `device_lines` is never 1, because a second line is needed to count the devices that are not drawn.
     """
@@ -55,7 +55,7 @@ _DETAILS = (
     _Detail(4, containers=False, log_lines=3),
     _Detail(2, containers=False, log_lines=2),
 )
-_UNITS = ("line", "pod", "claim", "problem", "log line")  # what one line in each section shows
+_UNITS = ("line", "pod", "claim", "problem", "log line")  # what each line of a section shows, by section
 _LEAST = _Detail(0, containers=False, log_lines=1)
 
 
@@ -77,8 +77,8 @@ def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width:
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, log_lines, owners, width)
     for detail in _DETAILS:
-        # One more line than fits is enough to show that some do not fit. The rest is not drawn: there may be 40,000
-        # lines.
+        # One more line than fits is enough to show that some do not fit. The others are not drawn, because there may be
+        # 40,000.
         lines = [*islice(chain.from_iterable(drawing.sections(detail)), None if height is None else height + 1)]
         if height is None or len(lines) <= height:
             break
@@ -335,7 +335,7 @@ def _counts(devices: Sequence[DeviceState]) -> str:
 
 
 def listed(start: str, items: Sequence[str], width: int) -> str:
-    """Return `start` and as many of `items` as fit into `width` columns, followed by the number of remaining items."""
+    """Return `start` and as many of `items` as fit into `width` columns, followed by the number of items left out."""
     text, fitting = start, f"{start}{len(items)} more" if items else start
     for shown, item in enumerate(items, 1):  # render only as many as fit, because there may be 300,000
         text += f", {item}" if shown > 1 else item
