@@ -1,7 +1,7 @@
 """Dynamic resource allocation for programs: the DRA manager, and the arguments and results of drivers and adapters.
 
-Law: nothing is defined here, and only a program that imports this module loads the DRA manager. The names in `__all__`
-are public and stable. Pods come from `devicecore`, and errors are in `devicecore.domain.dra.errors`.
+Law: nothing is defined here, and a program that does not import this module does not load the DRA manager. The names in
+`__all__` are public and stable. Pods come from `devicecore`, and errors are in `devicecore.domain.dra.errors`.
 """
 
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult

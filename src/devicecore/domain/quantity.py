@@ -1,7 +1,8 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
 Law: a string that `k8s.io/apimachinery` refuses is refused, and values are rounded away from zero: a tenth of a device
-counts as one device. A string without digits, such as `Gi`, is 0 in Go and here, unless Go would read it as a decimal.
+counts as one device. A string without digits, such as `Gi`, counts as 0, as in Go, unless Go would read the string as a
+decimal.
 """
 
 import re
@@ -15,7 +16,7 @@ MAX_QUANTITY = 2**63 - 1
 """The largest supported quantity; larger ones are reduced to it."""
 
 MAX_QUANTITY_LENGTH = 200
-"""The maximum length of a quantity. The API server has no limit, but a longer string is a mistake or an attack."""
+"""The maximum length of a quantity. The API server has no limit, but anything longer is a mistake or an attack."""
 
 _QUANTITY = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]*)?)(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -24,15 +25,15 @@ _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)
 _NANO = 10**9
 _KI = 1024
-_MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # the maximum number of digits that Go parses without a decimal
-_INT_DIGITS = 9  # the maximum number of digits of an exponent; with more, every value is 0 or too large
+_MOST_DIGITS, _MOST_BINARY_DIGITS = 18, 14  # the maximum number of digits that Go parses without using a decimal
+_INT_DIGITS = 9  # the maximum number of digits of an exponent: with more digits, every value is 0 or too large
 
 
 class Quantity(NamedTuple):
-    """An exact quantity: whole billionths, and whether it is written with `Ki`, `Mi` and so on.
+    """An exact quantity: a whole number of billionths, and whether the quantity is written with `Ki`, `Mi` and so on.
 
-    `is_int64` says whether Go keeps it as a 64-bit integer, which depends on how it is written: CEL's `isInteger`
-    returns this.
+    `is_int64` says whether Go keeps the quantity as a 64-bit integer, which depends on how it is written. CEL's
+    `isInteger` returns `is_int64`.
 
     >>> str(Quantity.parse("1536Mi")), str(Quantity.parse("2048Mi")), str(Quantity.of(10**10, binary=True))
     ('1536Mi', '2Gi', '9765625Ki')
@@ -58,9 +59,9 @@ class Quantity(NamedTuple):
         magnitude = _magnitude(number, exponent, suffix)
         has_few_digits, is_whole = _kept_as(number, exponent, suffix)
         if not has_few_digits and number in ("", "."):
-            raise InvalidQuantityError(text)  # Go reads such a text as a decimal, which needs a digit
+            raise InvalidQuantityError(text)  # Go reads such a string as a decimal, which needs a digit
         if not has_few_digits and suffix in _TWOS:
-            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go limits only what it keeps as decimals
+            magnitude = min(magnitude, Decimal(MAX_QUANTITY))  # Go limits only the quantities that it keeps as decimals
         nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
         is_int64 = has_few_digits and is_whole and nanos <= MAX_QUANTITY * _NANO
         return cls(-nanos if sign == "-" else nanos, suffix in _TWOS, is_int64)
@@ -85,7 +86,7 @@ class Quantity(NamedTuple):
         return self.nanos % _NANO == 0
 
     def __str__(self) -> str:
-        """Write the quantity as an API server does: with the largest suffix that leaves a whole number."""
+        """Return the quantity as an API server writes it: with the largest suffix that leaves a whole number."""
         number, step, suffixes = self.nanos, 1000, iter(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))
         if self.binary and abs(number) >= _KI * _NANO and number % _NANO == 0:
             number, step, suffixes = number // _NANO, _KI, iter(("", *_TWOS))
@@ -98,7 +99,7 @@ class Quantity(NamedTuple):
 
 
 def _kept_as(number: str, exponent: str, suffix: str) -> tuple[bool, bool]:
-    """Return whether Go keeps a quantity without a decimal (`ParseQuantity`), and whether it looks like an integer."""
+    """Return whether Go keeps a quantity as an integer (`ParseQuantity`), and whether it looks like an integer."""
     whole, _, part = number.partition(".")
     digits = len(whole.lstrip("0") or "0") + len(part)
     if suffix in _TWOS:

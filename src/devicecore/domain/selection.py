@@ -1,8 +1,9 @@
-"""Which devices a container gets.
+"""Chooses the devices that a container gets.
 
-Law: these functions call no port. If the plugin must be consulted for its preference, the returned value is the
-question to ask; there is at most one question. Whatever the plugin answers, the container gets exactly as many devices
-as it requests, each of them free or reusable inside its pod. Ties are broken by the natural order of the ids.
+Law: these functions call no port. If the plugin must be consulted for its preference, a function returns the question
+to ask. Each container and resource needs at most one question. Whatever the plugin answers, the container gets exactly
+as many devices as it requests, each of them free or reusable inside its pod. Ties are broken by the natural order of
+the ids.
 """
 
 from collections.abc import Collection, Iterable
@@ -32,7 +33,7 @@ class ResourceRequest:
 
     `affinity` contains the NUMA nodes that the topology policy chose, or is None if the policy has no preference.
     `already_running` means that the container has been running since before a restart, and that not all pods are known
-    yet. Such a container keeps the devices that it has (kubelet.md 4.5).
+    yet. Such a container keeps the devices that it holds (kubelet.md 4.5).
     """
 
     key: ContainerKey
@@ -46,8 +47,8 @@ class ResourceRequest:
 class AskPlugin:
     """Ask the plugin which `size` of `candidates`, including all of `must_include`, it would allocate.
 
-    `eligible` are the candidates that the answer may choose. If the answer is too short, the rest is taken from
-    `fallbacks` in turn.
+    `eligible` are the candidates that the answer may choose. If the answer contains too few devices, the rest is taken
+    from `fallbacks` in turn.
     """
 
     candidates: DeviceSet
@@ -65,7 +66,7 @@ class AskPlugin:
 
 
 Decision = DeviceSet | AskPlugin
-"""The devices to reserve, of which there may be none, or a question for the plugin."""
+"""The devices to reserve (possibly none), or a question for the plugin."""
 
 
 def devices_to_allocate(
@@ -166,7 +167,7 @@ def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventor
 def filter_by_affinity(
     report: DeviceReport, affinity: Collection[NumaNode] | None, available: DeviceSet
 ) -> tuple[DeviceSet, DeviceSet, DeviceSet]:
-    """Return the aligned devices, the unaligned ones, and those without affinity.
+    """Return the available devices in three sets: aligned, unaligned, and without affinity.
 
     Kubelet: `filterByAffinity`, kubelet.md 5.6.
     """
@@ -180,8 +181,8 @@ def filter_by_affinity(
 def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger: Ledger) -> DeviceSet:
     """Return the devices of earlier containers that a container of the pod may reuse (kubelet: `devicesToReuse`).
 
-    Those are the devices of init containers that run to completion, except those that a sidecar or an app container
-    holds (kubelet.md 5.2).
+    These are the devices of init containers that run to completion, except devices that a sidecar or an app container
+    also holds (kubelet.md 5.2).
     """
     if not pod.init_containers:
         return _NONE

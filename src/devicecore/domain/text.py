@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 MAX_FOREIGN_TEXT = 1_000
-"""How many characters of an untrusted string are kept by default."""
+"""The maximum number of characters of an untrusted string that are kept by default."""
 
 
 def counted(number: float, noun: str) -> str:
@@ -18,7 +18,7 @@ def counted(number: float, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return the first `most` names and how many more there are: `a, b, c and 2 more`."""
+    """Return the first `most` names and the number of the others: `a, b, c and 2 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 

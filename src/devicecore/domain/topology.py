@@ -70,9 +70,9 @@ class NumaMask:
 
 @frozen
 class TopologyHint:
-    """The request could be met from the NUMA nodes of `mask`, or from any NUMA nodes if `mask` is None.
+    """A hint that a request could be met from the NUMA nodes of `mask`, or from any NUMA nodes if `mask` is None.
 
-    `preferred` means that the request could not be met from a smaller set.
+    `preferred` means that no smaller set of NUMA nodes could meet the request.
     """
 
     mask: NumaMask | None
@@ -82,7 +82,10 @@ class TopologyHint:
 _Candidates = tuple[tuple[tuple[NumaNode, ...], TopologyHint], ...]
 
 Hints = Mapping[str, Sequence[TopologyHint] | None]
-"""The hints of one provider by resource. None means no preference; an empty sequence means that no set is possible."""
+"""The hints of one provider by resource.
+
+None means no preference; an empty sequence means that no set of NUMA nodes is possible.
+"""
 
 
 class Policy(Enum):
@@ -95,7 +98,7 @@ class Policy(Enum):
 
 
 class Scope(Enum):
-    """The unit for which hints are merged: each container, or the pod as a whole."""
+    """The scope for which hints are merged: each container, or the pod as a whole."""
 
     CONTAINER = "container"
     POD = "pod"
@@ -198,7 +201,7 @@ class Topology:
     def _allows_the_nodes(self, _: object, most: int | None) -> None:
         if most is None or _at_least_the_default(most) >= len(self.numa_nodes):
             return
-        if self.policy is not Policy.NONE:  # NewManager checks the number only in this case
+        if self.policy is not Policy.NONE:  # NewManager checks the number of NUMA nodes only for these policies
             problem = f"expected at most {most} NUMA nodes (max-allowable-numa-nodes), got {len(self.numa_nodes)}"
             raise ValueError(problem)
 
@@ -278,7 +281,7 @@ def _all_candidates(
 
 
 def _candidates(masks: Iterable["_Mask"], per_node: Collection[int], size: int) -> _Candidates:
-    """Yield sets of NUMA nodes, each with its hint if enough devices are free there."""
+    """Return sets of NUMA nodes, each with the hint to give if enough devices are free there."""
     least = _fewest(per_node, size)
     return tuple([(mask.numa_nodes, mask.preferred if len(mask.numa_nodes) == least else mask.other) for mask in masks])
 
@@ -290,7 +293,7 @@ def _hints_by_sets(
     size: int,
     numa_nodes: tuple[NumaNode, ...],
 ) -> tuple[TopologyHint, ...]:
-    """Yield hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
+    """Return the hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
     known = {numa_node: report.by_numa_node.get(numa_node, DeviceSet(report.index)) for numa_node in numa_nodes}
     per_node = {numa_node: len(devices) for numa_node, devices in known.items()}
     free = {numa_node: available.common(devices) for numa_node, devices in known.items()}
@@ -325,8 +328,8 @@ def _masks(
 ) -> Iterable[_Mask]:
     """Return the sets of NUMA nodes to examine, smallest first.
 
-    If there are at most `MAX_MASKS` sets, all are returned. Otherwise sets that are too small for the request are left
-    out, sets of NUMA nodes with more free devices come first among sets of the same width, and after `MAX_BEST_MASKS`
+    If there are at most `MAX_MASKS` sets, all are returned. Otherwise, sets that are too small for the request are left
+    out. Among sets of the same width, those whose NUMA nodes have more free devices come first. After `MAX_BEST_MASKS`
     sets, only the set of all NUMA nodes follows.
     """
     if 1 << len(numa_nodes) <= MAX_MASKS:
@@ -344,7 +347,7 @@ def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest(per_node: Collection[int], size: int) -> int:
-    """Return how few NUMA nodes together have `size` devices.
+    """Return the smallest number of NUMA nodes that together have `size` devices.
 
     If all NUMA nodes together have fewer devices, return the number of NUMA nodes.
     """
@@ -357,7 +360,7 @@ def _fewest(per_node: Collection[int], size: int) -> int:
 
 
 def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint, bool]:
-    """Choose one hint, and say whether the policy admits it (kubelet: topology manager, kubelet.md 6.3).
+    """Choose one hint, and say whether the policy admits the hint (kubelet: topology manager, kubelet.md 6.3).
 
     If the policy is `none`, the hint has no mask.
     """
@@ -377,7 +380,7 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
 
 
 def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
-    """Return a provider's hints for one resource. If there are none, return one hint without a mask."""
+    """Return a provider's hints for one resource, or a hint without a mask if there are none."""
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 
@@ -386,8 +389,11 @@ _Distance = Callable[[int], int]
 
 
 def _distance_within(topology: Topology) -> _Distance:
-    """Return the distance of a mask: 0 unless closer NUMA nodes are preferred (kubelet: `CalculateAverageFor`)."""
-    # NewHintMerger ignores the option if the policy leaves one NUMA node.
+    """Return a function for the distance of a mask (kubelet: `CalculateAverageFor`).
+
+    The distance is 0 unless closer NUMA nodes are preferred.
+    """
+    # NewHintMerger ignores the option if the policy allows only one NUMA node.
     if not topology.distances or topology.policy is Policy.SINGLE_NUMA_NODE:
         return lambda _: 0
     rows = {
@@ -406,8 +412,8 @@ def _best(
 ) -> TopologyHint:
     """Return the best hint that combines one hint from each list: its mask is the intersection of their masks.
 
-    A combined hint is preferred only if every list prefers its mask. Such masks are searched for first, because that
-    needs no combinations.
+    A combined hint is preferred only if every list prefers its mask. Such masks are searched for first, because finding
+    them does not require combining hints.
     """
     preferred = _preferred_by_all(everywhere, hint_lists)
     if preferred:
@@ -432,27 +438,27 @@ def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[Topolo
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
-    # If every list prefers any mask, the masks that some lists name are candidates, in addition to the mask of all NUMA
+    # If every list prefers every mask, the candidates are the masks that some lists name, and the mask of all NUMA
     # nodes.
     candidates = set.intersection(*restricted) if restricted else {everywhere}.union(*masks_of)
     return [mask & everywhere for mask in candidates if (mask & everywhere).bits]
 
 
 def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
-    """Return the `MAX_PARTNERS` - 1 best masks, and the widest one, because that one intersects most other masks."""
+    """Return the `MAX_PARTNERS` - 1 best masks, and the widest mask, because it intersects most other masks."""
     return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
 def _rank_of_preferred(mask: NumaMask, distance_within: _Distance) -> tuple[int, int, int]:
-    """Sort key: the narrowest mask is best; ties are broken by the closest mask, then by the smaller number."""
+    """Return the sort key for preferred masks: narrower masks first, then closer ones, then smaller numbers."""
     return len(mask), distance_within(mask.bits), mask.bits
 
 
 def _rank_of_others(bits: int, best_width: int, distance_within: _Distance) -> tuple[bool, int, int, int]:
-    """Return the sort key for masks that are not preferred: the smallest key is best.
+    """Return the sort key for masks that are not preferred.
 
     Masks of exactly `best_width` NUMA nodes come first, then narrower ones (the widest first), then wider ones (the
-    narrowest first). Ties are broken by the closest mask, then by the smaller number.
+    narrowest first). Ties are broken in favor of the closer mask, then of the smaller number.
     """
     width = bits.bit_count()
     above = width > best_width

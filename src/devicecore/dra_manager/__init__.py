@@ -1,6 +1,6 @@
 """The DRA manager: one object that a program holds, composed of one part for each piece of state that needs a lock.
 
-Law: a claim is prepared once for all its pods, and released once after the last of them is gone, despite failures
+Law: a claim is prepared once for all its pods, and released once after the last of these pods is gone, despite failures
 and restarts. No lock is held while a driver or the API server is called.
 """
 

@@ -31,7 +31,7 @@ class DriverList:
 
     @property
     def registry(self) -> DriverRegistry:
-        """The current registry. It is an immutable value, so reading it needs no lock."""
+        """The current registry: an immutable value, which can be read without a lock."""
         return self._state.value
 
     def begin(self, run: Run) -> None:
@@ -46,16 +46,16 @@ class DriverList:
         self._state.end()
 
     def apply(self, run: Run, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
-        """Apply an event. Return the registry before it and the registry after it.
+        """Apply an event. Return the registry before the event and the registry after it.
 
         Raises DraStoppedError if the run is over, and DriverAlreadyRegisteredError if an instance registers at an
-        endpoint where its driver is registered. After an error, nothing has changed.
+        endpoint at which its driver is already registered. After an error, nothing has changed.
         """
         now = self._clock()
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance to call. Raises DriverNotRegisteredError if the driver has none."""
+        """Return the instance of `driver` to call. Raises DriverNotRegisteredError if there is none."""
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
@@ -82,7 +82,7 @@ class DriverList:
 
 
 def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
-    """Return the registry without a wipe that starts now, or the same registry if the wipe is no longer due."""
+    """Return the registry without a wipe that is about to start, or unchanged if the wipe is no longer due."""
     return registry.wiped(driver) if driver in registry.due(now) else registry
 
 

@@ -1,6 +1,6 @@
 """The health of drivers' devices, in memory and in its store.
 
-Law: a driver's report counts even if it cannot be saved, because the file only bridges restarts.
+Law: a driver's report counts even if it cannot be saved, because the saved health is needed only after a restart.
 """
 
 import logging
@@ -30,11 +30,11 @@ class HealthRecord:
         self._wall_clock = wall_clock
         self._state = CurrentState(HealthCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, encode, saver=saver) if store else None
-        self._too_large: set[DriverName] = set()  # drivers with forgotten devices, each of which is logged once
+        self._too_large: set[DriverName] = set()  # drivers with forgotten devices; each driver is logged once
 
     @property
     def cache(self) -> HealthCache:
-        """The current health. It is an immutable value, so reading it needs no lock."""
+        """The current health: an immutable value, which can be read without a lock."""
         return self._state.value
 
     @property
@@ -43,7 +43,9 @@ class HealthRecord:
         return self._wall_clock()
 
     def begin(self, run: Run) -> None:
-        """Begin a run with the health that was saved. An unusable file counts as empty, as in a kubelet.
+        """Begin a run with the health in the store.
+
+        If the stored health is unusable, the run begins without any, as in a kubelet.
 
         Raises DraStoppedError if the run was stopped in the meantime.
         """

@@ -1,6 +1,7 @@
-"""The object that a program holds: it starts and stops the parts, and receives the transport's events.
+"""`DraManager`, the object that a program holds: it starts and stops the parts, and receives the transport's events.
 
-Law: an event or call from a run that is over changes nothing. Each part checks this while it holds its lock.
+Law: an event or call from a run that is over changes nothing. Each part checks, while it holds its lock, whether the
+run is over.
 """
 
 import time
@@ -64,17 +65,17 @@ class DraManager(Runs):
     Args:
         transport: connects the manager with drivers.
         claims: the source of ResourceClaims.
-        store: where the claims file is kept.
-        pods: which pods are active; without it, `reconcile` releases nothing.
-        slices: deletes the ResourceSlices of vanished drivers; without it, none are deleted.
-        health_store: where device health is kept; without it, a restart forgets it.
+        store: where the claims are kept.
+        pods: knows which pods are active; without `pods`, `reconcile` releases nothing.
+        slices: deletes the ResourceSlices of vanished drivers; without `slices`, none are deleted.
+        health_store: where device health is kept; without a store, a restart forgets the health.
         metrics: measures `prepare` and `unprepare`.
         observers: notified of the health of claimed devices.
         fail_on_warnings: whether `prepare` fails if a driver returns devices that were not allocated, requests that the
-            claim does not have, or malformed CDI names. A kubelet accepts such answers.
+            claim does not contain, or malformed CDI names. A kubelet accepts such answers.
         clock: returns monotonic seconds.
-        wall_clock: returns nanoseconds since 1970; the default clock does not follow changes to the machine's clock.
-        saver: saves the health of devices; managers may share a saver. Without one, each run has its own thread.
+        wall_clock: returns nanoseconds since 1970; by default, a clock that ignores changes to the machine's clock.
+        saver: saves the health of devices; managers may share a saver. Without a saver, each run has its own thread.
 
     Raises:
         TypeError: an argument has the wrong type, such as a store instead of the claims, or a class instead of an
@@ -138,7 +139,7 @@ class DraManager(Runs):
         """
         self._check_call("start")
         # Start the transport first: if it cannot start, the files stay as they are. Events wait until the files are
-        # read. A stop does not wait for the stores, because a disk may hang.
+        # read. A stop does not wait for reads from the stores, because a disk may hang.
         self._lifecycle.start(self._begin, self._end, after=self._restore)
 
     def _begin(self) -> None:
@@ -155,9 +156,10 @@ class DraManager(Runs):
     def stop(self) -> None:
         """Disconnect all drivers. The results of calls that have returned are already saved.
 
-        Stopping it twice is not an error.
+        Stopping the manager twice is not an error.
 
-        A call in progress fails once its driver has answered, because nothing is saved after a stop.
+        A call of `prepare` or `unprepare` in progress fails once its driver has answered, because nothing is saved
+        after a stop.
 
         Raises:
             CalledFromInsideError: the call comes from inside a start, a store or an event of the transport, and would
@@ -181,7 +183,7 @@ class DraManager(Runs):
 
     @property
     def claims(self) -> ClaimCache:
-        """The claims that pods on this node use."""
+        """The claims that the pods on this node use."""
         return self._saved.cache
 
     @property
@@ -202,7 +204,9 @@ class DraManager(Runs):
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def prepare(self, pod: Pod) -> PreparedPod:
-        """Prepare the claims of a pod, before its first container starts (kubelet: `PrepareResources`).
+        """Prepare the claims of a pod.
+
+        Call this method before the pod's first container starts (kubelet: `PrepareResources`).
 
         A claim that is prepared for another pod is not prepared again. On return, everything is saved.
 
@@ -219,7 +223,9 @@ class DraManager(Runs):
                 raise PrepareError(error) from error
 
     def unprepare(self, pod: PodUid) -> None:
-        """Release the claims that a pod uses, after its last container has ended (kubelet: `UnprepareResources`).
+        """Release the claims that a pod uses.
+
+        Call this method after its last container has ended (kubelet: `UnprepareResources`).
 
         Drivers are called for the claims that no other pod uses. A pod without claims is not an error.
 
@@ -245,7 +251,9 @@ class DraManager(Runs):
             self._turns.end(turn)
 
     def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
-        """Return the CDI names for a container, to be read before each of its starts (kubelet: `GetResources`).
+        """Return the CDI names for a container.
+
+        Call this method before each start of the container (kubelet: `GetResources`).
 
         This calls no driver.
 
@@ -274,16 +282,16 @@ class DraManager(Runs):
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
-        """Return whether the pod still uses a claim, which means that `unprepare` has not succeeded yet."""
+        """Return whether the pod still uses a claim, that is, whether `unprepare` has yet to succeed."""
         return bool(self.claims.of_pod(pod))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do whatever is due: delete the slices of removed drivers, and release claims of pods that are not active.
+        """Do whatever is due: delete the slices of removed drivers, and release the claims of inactive pods.
 
-        Call this method every 10 seconds. It waits for the drivers and the API server that it calls. A failure is
-        logged, and the work is tried again later.
+        Call this method every 10 seconds. This method waits for the drivers and the API server that it calls. A failure
+        is logged, and the work is tried again later.
         """
         self.wipe_slices()
         now = self._clock()
@@ -292,7 +300,7 @@ class DraManager(Runs):
             self.reconcile()
 
     def reconcile(self) -> dict[PodUid | None, DeviceCoreError]:
-        """Release the claims of pods that are not active, and claims that no pod uses (kubelet-dra.md 7).
+        """Release the claims of pods that are no longer active, and claims that no pod uses (kubelet-dra.md 7).
 
         Nothing is released before all sources of pods are ready. The result contains the errors by pod; None stands for
         claims that no pod uses. Errors are also logged.
@@ -301,7 +309,8 @@ class DraManager(Runs):
         run = self._saved.run()
         if self._pods is None or not self._pods.sources_ready():
             return {}
-        # Read the claims before the active pods, because a pod that enters a claim after this must not be released.
+        # Read the claims before the active pods, because the claims of a pod that is added to a claim after this must
+        # not be released.
         using = self.claims.pods
         return self._release.release_all(run, using - frozenset(self._pods.active_pods()))
 

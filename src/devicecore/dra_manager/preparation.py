@@ -1,8 +1,8 @@
 """Prepares the claims of a pod.
 
-Law: before a driver is called, the store contains the claims with the pod; before `prepare` returns, it contains their
-devices. No lock is held while a driver or the API server is called. A pod waits for another pod only while a driver is
-called for a claim that both use.
+Law: before a driver is called, the store records that the pod uses the claims; before `prepare` returns, the store
+contains the devices of the claims. No lock is held while a driver or the API server is called. A pod waits for another
+pod only while a driver is called for a claim that both use.
 """
 
 import logging
@@ -33,17 +33,20 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.turns import Turns
 
 TURN_PATIENCE = 120.0
-"""How many seconds a call waits for earlier calls for the same pod or claims. A driver may take 45 s for each call."""
+"""How many seconds `prepare` or `unprepare` waits for earlier calls for the same pod or claims.
+
+A driver may take 45 s to answer each call.
+"""
 
 MAX_LOGGED = 10
-"""The maximum number of sentences that are logged about one answer, which may contain 100,000 names."""
+"""The maximum number of warnings that are logged about one answer, which may contain 100,000 names."""
 
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class PreparedPod:
-    """A pod's prepared claims, and a sentence for everything that looks wrong in the drivers' answers."""
+    """A pod's prepared claims, and a warning for everything that looks wrong in the drivers' answers."""
 
     claims: tuple[ClaimKey, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -61,7 +64,7 @@ class Preparation:
     _fail_on_warnings: bool = field(kw_only=True)
 
     def prepare(self, pod: Pod) -> PreparedPod:
-        """Prepare all claims of a pod, each once. The caller has the pod's turn.
+        """Prepare all claims of a pod, each once. The caller must have the pod's turn.
 
         Raises DeviceCoreError with the kubelet's sentence, without its prefix.
         """
@@ -82,7 +85,7 @@ class Preparation:
         return PreparedPod(keys, tuple(warnings))
 
     def _checked(self, pod: Pod) -> dict[ClaimKey, ResourceClaim]:
-        """Return a pod's current claims from the API server, checked, in the pod's order."""
+        """Read a pod's current claims from the API server and check them. Return the claims in the pod's order."""
         claims: dict[ClaimKey, ResourceClaim] = {}
         for entry in pod_claims(pod):
             name = claim_name(pod, entry)
@@ -101,9 +104,9 @@ class Preparation:
             raise FetchClaimError(key.name, error.cause) from error
 
     def _ask(self, run: Run, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
-        """Call a driver for the claims for which no other pod has called it in the meantime.
+        """Ask a driver to prepare the claims that have not been prepared for another pod in the meantime.
 
-        Return warnings about its answer.
+        Return warnings about the driver's answer.
         """
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "prepare")
         if turn is None:

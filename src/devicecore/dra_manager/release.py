@@ -1,7 +1,7 @@
 """Releases the claims of a pod that has ended.
 
 Law: the store contains the claim, with the pod, until every driver of the claim has released it. If another pod starts
-to use the claim in the meantime, the claim stays, and its drivers are called to prepare it again.
+to use the claim in the meantime, the claim stays, and its drivers are asked to prepare the claim again.
 """
 
 import logging
@@ -39,7 +39,7 @@ from devicecore.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-# the maximum number of pods with the same drivers that are saved with one write; until then, they keep their turns
+# the maximum number of pods with the same drivers that are saved with one write; the pods keep their turns until then
 _AT_ONCE = 32
 
 
@@ -53,13 +53,13 @@ class Release:
     _transport: DriverTransport
 
     def release(self, pod: PodUid) -> None:
-        """Release the claims that a pod uses. The caller has the pod's turn.
+        """Release the claims that a pod uses. The caller must have the pod's turn.
 
         Raises DeviceCoreError with the kubelet's sentence, without its prefix.
         """
         run = self._claims.run()
         left = self._release_once(run, pod, self._claims.cache.of_pod(pod))
-        while left:  # since the drivers were called, another pod had a claim prepared again and then left it
+        while left:  # since the drivers were called, another pod had a claim prepared again and then stopped using it
             left = self._release_once(run, pod, left)
 
     def _release_once(self, run: Run, pod: PodUid, keys: Sequence[ClaimKey]) -> Sequence[ClaimKey]:
@@ -68,11 +68,11 @@ class Release:
         return self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released)).cache.of_pod(pod)
 
     def release_all(self, run: Run, pods: Collection[PodUid]) -> dict[PodUid | None, DeviceCoreError]:
-        """Release the claims of these pods, and those that no pod uses. Return the errors by pod.
+        """Release the claims of these pods, and the claims that no pod uses. Return the errors by pod.
 
-        Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
-        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write. The
-        key None stands for the claims that no pod uses.
+        The claims of pods that need different drivers are released at the same time, so a driver that hangs delays only
+        the pods that need it. Pods whose claims are currently being prepared or released are left out. Several pods are
+        saved with one write. The key None stands for the claims that no pod uses.
         """
         failed: dict[PodUid | None, DeviceCoreError] = {}
         turn = self._turns.begin_now(pods, OpenCall())
@@ -101,12 +101,15 @@ class Release:
         failed: dict[PodUid | None, DeviceCoreError],
         pods: Sequence[PodUid | None],
     ) -> None:
-        """Release the claims of some pods, and save together all that succeed. Add errors to `failed`."""
+        """Release the claims of some pods, and save all releases that succeed with one write.
+
+        Add errors to `failed`.
+        """
         turn = self._turns.begin_now(pods, OpenCall())
         left = {pod: keys[pod] for pod in pods if pod in turn.keys}
         released: dict[PodUid | None, tuple[tuple[ClaimKey, ...], Released]] = {}
         try:
-            while left:  # repeat if another pod had a claim prepared and left it in the meantime, as in `release`
+            while left:  # repeat if another pod has used a claim in the meantime, as in `release`
                 released = {}
                 for pod, of_pod in left.items():
                     try:
@@ -128,10 +131,7 @@ class Release:
             _log.error("releasing the claims of pod %s failed and will be retried: %s", pod, foreign_text(str(error)))
 
     def _ask_all(self, run: Run, pod: PodUid | None, keys: Sequence[ClaimKey]) -> tuple[tuple[ClaimKey, ...], Released]:
-        """Leave alone the claims that other pods use, and call drivers to release the rest.
-
-        Return the rest, and what was released.
-        """
+        """Ask drivers to release the claims that no other pod uses. Return these claims, and what was released."""
         cache = self._claims.cache
         leaving = leave(cache, pod, keys)
         if leaving.cache is not cache:
@@ -142,9 +142,9 @@ class Release:
         return leaving.last, released
 
     def _ask(self, run: Run, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
-        """Ask a driver to release the claims that no other pod has started to use since.
+        """Ask a driver to release those of its claims that no other pod has started to use since.
 
-        Return the updated releases.
+        Return `released` with the claims that the driver has released.
         """
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "unprepare")
         if turn is None:
@@ -171,7 +171,7 @@ class Release:
 
 
 def _without(released: Mapping[PodUid | None, tuple[tuple[ClaimKey, ...], Released]], cache: ClaimCache) -> Changed:
-    """Return the cache after `remove` for each pod."""
+    """Return the cache after the released claims of each pod were removed."""
     changed = Changed(cache)
     for pod, (keys, of_pod) in released.items():
         changed = remove(changed.cache, pod, keys, of_pod)

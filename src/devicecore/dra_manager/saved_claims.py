@@ -1,7 +1,7 @@
 """The claims of the node, in memory and in the store.
 
 Law: a change to the claims is in the store before a reader can see it. A change that cannot be saved has no effect.
-Only the phases of claims change without a save, because a kubelet does not save them either.
+Only the phases of claims change without a save, because a kubelet does not save phases either.
 """
 
 import logging
@@ -43,7 +43,10 @@ Step = TypeVar("Step", bound=_Step)
 
 
 class SavedClaims:
-    """The claim cache and its store. A change is a function from a cache to a step, which contains the next cache."""
+    """The claim cache and its store.
+
+    A change is a function that takes a cache and returns a step, which contains the next cache.
+    """
 
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
@@ -51,7 +54,7 @@ class SavedClaims:
 
     @property
     def cache(self) -> ClaimCache:
-        """The current claims. It is an immutable value, so reading it needs no lock."""
+        """The current claims: an immutable value, which can be read without a lock."""
         return self._state.value
 
     def begin(self, run: Run) -> RestoredClaims:
@@ -76,7 +79,9 @@ class SavedClaims:
         self._saved.check_call(method)
 
     def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
-        """Make a change durable, and then visible. If the file would not change, it is not written.
+        """Save a change, and then make it visible.
+
+        If the change would leave the stored claims as they are, nothing is written.
 
         Raises DraStoppedError if the run is over, and SaveClaimsError with `what` if the change cannot be saved. After
         an error, nothing has changed.
@@ -87,7 +92,10 @@ class SavedClaims:
             raise SaveClaimsError(what, error.cause) from error
 
     def note(self, run: Run, change: Callable[[ClaimCache], Step]) -> Step:
-        """Make a change to phases visible. Raises DraStoppedError if the run is over."""
+        """Make a change to the phases of claims visible, without saving it.
+
+        Raises DraStoppedError if the run is over.
+        """
         return self._state.take(lambda cache: _with_cache(change(cache)), run=run)
 
     def _read(self, run: Run) -> tuple[ClaimCache, RestoredClaims]:

@@ -1,7 +1,7 @@
-"""Knows which pods are active, and frees the devices of pods that are not.
+"""Knows which pods are active, and frees the devices of all other pods.
 
-Law: a pod is forgotten only if it held devices before the active pods were listed, is not among them, and was not in
-admission in the meantime.
+Law: a pod is forgotten only if it held devices before the active pods were listed, is not in that list, and was not
+being admitted in the meantime.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,12 @@ class ActivePods:
         return pod in (self._pods.active_pods() if self._pods else self._state.value.ledger.allocations)
 
     def is_already_running(self, pod: Pod, container: Container) -> bool:
-        """Return whether the container has run since before a restart and not all pods are known yet (kubelet.md 4.5).
+        """Return whether the container has been running since before a restart (kubelet.md 4.5).
 
-        An init container that has ended also counts if a later container is running. A kubelet refuses the pod in this
-        case (kubernetes#138446).
+        Once all pods are known, return False.
+
+        An init container that has ended also counts if a later container is running. A kubelet refuses the pod in the
+        case of such an init container (kubernetes#138446).
         """
         if not self._running or self._pods is None or self._pods.sources_ready():
             return False
@@ -50,14 +52,17 @@ class ActivePods:
         return pod.is_reusable(container) and any(pod.key(other) in self._running for other in later)
 
     def sweep(self) -> bool:
-        """Forget the pods that are no longer active. Return whether there were any. If so, the caller must save."""
+        """Forget the pods that are no longer active.
+
+        Return whether there were such pods. If there were, the caller must save.
+        """
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
         holding = self._state.value.ledger.allocations.keys()
         if holding <= _active(self._pods):
             return False
-        # Ask again, because a pod may have been admitted since. The ledger and the admissions, which were read before
-        # the list, distinguish such a pod from one that is gone.
+        # Read everything again, because a pod may have been admitted since. The ledger and the admissions are read
+        # before the active pods, so that a pod admitted in between is not taken for one that is gone.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         active = _active(self._pods)

@@ -40,7 +40,7 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
 
 Settle = Callable[[AskPlugin], Decision]
-"""Turns a question into the choice that follows from its answer."""
+"""Turns a question into the choice that follows from the answer to it."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ _log = logging.getLogger(__name__)
 class _Admission:
     """The progress of one admission.
 
-    `prepared` contains the reservations that plugins have answered, each with the answer. `at` is the container that is
-    being admitted, or None before the first one.
+    `prepared` contains the reservations for which plugins have answered Allocate, each with the answer. `at` is the
+    container that is being admitted, or None before the first one.
     """
 
     pod: Pod
@@ -97,14 +97,14 @@ class Admissions:
             return Refused(ManagerStoppedError())
         admission = _Admission(pod, run, self._clock() + self._budget)
         try:
-            # This state decides for the whole admission which requests are for plugins' devices.
+            # For the whole admission, this state decides which requests are for plugin devices.
             before = self._state.value
             self._allocate_all(admission, containers, affinity, before)
             if admission.prepared:
                 self._commit(admission)
                 is_swept = False  # the commit has also saved the freed devices
         except BaseException as error:
-            # A failed store may have written a state that never became current.
+            # A save that failed may have written a state that never became current.
             if is_swept or isinstance(error, StoreError):
                 self._saver.request(wait=False)
             if isinstance(error, DeviceCoreError) and not isinstance(error, CalledFromInsideError):
@@ -121,7 +121,8 @@ class Admissions:
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
         for container in containers:
             admission.at = container
-            # chosen inside the loop, because the containers before this one have taken devices in the meantime
+            # NUMA nodes are chosen inside the loop, because the containers before this one have taken devices in the
+            # meantime
             numa_nodes = choose(container)
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
@@ -162,7 +163,7 @@ class Admissions:
 
     def _commit(self, admission: _Admission) -> None:
         """Turn the reservations into allocations: first in the store, then in the state."""
-        self._time_left(admission)  # refuse the pod if the last answer came too late
+        self._time_left(admission)  # raises an error, so that the pod is refused, if the last answer came too late
         after = self._saver.commit(admission.run, partial(_confirmed, admission.prepared))
         for reservation, receipt in admission.prepared:
             if warning := answers_warning(after.ledger, reservation.resource, receipt):
@@ -206,7 +207,7 @@ def _reserved(
     always_asks: bool,  # noqa: FBT001 - `partial` passes it
     state: NodeState,
 ) -> tuple[NodeState, tuple[Decision, Reservation | None]]:
-    """Choose devices. Return the state with the devices reserved, the decision, and the reservation if there is one."""
+    """Return the state with the chosen devices reserved, the decision, and the reservation if there is one."""
     decision = state.devices_to_allocate(pod, request, always_asks=always_asks)
     if settle is not None and isinstance(decision, AskPlugin):
         decision = settle(decision)
@@ -217,7 +218,7 @@ def _reserved(
 
 
 def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState) -> tuple[NodeState, NodeState]:
-    """Return the state with allocations instead of reservations, as the next value and as the result of a commit.
+    """Return the state with allocations instead of reservations, both as the next value and as the commit's result.
 
     Existing allocations stay.
 
@@ -230,5 +231,5 @@ def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState
             state = state.confirm(key, resource, receipt)
         elif state.ledger.allocation(key, resource) is None:
             raise KeyError(key, resource)
-        # otherwise, another call has saved this allocation but was interrupted before it could record that
+        # otherwise, an earlier call has saved this allocation but was interrupted before it could record that
     return state, state

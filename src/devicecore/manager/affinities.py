@@ -30,11 +30,11 @@ class Affinities:
         self._turns = turns
 
     def is_failure(self, *, admitted: bool) -> bool:
-        """Return whether an admission counts as failed in a kubelet's metrics: only if there is a policy."""
+        """Return whether an admission counts as failed in a kubelet's metrics. It does only if there is a policy."""
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
-        """Return a function that chooses the affinity of each of `containers` from the state when it is called.
+        """Return a function that chooses the affinity of one of `containers` from the state at the time of its call.
 
         With the scope `pod`, all containers share one affinity, even if they are admitted one by one. Both the function
         and this method raise TopologyAffinityError if the policy admits no set of NUMA nodes.
@@ -48,7 +48,7 @@ class Affinities:
         return lambda _: affinity
 
     def hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Return only the hints for devices, for a container or for the pod as a whole."""
+        """Return the hints for devices, without those of hint providers, for a container or for the pod as a whole."""
         state = self._state.value
         return device_hints(pod, container, state.inventory, state.ledger, self._topology.numa_nodes)
 

@@ -1,4 +1,4 @@
-"""The object that a program holds: it starts and stops the parts, and receives the transport's events.
+"""`DeviceManager`, the object that a program holds: it starts and stops the parts, and receives the transport's events.
 
 Law: an event or call from a run that is over changes nothing.
 """
@@ -60,17 +60,17 @@ class DeviceManager(Runs):
         transport: connects the manager with plugins.
         store: where the checkpoint is kept.
         sink: where capacity and allocatable are published.
-        pods: which pods are active; without it, a pod is active from its admission until `evict`.
+        pods: knows which pods are active; without `pods`, a pod is active from its admission until `evict`.
         metrics: counts registrations and measures Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order in which they are
             called.
         observers: notified of allocations, releases and health changes.
-        policy: which of the possible devices a container gets; by default, the kubelet's order.
-        admission_budget: seconds that all plugins together may take for one admission.
+        policy: chooses which of the possible devices a container gets; by default, the kubelet's order decides.
+        admission_budget: how many seconds all plugins together may take for one admission.
         clock: returns monotonic seconds.
-        saver: performs the saves that no call waits for. Managers may share a saver; without one, each run has its own
-            thread.
+        saver: performs the saves that no call waits for. Managers may share a saver; without a saver, each run has its
+            own thread.
 
     Raises:
         TypeError: an argument has the wrong type, such as a sink instead of the store, or a class instead of an object.
@@ -158,7 +158,7 @@ class DeviceManager(Runs):
         """
         self._check_call("start")
         # Start the transport first, because it claims the directory, and only the owner may read the checkpoint. Events
-        # wait until the checkpoint is restored. A stop does not wait for the store, because a disk may hang.
+        # wait until the checkpoint is restored. A stop does not wait for reads from the store, because a disk may hang.
         if self._lifecycle.start(self._begin, self._end, after=self._restore):
             self._publisher.publish()
 
@@ -176,7 +176,9 @@ class DeviceManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all plugins. Every answered admission is already saved. Stopping twice is not an error.
+        """Disconnect all plugins.
+
+        Every answered admission is already saved. Stopping the manager twice is not an error.
 
         A save in progress finishes first. Admissions in progress are refused, because nothing is saved after the stop:
         the store may soon belong to another manager.
@@ -213,7 +215,7 @@ class DeviceManager(Runs):
         return self.state.inventory.status()
 
     def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
-        """Wait until `condition` returns something true for the state, and return that state.
+        """Wait until `condition` returns a true value for the state, and return that state.
 
         `condition` is called after every change, in this thread and without any lock, so it may call the manager.
 
@@ -229,7 +231,7 @@ class DeviceManager(Runs):
         This changes nothing.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
+            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
             UnreadableReceiptError: a plugin's answer cannot be read.
         """
         checked(pod, Pod, "DeviceManager.options")
@@ -246,7 +248,7 @@ class DeviceManager(Runs):
         admission.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
+            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
         """
         checked(pod, Pod, "DeviceManager.topology_hints")
         return self._affinities.hints(pod, None if container is None else pod.container(container))
@@ -261,13 +263,12 @@ class DeviceManager(Runs):
         """Allocate devices to all containers of a pod, or to none of them.
 
         A pod that already holds devices keeps them. `affinity` contains the NUMA nodes that the caller has chosen for
-        every container; without it, the topology policy chooses.
+        every container; without `affinity`, the topology policy chooses.
 
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
-            here; or `NotReady`, if a plugin has not sent its list since the restart, so that the caller should try
-            again later. Only `Admitted` is true. A failing plugin or store does not raise an error here: the pod is
-            refused.
+            here; or `NotReady`, if a plugin has not sent its list since the restart and the caller should try again
+            later. Only `Admitted` is true. A failing plugin or store does not raise an error here: the pod is refused.
 
         Raises:
             TypeError: `pod` is not a `Pod`, or `affinity` is not an iterable of numbers.
@@ -290,7 +291,7 @@ class DeviceManager(Runs):
         With the scope `pod`, the NUMA nodes chosen for the pod's first container are used for the others.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
+            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
             CalledFromInsideError: the call comes from inside an admission of the same pod, or from inside the store.
         """
         checked(pod, Pod, "DeviceManager.allocate")
@@ -300,16 +301,17 @@ class DeviceManager(Runs):
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Prepare the start of a container. Return the settings that it needs, or None if it has no devices.
+        """Prepare the start of a container. Return the settings that the container needs, or None if it has no devices.
 
-        Call this method before each start. It calls PreStartContainer of each plugin that requires that call. If the
+        Call this method before each start. It calls PreStartContainer on each plugin that requires that call. If the
         pod is active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1
-        (kubelet: `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, this issues
-        a RuntimeWarning.
+        (kubelet: `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, the method
+        issues a RuntimeWarning.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. The error is a KeyError.
-            NoDevicesAllocatedError: a plugin requires PreStartContainer, and the container has none of its devices.
+            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
+            NoDevicesAllocatedError: a plugin requires PreStartContainer, and the container has none of the plugin's
+                devices.
             PluginError: a plugin does not answer, or its answer cannot be read.
             AdmissionError: the container has no allocation, and the devices cannot be allocated now.
             StoreError: the container has no allocation, and the checkpoint cannot be saved.
@@ -326,7 +328,7 @@ class DeviceManager(Runs):
             verdict = self.allocate(pod, container)
             if not isinstance(verdict, Admitted):
                 raise verdict.error
-        elif missed:  # a kubelet starts it anyway, but a caller that forgot `admit` would only see None
+        elif missed:  # a kubelet starts the container anyway, but a caller that forgot `admit` would see only None
             without = f"pod {pod.uid} holds no {', '.join(missed)}"
             warnings.warn(f"{without}: call admit(pod) first, unless the pod has ended", RuntimeWarning, stacklevel=2)
         options = self.options(pod, container)
@@ -337,7 +339,7 @@ class DeviceManager(Runs):
     def evict(self, pods: Iterable[PodUid]) -> None:
         """Free the devices of pods that are no longer active, and remove these pods from the checkpoint.
 
-        `evict` saves the checkpoint, so it takes as long as the store does. While the store is busy with another save,
+        `evict` saves the checkpoint, so it takes as long as saving takes. While the store is busy with another save,
         `evict` waits for at most a second and leaves its change to the next save.
 
         Raises:
@@ -365,12 +367,13 @@ class DeviceManager(Runs):
             self._saver.save()
 
     def tick(self) -> NodeStatus:
-        """Do whatever is due, and return the status.
+        """Do whatever is due, and return the current capacity and allocatable.
 
         Call this method every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
         A resource that has had no connected plugin for longer than the grace period is removed, and listed in `removed`
-        of this status only. Changes are saved and published, including those that failed before (kubelet.md 3.6).
+        of the returned status only. Changes are saved and published, including those that failed before (kubelet.md
+        3.6).
         """
         self._lifecycle.check_started()
         self._state.current_run()
@@ -395,7 +398,7 @@ class DeviceManager(Runs):
     def _apply(self, run: Run, event: Event) -> None:
         now = self._clock()
         before, after = self._state.replace(lambda state: state.apply(event, now) if self._state.run is run else state)
-        if not isinstance(event, PluginRegistered):  # registering alone does not change the checkpoint
+        if not isinstance(event, PluginRegistered):  # a registration by itself does not change the checkpoint
             self._saver.request()
         self._publisher.publish()
         if self._observers.exist and isinstance(event, DevicesReported):

@@ -62,7 +62,7 @@ class Plugins:
         return self._instance(resource).options.get_preferred_allocation_available
 
     def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
-        """Call PreStartContainer if the plugin requires it.
+        """Call the plugin's PreStartContainer if the plugin requires that call.
 
         Raises PluginError if there is no plugin or the plugin fails, and NoDevicesAllocatedError if the container has
         no devices.
@@ -96,7 +96,7 @@ class Plugins:
 
 @contextmanager
 def _stopped_plugin_as_failed_call(resource: ResourceName, method: str) -> Iterator[None]:
-    """Report a disconnected plugin as a failed call, as a kubelet does except in Allocate (kubelet.md 5.5, 7.2)."""
+    """Report a disconnected plugin as a failed call. A kubelet does so except in Allocate (kubelet.md 5.5, 7.2)."""
     try:
         yield
     except PluginStoppedError as error:

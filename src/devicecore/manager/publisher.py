@@ -1,7 +1,7 @@
 """Publishes capacity and allocatable.
 
-Law: no older status is published after a newer one. If the sink fails, the status is published with the next change or
-the next tick.
+Law: an older status is never published after a newer one. If the sink fails, the status is published with the next
+change or the next tick.
 """
 
 import logging
@@ -35,8 +35,8 @@ class Publisher:
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
         """Publish the status if it has changed, and return the status.
 
-        `removed` are resources that the node no longer has. Raises CalledFromInsideError if the sink calls this while
-        it publishes.
+        `removed` are resources that the node no longer has. Raises CalledFromInsideError if the sink calls this method
+        while it publishes.
         """
         self.check_call("publishing")
         with self._lock:
@@ -58,9 +58,9 @@ class Publisher:
             return status
 
     def check_call(self, method: str) -> None:
-        """Raise CalledFromInsideError if the sink calls `method`.
+        """Raise CalledFromInsideError if the call of `method` comes from the sink.
 
-        `method` would wait for events that are themselves waiting to publish.
+        The call would wait for events that are themselves waiting to publish.
         """
         if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "NodeStatusSink.publish")

@@ -1,4 +1,4 @@
-"""Restores the state from the checkpoint at a start.
+"""Restores the state from the checkpoint when a manager starts.
 
 Law: a checkpoint that cannot be used is set aside, never overwritten.
 """
@@ -24,8 +24,8 @@ class Restored:
 
     `format` is the format of the checkpoint (0, 1 or 2), or None if no usable checkpoint was found. If there was an
     unusable checkpoint, `problem` says why it was unusable, and `set_aside` says where the file is kept. `skipped`
-    contains the entries with an unreadable receipt. `extra` contains other fields of the file; each save writes them
-    back.
+    contains the entries with an unreadable receipt. `extra` contains unknown fields of the checkpoint, which each save
+    writes back.
     """
 
     format: int | None = None
@@ -37,7 +37,7 @@ class Restored:
 
 
 def restored(run: Run, saver: SavedState[NodeState], plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
-    """Return the restored state, and a report on what was found. `now` is monotonic seconds.
+    """Return the restored state, and a report on what was found. `now` is the time in monotonic seconds.
 
     Raises StoreError if there is an unusable checkpoint that cannot be set aside, and ManagerStoppedError after a stop.
     """

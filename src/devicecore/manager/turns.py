@@ -1,4 +1,4 @@
-"""Ensures one admission at a time per pod, and keeps the NUMA affinity chosen for a pod as a whole.
+"""Ensures that each pod has at most one admission at a time, and keeps the NUMA affinity chosen for a pod as a whole.
 
 Law: the end of an admission's turn releases every reservation that the admission did not commit, even if an interrupt
 kept the admission from ending its turn.
@@ -24,7 +24,7 @@ class _Witness(set[PodUid]):
 
 
 class AdmissionTurns(Turns[PodUid]):
-    """The turns of pods, and the affinities. The lock is held while turns and affinities are looked up or written.
+    """The turns of pods, and their affinities. The lock is held while turns and affinities are looked up or written.
 
     The end of a turn takes the state lock while this lock is held; this lock is never taken while the state lock is
     held.
@@ -33,13 +33,13 @@ class AdmissionTurns(Turns[PodUid]):
     def __init__(self, state: CurrentState[NodeState]) -> None:
         super().__init__("the admission of the same pod")
         self._state = state
-        self._witnesses: list[ref[_Witness]] = []  # weak, because an interrupted caller does not remove its own set
+        self._witnesses: list[ref[_Witness]] = []  # weak, because an interrupted caller does not remove its set
         self._affinities: dict[PodUid, Affinity] = {}
 
     def give_back(self, pod: PodUid) -> None:
         """Release everything reserved in `pod`'s turn.
 
-        Only its admission, or the code that ends its turn, calls this.
+        Only the admission of `pod`, or the code that ends its turn, may call this.
         """
         if any(reservation.key.pod == pod for reservation in self._state.value.ledger.reservations):
             self._state.replace(lambda state: _given_back(state, pod))
@@ -86,7 +86,7 @@ class AdmissionTurns(Turns[PodUid]):
 
 
 def _given_back(state: NodeState, pod: PodUid) -> NodeState:
-    """Return the state without reservations of `pod`."""
+    """Return the state without the reservations of `pod`."""
     ledger = state.ledger
     for reservation in ledger.reservations:
         if reservation.key.pod == pod:

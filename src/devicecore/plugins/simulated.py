@@ -91,7 +91,7 @@ class SimulatedPlugin(DevicePlugin):
         """Change one device's health.
 
         Raises:
-            DeviceNotFoundError: the plugin has no such device. The error is a KeyError.
+            DeviceNotFoundError: the plugin has no such device. This error is also a KeyError.
             TypeError: `health` is not a Health but, for example, a misspelled string.
         """
         id_ = DeviceId(device)

@@ -408,7 +408,7 @@ def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) 
         "Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong"
         in text
     )
-    assert "Never calls Allocate" in text
+    assert "Allocate is never called" in text
 
 
 def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(file: Path, tmp_path: Path, capsys: Capsys) -> None:
