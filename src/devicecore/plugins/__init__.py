@@ -1,1 +1,1 @@
-"""Device plugins in Python. Each of them runs in memory, or against a real kubelet if an adapter serves it."""
+"""Device plugins in Python. Each plugin runs in memory, or against a real kubelet if an adapter serves the plugin."""

@@ -2,8 +2,8 @@
 
 Laws: a claim that is prepared again gets the same devices and the same CDI file, even after the driver was killed or
 the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still running. Two
-claims never hold the same device, unless the scheduler has shared the device. All of this also holds between two
-instances of the driver that use the same directories, as during a rolling update.
+claims never hold the same device, unless the scheduler has shared the device. All of this also holds when two instances
+of the driver use the same directories, as during a rolling update.
 """
 
 import json
@@ -36,10 +36,10 @@ CDI_DIRECTORY = "/var/run/cdi"
 """Where container runtimes look for CDI files that do not survive a reboot."""
 
 MAX_RECORD = 4 * 1024 * 1024
-"""How many bytes of a claim's record are read. A claim has at most 32 devices."""
+"""The maximum number of bytes in the record of a claim, which has at most 32 devices."""
 
 _LOCK_SECONDS = 30.0  # a kubelet waits 45 s for an answer
-_CHOICE = "choice of devices"  # the lock that is held while devices are taken
+_CHOICE = "choice of devices"  # the name of the lock that is held while devices are taken
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 Result = TypeVar("Result")
@@ -86,12 +86,12 @@ class _Record:
     cdi: str
 
     def to_bytes(self) -> bytes:
-        """Return the record as JSON, in the form that it has in its file."""
+        """Return the record as JSON, as it is written to the record's file."""
         return json.dumps(to_json(self)).encode()
 
     @classmethod
     def from_bytes(cls, blob: bytes, uid: ClaimUid) -> "_Record":
-        """Read a record from its file.
+        """Read a record from the contents of its file.
 
         Raises ValueError if the bytes are not a record, or belong to a claim other than `uid`.
         """
@@ -102,7 +102,7 @@ class _Record:
         if record.claim.uid != uid:
             message = f"it belongs to claim {record.claim.uid}"
             raise ValueError(message)
-        record.cdi.encode()  # half of a surrogate pair cannot be written
+        record.cdi.encode()  # raises an error for half of a surrogate pair, which cannot be written
         return record
 
 
@@ -149,30 +149,31 @@ class CdiDriver(DraDriver, ABC):
     def edits(self, claim: ResourceClaim, device: AllocatedDevice) -> Mapping[str, object]:
         """Return what a container gets with a device: non-empty `containerEdits` of the CDI specification.
 
-        This is called each time the claim is prepared, before the device is taken, and must return the same edits each
-        time.
+        This method is called each time the claim is prepared, before the device is taken, and must always return the
+        same edits.
 
         Raises:
-            DraError: the device cannot be prepared; the text is the answer to the kubelet.
+            DraError: the device cannot be prepared; the text is sent to the kubelet.
         """
 
     def set_up(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
-        """Set up the devices of a claim. This is called each time the claim is prepared, even while containers run.
+        """Set up the devices of a claim.
+
+        This method is called each time the claim is prepared, even while containers run.
 
         Raises:
-            DraError: the set-up failed; the text is the answer to the kubelet, which tries again, or unprepares the
-                claim.
+            DraError: the set-up failed; the text is sent to the kubelet, which tries again, or unprepares the claim.
         """
 
     def release(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
-        """Undo what `set_up` did. This may be called again for the same claim, even without devices.
+        """Undo what `set_up` did. This method may be called again for the same claim, even without devices.
 
         Raises:
-            DraError: the devices are still in use; the text is the answer to the kubelet, which tries again.
+            DraError: the devices are still in use; the text is sent to the kubelet, which tries again.
         """
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Record each claim's devices, write its CDI file, and return the devices."""
+        """Record each claim's devices, write the claim's CDI file, and return the devices."""
         return {claim.uid: self._answer(claim, self._prepare, PrepareResult) for claim in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
@@ -193,7 +194,7 @@ class CdiDriver(DraDriver, ABC):
             AlreadyRunningError: the instance is already running.
             DirectoryError: the state directory cannot be used.
             OSError: a file cannot be read or written.
-            LockedError: another instance of the driver does not release its lock on a claim.
+            LockedError: another instance of the driver has not released its lock on a claim in time.
         """
         self._make_directories()
         with ExitStack() as stack:
@@ -217,7 +218,7 @@ class CdiDriver(DraDriver, ABC):
 
     def _answer(self, claim: ClaimRef, act: Callable[[ClaimRef], Result], result: Callable[..., Result]) -> Result:
         try:
-            if not _UID.fullmatch(claim.uid):  # the UID becomes a file name
+            if not _UID.fullmatch(claim.uid):  # the UID is used as a file name
                 raise NotPreparedError(claim.key.name, f"expected a UID, got {foreign_text(claim.uid)!r}")
             self._make_directories()
             with self._locks.held(claim.uid, _LOCK_SECONDS):
@@ -270,7 +271,7 @@ class CdiDriver(DraDriver, ABC):
         return _Record(claim.ref, rows, names, json.dumps(document, indent=2) if rows else "")
 
     def _check_free(self, record: _Record) -> None:
-        """Reject devices that another claim holds: schedulers make mistakes, and files get lost."""
+        """Refuse devices that another claim holds, because schedulers make mistakes, and files get lost."""
         for uid in self._known():
             if uid == record.claim.uid:
                 continue
@@ -312,12 +313,15 @@ class CdiDriver(DraDriver, ABC):
         except (ValueError, OSError) as error:
             cause = foreign_text(str(getattr(error, "strerror", None) or error))
             return (
-                f"{path} cannot be read ({cause}), so the devices of claim {uid} are not known: "
-                "unprepare that claim, or delete the file if no container uses it"
+                f"{path} cannot be read ({cause}), so the devices of claim {uid} are not known: unprepare that claim, "
+                "or delete the file if no container uses the claim"
             )
 
     def _write_cdi(self, record: _Record) -> None:
-        """Write the CDI file of a claim if its content has changed. A runtime may read the file at any time."""
+        """Write the CDI file of a claim if its content has changed.
+
+        A container runtime may read the file at any time.
+        """
         file = self._cdi_file(record.claim.uid)
         if not record.cdi:
             file.delete()
@@ -331,7 +335,7 @@ class CdiDriver(DraDriver, ABC):
 
 
 def _excludes(wanted: AllocatedDevice, held: AllocatedDevice) -> bool:
-    """Return whether two claims cannot hold these devices at the same time."""
+    """Return whether these two devices cannot be held by different claims at the same time."""
     if (wanted.pool, wanted.device) != (held.pool, held.device) or wanted.admin_access or held.admin_access:
         return False
     return not (wanted.share_id and held.share_id) or wanted.share_id == held.share_id

@@ -23,13 +23,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 class DirectoryPlugin(PollingPlugin):
     """A `DevicePlugin` that offers the files below `path`. A directory that does not exist has no files.
 
-    A device's id is its file's name relative to `path`. Files whose name cannot be an id are left out, with a warning.
+    A device's id is its file's name relative to `path`. A file whose name cannot be an id is left out, with a warning.
     To pass the files into containers as device nodes, use `devicecore.plugins.responses.device_nodes` as `answer`.
 
     Args:
         resource: the extended resource name.
-        path: the directory of the files.
-        answer: returns what a container with these devices gets. By default, the variable `DEVICES` lists the devices.
+        path: the directory that contains the files.
+        answer: returns what a container gets for given devices. By default, the variable `DEVICES` lists the devices.
         poll_interval: seconds between two reads of the directory, while a kubelet listens.
 
     Raises:
@@ -59,7 +59,7 @@ class DirectoryPlugin(PollingPlugin):
         return [Device(DeviceId(name)) for name in names if self._can_be_an_id(name)]
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Give the files to a container.
+        """Return what a container gets for these files.
 
         Raises:
             DeviceRefusedError: one of the files does not exist.
@@ -73,7 +73,7 @@ class DirectoryPlugin(PollingPlugin):
             self._left_out.add(name)
             expected = f"a device id, which has at most {MAX_DEVICE_ID_LENGTH} printable characters"
             logger.warning(
-                "the file %s in %s is left out: its name cannot be %s", foreign_text(name), self.path, expected
+                "the file %s in %s is left out: its name cannot be used as %s", foreign_text(name), self.path, expected
             )
         return possible
 
@@ -88,6 +88,6 @@ def _files(folder: Path) -> Iterator[str]:
             with os.scandir(here) as entries:
                 found = list(entries)
         except OSError:
-            continue  # the directory is gone or unreadable, so it has no devices
+            continue  # the directory is gone or unreadable, so it contains no devices
         pending += [entry.path for entry in found if entry.is_dir(follow_symlinks=False) and len(entry.path) < longest]
         yield from (entry.path for entry in found if not os.path.isdir(entry.path))  # noqa: PTH112 - raises nothing

@@ -1,7 +1,7 @@
 """A base class for plugins that poll their devices.
 
 Law: a change in the list (devices, their health or their NUMA nodes) is reported within one poll interval after
-`devices` shows it. A plugin without a listener is not polled.
+`devices` begins to return the changed list. A plugin without a listener is not polled.
 """
 
 import threading
@@ -18,7 +18,7 @@ _threads = count(1)
 class PollingPlugin(DevicePlugin):
     """A `DevicePlugin` that calls its own `devices` every `poll_interval` seconds, and reports a changed list.
 
-    Subclass it with `resource`, `devices` and `allocate`. `devices` must be quick, and must return its devices in the
+    Subclasses define `resource`, `devices` and `allocate`. `devices` must be quick, and must return its devices in the
     same order if nothing has changed. If `devices` raises an error, the error is logged, the kubelet keeps the last
     list, and the plugin continues after a pause.
     """
@@ -47,7 +47,7 @@ class PollingPlugin(DevicePlugin):
         thread = SupervisedThread(f"devicecore-poll-{next(_threads)}", poll)
 
         def end() -> None:
-            thread.stop(0)  # the thread may be inside `devices`, which is not waited for
+            thread.stop(0)  # the thread may be inside `devices`, so its end is not waited for
 
         try:
             thread.start()

@@ -25,7 +25,7 @@ _LAST_NUMBER = re.compile(r"[0-9]+\Z")
 
 
 def _ids(devices: Iterable[DeviceId], function: str) -> tuple[DeviceId, ...]:
-    """Return the ids. A plain string is refused: it would be read as one device per letter."""
+    """Return the ids. A plain string is refused, because it would be taken for a list of one-letter ids."""
     return tuple(items(devices, function))
 
 
@@ -65,8 +65,8 @@ def numbered_device_nodes(
 ) -> ContainerAllocateResponse:
     """Return device nodes `/dev/NAME<minor>`, which the container sees as `/dev/NAME0`, `/dev/NAME1`, and so on.
 
-    The number on the host comes from the id, never from the position: the container's `/dev/NAME0` is its device with
-    the lowest minor number, whatever the order of `devices`. Iluvatar's plugin answers in this way.
+    The number on the host is taken from the id, never from the position: the container's `/dev/NAME0` is its device
+    with the lowest minor number, whatever the order of `devices`. Iluvatar's plugin answers Allocate in this way.
     """
     minors = sorted(minor(device) for device in _ids(devices, "numbered_device_nodes"))
     return ContainerAllocateResponse(
@@ -122,19 +122,22 @@ def mounts(
 
 
 def _check_absolute(function: str, *directories: str) -> None:
-    """Refuse a relative directory, even if there are no devices yet. A container runtime would refuse its paths."""
+    """Refuse a relative directory, even if there are no devices yet.
+
+    A container runtime would refuse relative paths.
+    """
     for directory in directories:
         if not checked(directory, str, function).startswith("/"):
             raise ValueError(expected(function, "an absolute directory, such as /dev", directory))
 
 
 def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateResponse:
-    """Return names for the Container Device Interface: `vendor.com/gpu=<id>` for the kind `vendor.com/gpu`."""
+    """Return the CDI names of devices (Container Device Interface): `vendor.com/gpu=<id>` for kind `vendor.com/gpu`."""
     return ContainerAllocateResponse(cdi_devices=tuple(f"{kind}={device}" for device in _ids(devices, "cdi_names")))
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """Combine `answers` into one. If two responses set the same variable or annotation, the later one wins."""
+    """Combine several answers into one. If two of them set the same variable or annotation, the later answer wins."""
     tuple_of(answers, ContainerAllocateResponse, "together")
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},

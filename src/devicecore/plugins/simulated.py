@@ -21,7 +21,7 @@ from devicecore.ports.plugin import DevicePlugin
 __all__ = ["SimulatedPlugin", "simulated_devices"]
 
 RESOURCE_VARIABLE = "resourcename"
-"""The environment variable that names the resource if the caller does not name it."""
+"""The environment variable that names the resource if the caller does not."""
 
 
 class SimulatedPlugin(DevicePlugin):
@@ -29,8 +29,8 @@ class SimulatedPlugin(DevicePlugin):
 
     Args:
         resource: the extended resource name, by default the value of the environment variable `resourcename`.
-        devices: the initial devices. `simulated_devices` can create them. By default there are ten, with the names that
-            the command `devicecore plugin simulated` uses: `gpu-0` and so on for example.com/gpu.
+        devices: the initial devices. `simulated_devices` can create them. By default, there are ten devices, with the
+            names that the command `devicecore plugin simulated` uses: `gpu-0` and so on for example.com/gpu.
         variable: the environment variable that lists a container's devices, separated by commas; by default
             `variable_of(resource)`.
 
@@ -58,11 +58,11 @@ class SimulatedPlugin(DevicePlugin):
         return f"SimulatedPlugin({self.resource!r}, {counts})"
 
     def devices(self) -> Sequence[Device]:
-        """Return the devices that were set last."""
+        """Return the current devices, as they were last set."""
         return tuple(self._devices.values())
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """List `devices` in the variable.
+        """Return an answer that lists `devices` in the environment variable.
 
         Raises:
             DeviceRefusedError: one of `devices` is not among the plugin's devices.
@@ -71,7 +71,7 @@ class SimulatedPlugin(DevicePlugin):
         return environment_list(devices, self.variable)
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after every change of the list."""
+        """Call `changed` after every change to the list."""
         with self._lock:
             self._subscribers.append(changed)
 

@@ -18,7 +18,7 @@ __all__ = ["SimulatedDriver"]
 PARAMETERS = {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig"}
 """The API version and kind of this driver's parameters.
 
-They may contain `env`: the variables that containers get with a device.
+The parameters may contain `env`: the variables that containers get with a device.
 """
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -32,7 +32,7 @@ class SimulatedDriver(CdiDriver):
         pool: the pool of the driver's devices, usually the node's name.
         devices: the names of the driver's devices.
         claims: the source of ResourceClaims.
-        state_directory: where claims are recorded. It must survive a reboot.
+        state_directory: where claims are recorded. This directory must survive a reboot.
         cdi_directory: where CDI files are written.
 
     Raises:
@@ -80,8 +80,8 @@ def published(
 
     Args:
         devices: the names of the devices.
-        numa_nodes: the NUMA nodes that the devices are attached to, in turn. An element may contain several nodes, for
-            a device that is attached to all of them.
+        numa_nodes: the NUMA nodes that the devices are attached to, in turn. An element may consist of several nodes,
+            for a device that is attached to all of them.
         parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume the
             same counters, so a scheduler allocates either the device or its parts.
     """
@@ -100,7 +100,7 @@ def published(
 
 
 def counters(devices: Sequence[str], parts: int) -> tuple[Mapping[str, object], ...]:
-    """Return the sets of counters that devices share with their parts, one for each device."""
+    """Return the counter sets that devices share with their parts, one set for each device."""
     return tuple(
         {"name": f"{name}-counters", "counters": {"parts": {"value": str(parts)}}} for name in devices if parts
     )

@@ -1,9 +1,9 @@
-"""The lifecycle of every object that runs.
+"""The lifecycle of every object that can be started and stopped.
 
-Law: leaving the context stops the object, even if the block has failed, and the block's error is not suppressed.
+Law: leaving the `with` block stops the object, even if the block has failed, and the block's error is not suppressed.
 
-The rule is in `docs/maintain/managers.md` ("Starting and stopping"), the checks are in
-`devicecore.testing.contracts.lifecycle`, and the shared implementation is in `devicecore.runtime.lifecycle`.
+This lifecycle is described in `docs/maintain/managers.md` ("Starting and stopping"), checked by
+`devicecore.testing.contracts.lifecycle`, and implemented once in `devicecore.runtime.lifecycle`.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class Runs(ABC):
         try:
             self.start()
         except BaseException:
-            self.stop()  # an interrupt may have come after the start
+            self.stop()  # the start may have succeeded before an interrupt came
             raise
         return self
 

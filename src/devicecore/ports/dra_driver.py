@@ -18,7 +18,8 @@ Result = TypeVar("Result", PrepareResult, UnprepareResult)
 class DraDriver(Protocol):
     """A driver. Methods may be called from several threads at once, and again for the same claims.
 
-    An exception that a method raises becomes the caller's error, with its text. A `DriverCallError` keeps its code.
+    An exception that a method raises becomes the caller's error, with its text. A `DriverCallError` keeps its status
+    code.
     """
 
     name: DriverName
@@ -40,12 +41,15 @@ def check_driver(driver: DraDriver, function: str) -> None:
 
 
 def prepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, PrepareResult]:
-    """Return what a driver's `prepare` returns. Raises TypeError if the result is not a mapping to PrepareResults."""
+    """Call a driver's `prepare` and return the result.
+
+    Raises TypeError if the result is not a mapping to PrepareResults.
+    """
     return _results(driver.prepare(claims), PrepareResult, f"{type(driver).__name__}.prepare")
 
 
 def unprepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, UnprepareResult]:
-    """Return what a driver's `unprepare` returns.
+    """Call a driver's `unprepare` and return the result.
 
     Raises TypeError if the result is not a mapping to UnprepareResults.
     """

@@ -1,4 +1,4 @@
-"""Takes the measurements that a kubelet takes of dynamic resource allocation.
+"""Measures dynamic resource allocation as a kubelet does.
 
 Law: each operation for a pod is measured once, whether or not it failed.
 """

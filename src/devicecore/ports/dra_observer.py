@@ -1,6 +1,6 @@
 """Observes the health of claimed devices.
 
-Law: an observer changes nothing. Any exception that it raises is logged.
+Law: an observer changes nothing. Any exception that an observer raises is logged.
 """
 
 from typing import Protocol
@@ -12,7 +12,7 @@ class DraObserver(Protocol):
     """A function that the DRA manager calls when the health of claimed devices changes.
 
     Calls come from any thread, while the manager holds no lock. An observer must not block, because the driver's next
-    report waits for it. An exception is logged and changes nothing.
+    report waits until the observer has returned. An exception is logged and changes nothing.
     """
 
     def __call__(self, notification: ClaimHealthChanged, /) -> None:

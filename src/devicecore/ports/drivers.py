@@ -34,20 +34,23 @@ class DriverTransport(Protocol):
         """
 
     def stop(self) -> None:
-        """Disconnect every driver without reporting events. A second stop, or one before the start, is not an error."""
+        """Disconnect every driver without reporting events.
+
+        Stopping a second time, or before the start, is not an error.
+        """
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims. Return its answer; only its size is checked.
+        """Ask a driver to prepare claims. Return the driver's answer, of which only the size is checked.
 
         Raises:
-            DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself reported the
+            DriverCallError: the call as a whole failed. `unanswered` is true unless the driver itself reported the
                 failure.
         """
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims. Return its answer; only its size is checked.
+        """Ask a driver to release claims. Return the driver's answer, of which only the size is checked.
 
         Raises:
-            DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself reported the
+            DriverCallError: the call as a whole failed. `unanswered` is true unless the driver itself reported the
                 failure.
         """

@@ -13,10 +13,10 @@ class Metrics(Protocol):
         """Count a Register call for `resource`, valid or not (`kubelet_device_plugin_registration_total`)."""
 
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
-        """Record the `seconds` of an Allocate call, failed or not (`kubelet_device_plugin_alloc_duration_seconds`)."""
+        """Record how long an Allocate call took, failed or not (`kubelet_device_plugin_alloc_duration_seconds`)."""
 
     def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
-        """Record the `seconds` of a pod's admission (`kubelet_topology_manager_admission_duration_ms`).
+        """Record how long a pod's admission took (`kubelet_topology_manager_admission_duration_ms`).
 
         `failed` means that there is a topology policy and that it did not admit the pod.
         """

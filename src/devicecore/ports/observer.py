@@ -12,12 +12,13 @@ class Observer(Protocol):
     """A function that the manager calls for each allocation, release and change of health, at least once.
 
     The notifications about a given pod arrive in the order of the events. Calls come from several threads, while the
-    manager holds no lock. An observer must not block, because an admission waits for it. An exception is logged and
-    changes nothing. After a start, `Allocated` is sent for each restored allocation.
+    manager holds no lock. An observer must not block, because an admission waits until the observer has returned. An
+    exception is logged and changes nothing. After a start, `Allocated` is sent for each restored allocation.
     """
 
     def __call__(self, notification: Notification, /) -> None:
         """Receive a notification.
 
-        `Allocated` is sent after a save and `Released` before one, so a crash in between causes a second notification.
+        `Allocated` is sent after the allocation is saved, and `Released` before the release is saved, so a notification
+        is repeated if the manager crashes in between.
         """

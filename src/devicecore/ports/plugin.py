@@ -1,7 +1,7 @@
 """The plugin's own side: what a device plugin author writes.
 
-Law: a plugin serves one resource. Its options announce the optional methods that it has, unless it declares its own
-options.
+Law: a plugin serves one resource. The plugin's options announce its optional methods, unless the plugin declares its
+own options.
 """
 
 from abc import abstractmethod
@@ -19,19 +19,19 @@ _DERIVED = {
     for pre_start in (False, True)
     for preferred in (False, True)
 }
-"""The options of classes that declare no options, by the optional methods of the class."""
+"""The options of a class that declares no options, by whether the class has each optional method."""
 
 
 class DevicePlugin(Protocol):
     """One resource and its devices.
 
-    A plugin must define `resource`, `devices` and `allocate`. The other members have defaults. Subclass it to get the
-    defaults. A class without `devices` or `allocate` cannot be instantiated. Any adapter can serve a plugin: in memory,
-    or over gRPC to a real kubelet. Methods may be called from several threads at once. If a method raises an error, the
-    kubelet's call fails with the error's text.
+    A plugin must define `resource`, `devices` and `allocate`. The other members have defaults. Subclass `DevicePlugin`
+    to get the defaults. A class without `devices` or `allocate` cannot be instantiated. Any adapter can serve a plugin:
+    in memory, or over gRPC to a real kubelet. Methods may be called from several threads at once. If a method raises an
+    error, the kubelet's call fails with the error's text.
 
     A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce that method, because the
-    default `options` does. A class or object that declares `options` itself keeps its own.
+    default `options` does. A class or object that declares `options` itself keeps these options.
     """
 
     resource: ResourceName
@@ -46,17 +46,17 @@ class DevicePlugin(Protocol):
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:
-        """Return the complete current list."""
+        """Return the complete current list of devices."""
 
     @abstractmethod
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Prepare `devices` for one container. Return what the container needs to use them.
+        """Prepare `devices` for one container. Return what the container needs to use the devices.
 
         A kubelet requests the same devices again after a failed start, so repeated calls are not an error.
         """
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` from now on whenever `devices` would return something new.
+        """From now on, call `changed` whenever `devices` would return a different list.
 
         Return a function that unsubscribes.
 
@@ -67,14 +67,17 @@ class DevicePlugin(Protocol):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        """Choose the `size` devices from `available` that go together best.
+        """Return the `size` devices from `available` that work together best.
 
-        This is called only if `options` announces it.
+        This method is called only if `options` announces it.
         """
         return ()
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """Prepare for the start of a container that holds `devices`. This is called only if `options` requires it."""
+        """Prepare for the start of a container that holds `devices`.
+
+        This method is called only if `options` requires it.
+        """
         return  # nothing to prepare by default
 
 
@@ -96,21 +99,24 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
 
 
 def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
-    """Return what a plugin's `devices` returns. Raises TypeError if the result is not a list of devices."""
+    """Call a plugin's `devices` and return the result. Raises TypeError if the result is not a list of devices."""
     return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
 
 
 def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-    """Return what a plugin's `allocate` returns. Raises TypeError if the result is something else."""
+    """Call a plugin's `allocate` and return the result.
+
+    Raises TypeError if the result is not a container's response.
+    """
     return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
 
 
 def preferred(
     plugin: DevicePlugin, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
 ) -> tuple[DeviceId, ...]:
-    """Return what a plugin's `get_preferred_allocation` returns. A kubelet does not check the ids.
+    """Call a plugin's `get_preferred_allocation` and return the result. A kubelet does not check the ids.
 
-    Raises TypeError if the result is anything other than ids.
+    Raises TypeError if the result is not an iterable of device ids.
     """
     answer = plugin.get_preferred_allocation(available, must_include, size)
     tuple_of(answer, str, f"{_name(plugin)}.get_preferred_allocation")

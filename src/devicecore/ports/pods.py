@@ -10,13 +10,19 @@ from devicecore.domain.model import ContainerKey, PodUid
 
 
 class PodSource(Protocol):
-    """The kubelet's `activePods`, `sourcesReady` and set of running containers. All methods answer from memory."""
+    """The kubelet's `activePods`, `sourcesReady` and set of running containers.
+
+    All methods must return without waiting, from memory.
+    """
 
     def active_pods(self) -> Collection[PodUid]:
         """Return the pods that keep their devices. A pod in admission need not be included."""
 
     def sources_ready(self) -> bool:
-        """Return whether every source of pods has reported. Before that, an unlisted pod may still be active."""
+        """Return whether every source of pods has reported.
+
+        Until all sources have, an unlisted pod may still be active.
+        """
 
     def running_containers(self) -> Collection[ContainerKey]:
         """Return the containers that were running when the manager started.

@@ -1,6 +1,6 @@
 """Chooses which of the eligible devices a container gets.
 
-Law: a policy chooses among eligible devices. It does not decide which devices are eligible, or whether a pod is
+Law: a policy chooses among eligible devices. A policy does not decide which devices are eligible, or whether a pod is
 refused.
 """
 
@@ -12,15 +12,12 @@ from devicecore.domain.policies import Choice
 
 
 class AllocationPolicy(Protocol):
-    """A function with one argument.
-
-    `devicecore.domain.policies` contains several, and any function of yours will do.
-    """
+    """A function with one argument. `devicecore.domain.policies` contains several, and you can write your own."""
 
     def __call__(self, choice: Choice, /) -> Collection[DeviceId]:
         """Return `choice.size` different devices from `choice.available`, including all of `choice.must_include`.
 
-        The same choice must get the same answer. The manager holds no lock while it calls a policy. If other containers
-        have taken devices in the meantime, the manager asks again. If a policy raises an error or returns an invalid
-        answer, the pod is refused with a `PolicyError`.
+        For the same `choice`, the answer must be the same. The manager holds no lock while it calls a policy. If other
+        containers have taken devices in the meantime, the manager asks again. If a policy raises an error or returns an
+        invalid answer, the pod is refused with a `PolicyError`.
         """

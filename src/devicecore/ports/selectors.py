@@ -9,10 +9,13 @@ from devicecore.domain.allocation.model import PoolDevice
 
 
 class Selectors(Protocol):
-    """Evaluates the CEL expressions in DeviceClasses and ResourceClaims. It is the argument `matches` of `allocate`."""
+    """Evaluates the CEL expressions in DeviceClasses and ResourceClaims.
+
+    An evaluator is passed to `allocate` as the argument `matches`.
+    """
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
-        """Return whether an expression selects a device. An expression is compiled once.
+        """Return whether an expression selects a device. Each expression is compiled only once.
 
         Raises:
             SelectorError: the expression is not valid, or has no value for this device.

@@ -1,6 +1,6 @@
 """Publishes capacity and allocatable.
 
-Law: only the numbers of resources that a status names are changed.
+Law: the numbers of a resource change only if the status names that resource.
 """
 
 from typing import Protocol
@@ -12,7 +12,7 @@ class NodeStatusSink(Protocol):
     """Writes the node's device resources to where a scheduler reads them."""
 
     def publish(self, status: NodeStatus) -> None:
-        """Show the numbers of `status` for the resources it names, and 0 or nothing for those in `status.removed`.
+        """Publish the numbers in `status`. Publish 0 or nothing for the resources in `status.removed`.
 
         The numbers of other resources are left alone, because other programs may have written them. The manager calls
         this only after changes, and never concurrently. Publishing the same status twice is not an error.

@@ -9,10 +9,10 @@ from devicecore.domain.dra.model import DriverName
 
 
 class ResourceSlices(Protocol):
-    """The ResourceSlices of this node. Drivers write them; the manager only deletes them."""
+    """The ResourceSlices of this node. Drivers write the slices, and the manager only deletes them."""
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete this node's slices that `driver` has written; None means every driver.
+        """Delete the slices of this node that `driver` has written, or those of all drivers if `driver` is None.
 
         Slices of other nodes, and slices without a node, stay. It is not an error if there are no slices to delete.
         Every call ends within a finite time.

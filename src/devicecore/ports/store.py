@@ -26,8 +26,10 @@ class CheckpointStore(Protocol):
         """
 
     def set_aside(self) -> str | None:
-        """Move the blob elsewhere, so that `load` returns None. Return its new location, or None if there is no blob.
+        """Move the blob elsewhere, so that `load` returns None.
+
+        Return the blob's new location, or None if there is no blob.
 
         Raises:
-            StoreError: the blob cannot be moved, and stays where it was.
+            StoreError: the blob cannot be moved. It stays where it is.
         """

@@ -13,7 +13,8 @@ from devicecore.domain.model import DeviceId, PluginId, Receipt
 Listener = Callable[[Event], None]
 """Receives events. Calls may come from any thread, but only one at a time for each plugin instance.
 
-If it raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with that text.
+If the listener raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with that
+text.
 """
 
 
@@ -21,7 +22,7 @@ class PluginTransport(Protocol):
     """Connects the manager with plugins: accepts registrations and reports, and makes calls.
 
     Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter was given at construction if
-    that is shorter. Then it raises `PluginCallError`, and a later answer is ignored.
+    that is shorter. Then the call raises `PluginCallError`, and a later answer is ignored.
     """
 
     def start(self, listener: Listener) -> None:
@@ -34,11 +35,11 @@ class PluginTransport(Protocol):
     def stop(self) -> None:
         """Disconnect every plugin without `PluginLost` events.
 
-        A second stop, or one before the start, is not an error.
+        Stopping a second time, or before the start, is not an error.
         """
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Ask `plugin` to prepare `devices` for one container. Return its answer: a receipt for `read`.
+        """Ask `plugin` to prepare `devices` for one container. Return the plugin's answer as a receipt for `read`.
 
         Raises:
             PluginStoppedError: this instance is gone, so nothing was sent.
@@ -57,7 +58,7 @@ class PluginTransport(Protocol):
     ) -> tuple[DeviceId, ...]:
         """Ask `plugin` which `size` of the `available` devices it would allocate.
 
-        Return its answer unchecked, in its order.
+        Return the plugin's answer as it is, unchecked.
 
         Raises:
             PluginStoppedError: this instance is gone, so nothing was sent.
@@ -75,7 +76,7 @@ class PluginTransport(Protocol):
         """
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Return the answer stored in a receipt, which another process may have written long ago.
+        """Return the answer stored in a receipt. A different process may have written the receipt long ago.
 
         Raises:
             UnreadableReceiptError: this transport cannot read the receipt.

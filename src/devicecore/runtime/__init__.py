@@ -1,5 +1,5 @@
 """The parts that both managers share: runs, calls in progress, turns, saved states, observers, and measuring.
 
-Law: nothing here decides about devices or claims. Both managers give the same guarantees about locks, runs and saves,
-because both get them from here.
+Law: nothing in this package makes decisions about devices or claims. Both managers give the same guarantees about
+locks, runs and saves, because these are implemented here.
 """

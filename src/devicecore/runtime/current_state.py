@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 class CurrentState(Generic[Value]):
     """The value, the run that it belongs to, and the callers that wait for the value to change.
 
-    `stopped` creates the error for a call in a run that is over. The lock is written in C, because an interrupt cannot
-    leave such a lock half acquired.
+    `stopped` creates the error for a call in a run that is over. The lock is implemented in C, because an interrupt
+    cannot leave such a lock half acquired.
     """
 
     def __init__(self, value: Value, stopped: Callable[[], DeviceCoreError] = ManagerStoppedError) -> None:
@@ -43,10 +43,7 @@ class CurrentState(Generic[Value]):
         self._wake()
 
     def end(self) -> None:
-        """End the current run. A run that is marked as stopped does not start after this.
-
-        The value can still be read.
-        """
+        """End the current run. A run that is marked as stopped cannot begin after this. The value can still be read."""
         with self._lock:
             self.run = None
 
@@ -82,7 +79,7 @@ class CurrentState(Generic[Value]):
         return result
 
     def exchange(self, before: Value, after: Value) -> bool:
-        """Replace the value with `after` if it is still `before`. Return whether it was replaced."""
+        """Replace the value with `after` if the value is still `before`. Return whether the value was replaced."""
         with self._lock:
             if self.value is not before:
                 return False
@@ -92,7 +89,7 @@ class CurrentState(Generic[Value]):
         return True
 
     def wait_for(self, condition: Callable[[Value], object], timeout: float) -> Value:
-        """Return the first value for which `condition` is true.
+        """Wait until `condition` is true for the value, and return that value.
 
         `condition` is called in the caller's thread, while the lock is not held.
 
@@ -105,8 +102,8 @@ class CurrentState(Generic[Value]):
         until = time.monotonic() + timeout
         changed = WakeUp()
         try:
-            # inside the `try`, because an interrupt right after this line would otherwise leave `changed` in the set
-            # forever
+            # This line is inside the `try`, because an interrupt right after it would otherwise leave `changed` in the
+            # set forever.
             self._waiting.add(changed)
             while not condition(value := self.value):
                 while self.value is value:

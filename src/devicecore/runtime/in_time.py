@@ -29,9 +29,9 @@ def _in_new_thread(job: Job) -> None:
 
 
 def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], None] = _in_new_thread) -> Result:
-    """Do the work in another thread and return its result. Work that takes longer does not keep the process alive.
+    """Do the work in another thread and return the result. Work that takes longer does not keep the process alive.
 
-    `begin` runs the work in another thread. Raises TimeoutError if the work takes longer than `seconds`.
+    `begin` starts the work in another thread. Raises TimeoutError if the work takes longer than `seconds`.
     """
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -53,14 +53,15 @@ def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], N
 
 
 class NoThreadError(Exception):
-    """No thread can be started for some work."""
+    """No thread is available for the work."""
 
 
 class WaitingThreads:
-    """A pool of threads. A thread is started only if none is idle, because some work never ends.
+    """A pool of threads. A thread is started whenever no thread is idle, because some work never ends.
 
-    Law: an interrupted `begin` holds nothing that other calls need. So it uses only a list, a queue and a thread start
-    that are written in C, not `threading.Thread`, whose start may leave a lock taken.
+    Law: an interrupted `begin` holds nothing that other calls need. So `begin` uses only a list, a queue and a way of
+    starting threads that are implemented in C. It does not use `threading.Thread`, whose `start` may leave a lock taken
+    if it is interrupted.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class WaitingThreads:
             raise NoThreadError
 
     def end(self) -> None:
-        """End the threads, and wait for the idle ones. Work in progress continues."""
+        """End the threads, and wait until the idle threads have ended. Work in progress continues."""
         self._is_ending = True
         waiting = len(self._waiting)
         self._jobs.put(None)
@@ -94,8 +95,8 @@ class WaitingThreads:
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
             job()
-            del job  # an idle thread must not keep the job, which refers to a call's answer
+            del job  # an idle thread must not keep a reference to the job, which refers to a call's answer
             self._waiting.append(None)
-        self._jobs.put(None)  # the other threads must also get None
+        self._jobs.put(None)  # the other threads have to get None, too
         self._ended.append(None)
         self._one_has_ended.wake()

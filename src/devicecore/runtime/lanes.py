@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 Job = TypeVar("Job")
 
 THREADS = 16
-"""The maximum number of threads. If this many jobs hang at once, the others wait for one of them."""
+"""The maximum number of threads. If this many jobs hang at once, the other jobs have to wait."""
 
 Needs = frozenset[Hashable]
 
 
 class JobLanes(Generic[Job]):
-    """The remaining jobs, grouped by what they need.
+    """The remaining jobs, grouped by the resources that they need.
 
     `work` is called with up to `at_once` jobs that need the same resources.
     """
@@ -35,7 +35,7 @@ class JobLanes(Generic[Job]):
         self._errors: list[BaseException] = []
 
     def run(self) -> None:
-        """Run all jobs. If this is interrupted, running jobs continue, and no others are started.
+        """Run all jobs. If this method is interrupted, running jobs continue, and no other jobs are started.
 
         Raises:
             BaseException: the first error that `work` raised. The other jobs still run.
@@ -62,9 +62,11 @@ class JobLanes(Generic[Job]):
                     self._busy -= needs
 
     def _next(self) -> tuple[Needs, list[Job]] | None:
-        """Return the jobs that need nothing that a running job needs. If there are none, the thread ends.
+        """Return the next jobs that need no resource that a running job needs, or None.
 
-        A thread also finds the jobs that need what it has just released, so no job is left over.
+        The calling thread ends on None.
+
+        A thread also finds the jobs that need the resources that it has just released, so no job is left over.
         """
         with self._lock:
             free = [needs for needs in self._left if self._busy.isdisjoint(needs)]
@@ -73,7 +75,7 @@ class JobLanes(Generic[Job]):
             needs = free[0]
             jobs = self._left.pop(needs)
             if len(jobs) > self._at_once:
-                self._left[needs] = jobs[self._at_once :]  # queued after the others
+                self._left[needs] = jobs[self._at_once :]  # the rest goes to the end of the queue
             self._busy |= needs
             is_help_needed = self._helping < THREADS - 1 and any(needs.isdisjoint(other) for other in free[1:])
             self._helping += is_help_needed
@@ -85,7 +87,10 @@ class JobLanes(Generic[Job]):
         helper = threading.Thread(target=self._help, name="devicecore-lane", daemon=True)
         try:
             helper.start()
-        except (RuntimeError, MemoryError):  # no thread or memory is left: the running threads do the work
+        except (
+            RuntimeError,
+            MemoryError,
+        ):  # no thread or memory is left, so the running threads do the work
             with self._lock:
                 self._helping -= 1
         else:

@@ -1,23 +1,23 @@
-"""Starting and stopping, implemented once for everything that runs.
+"""Starting and stopping, implemented once for all objects that run.
 
-Law: no matter what interrupts a start or a stop, the next one first releases the leftovers, and no call waits for
-itself.
+Law: no matter what interrupts a start or a stop, the next start or stop first releases what was left over, and no call
+waits for itself.
 
 A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
 sockets, files, processes. `_end` releases everything that `_begin` may have acquired. `_end` is also called after each
 failed start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was interrupted. A
-class with a more complex start or stop derives from `ports.context.Runs`, and passes the two functions to a `Lifecycle`
-itself.
+class with a more complex start or stop derives from `ports.context.Runs`, and itself passes the two functions to a
+`Lifecycle`.
 
-There is only one start in progress at a time, and only one `begin` or `end`. A run goes through these steps:
+Only one start is in progress at a time, and only one call of `begin` or `end`. A run goes through these steps:
 
 1. A start makes its run the current one, takes its turn, and calls `begin`.
 2. The run is running. If a stop came in the meantime, the start fails instead.
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then is the run over. So a run whose
    stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
-A stop does not wait for work that a start does after its turn, such as reading from a disk that hangs. So `end` may be
-called at the same time, and that work must check `Run.is_stopped` while it holds the lock that `end` takes.
+A stop does not wait for the work that a start does after its turn, such as reading from a disk that hangs. So `end` may
+be called during that work, which must check `Run.is_stopped` while it holds the lock that `end` takes.
 """
 
 import threading
@@ -42,10 +42,9 @@ class Lifecycle:
     """Starts and stops one object. Thread-safe.
 
     Args:
-        name: the object's name in errors, such as `the metrics server`.
+        name: what errors call the object, such as `the metrics server`.
         not_started: creates the error for a call before the start, by default a `NotStartedError`.
-        stopped: creates the error for a start that was stopped before it had ended, by default a
-            `StoppedWhileStartingError`.
+        stopped: creates the error for a start during which a stop was called, by default a `StoppedWhileStartingError`.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Lifecycle:
         self._not_started = not_started or partial(NotStartedError, name)
         self._stopped = stopped or partial(StoppedWhileStartingError, name)
         self._run: Run | None = None  # the latest run, set as soon as its start begins
-        self._starting = threading.Lock()  # held by a start, so that other starts wait for it
+        self._starting = threading.Lock()  # held during a start, so that other starts wait
         self._turn = threading.Lock()  # held while `begin` or `end` is called
         self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks in progress, by thread
 
@@ -73,7 +72,7 @@ class Lifecycle:
             self._run.check_process()
 
     def check_started(self) -> Run:
-        """Return the last run, which may be over. Raises DeviceCoreError if there is none, or after a fork."""
+        """Return the last run, which may be over. Raises DeviceCoreError if nothing was started, or after a fork."""
         if (run := self._run) is None:
             raise self._not_started()
         run.check_process()
@@ -94,8 +93,9 @@ class Lifecycle:
     ) -> bool:
         """Call `begin` and then `after`, unless the object is already running.
 
-        This first waits for a start in another thread. If `begin` or `after` fails or is interrupted, `end` is called.
-        Return whether `begin` and `after` were called. A stop waits for `begin`, but not for `after`.
+        If a start is in progress in another thread, this method first waits for it. If `begin` or `after` fails or is
+        interrupted, `end` is called. Return whether `begin` and `after` were called. A stop waits for `begin`, but not
+        for `after`.
 
         Raises:
             DeviceCoreError: a stop was called in the meantime. Nothing is running.
@@ -106,7 +106,7 @@ class Lifecycle:
         return self.call("start", self._start, begin, end, after)
 
     def stop(self, end: Callable[[], None]) -> None:
-        """Call `end`, unless nothing was started. This waits for a stop in another thread.
+        """Call `end`, unless nothing was started. If a stop is in progress in another thread, this method waits for it.
 
         Raises:
             CalledFromInsideError: the call comes from inside a start, a stop or a callback of the same object.
@@ -135,7 +135,7 @@ class Lifecycle:
             if self.is_running:
                 return False
             if self._run is not None:
-                self._end(self._run, end)  # an interrupt may have cut short that run's start or stop
+                self._end(self._run, end)  # an interrupt may have cut short the start or stop of the previous run
             run = self._run = Run()
             try:
                 with self._turn:
@@ -153,7 +153,7 @@ class Lifecycle:
     def _end(self, run: Run, end: Callable[[], None]) -> None:
         run.is_stopped = True
         with self._turn:
-            if not run.is_over:  # otherwise, another start or stop has ended the run
+            if not run.is_over:  # otherwise, a different start or stop has ended the run
                 end()
                 run.is_over = True
 
@@ -168,7 +168,7 @@ class Lifecycle:
             raise CalledFromInsideError(method, name)
 
     def _enclosing(self, thread: int) -> str | None:
-        """Return the name of the call that encloses the caller, or None."""
+        """Return the name of the call in progress that the caller is inside, or None."""
         name, call = self._calls.get(thread, (None, None))
         return name if call is not None and call.encloses_caller else None
 

@@ -12,7 +12,7 @@ Clock = Callable[[], float]
 
 @contextmanager
 def measured(clock: Clock, record: Callable[[float, bool], None]) -> Iterator[None]:
-    """After the block, call `record` with the seconds it took and whether it raised an error."""
+    """After the block, call `record` with the number of seconds that the block took, and whether it raised an error."""
     began, failed = clock(), True
     try:
         yield

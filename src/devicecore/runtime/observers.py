@@ -1,6 +1,6 @@
 """Notifies observers.
 
-Law: an observer that raises changes nothing: the error is logged, and the other observers are notified.
+Law: an error raised by an observer changes nothing: it is logged, and the other observers are notified.
 """
 
 import logging
@@ -24,7 +24,10 @@ class Observers(Generic[Notification]):
         """Whether there are any observers."""
 
     def notify(self, notifications: Iterable[Notification]) -> None:
-        """Call every observer with each of `notifications`, in order. Without observers, nothing is evaluated."""
+        """Call every observer with each of `notifications`, in order.
+
+        Without observers, `notifications` is not iterated over.
+        """
         if not self._observers:
             return
         for notification in notifications:

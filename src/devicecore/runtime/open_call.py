@@ -10,10 +10,7 @@ from types import FrameType
 
 
 class OpenCall:
-    """A call in progress: its thread and its frame.
-
-    The call is that of the function that creates this object.
-    """
+    """A call in progress, namely the call of the function that creates this object: its thread and its frame."""
 
     __slots__ = ("_frame", "thread")
 
@@ -32,7 +29,7 @@ class OpenCall:
         if frame is None:
             return True
         try:
-            frame.clear()  # Python refuses this for a frame that any thread executes
+            frame.clear()  # Python refuses to clear a frame that is still being executed by a thread
         except RuntimeError:
             return False
         self._frame = None

@@ -1,30 +1,32 @@
-"""A saved state: a change is stored first and takes effect afterwards.
+"""A saved state: each change is first stored, and then takes effect.
 
-Law: a committed change is in the store before anyone sees it and before its call returns. No older value is saved
+Law: a committed change is in the store before anyone sees it and before its call returns. An older value is never saved
 after a newer one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
 Why it is built this way:
 
 * There are two locks. The state lock (`CurrentState`) is held briefly, while the value is replaced. The saving lock is
   held while the store is called, which may never return if a disk hangs. The saving lock may be held when the state
-  lock is taken, never the other way round. So a disk that hangs delays only calls that need the disk: readers take no
-  lock, and events replace the value without the saving lock.
-* A change is a function from a value to the next value and a result. A change is not the next value itself, because the
-  value may change while the store is called: then the change is applied again, to the newer value. So a change may be
-  applied twice, and possibly to a value that already contains it. The last result counts.
+  lock is taken, but never the other way around. So a disk that hangs delays only calls that need the disk: readers take
+  no lock, and events replace the value without the saving lock.
+* A change is a function that takes a value and returns the next value and a result. A change is not the next value
+  itself, because the value may change while the store is called: then the change is applied again, to the newer value.
+  So a change may be applied twice, possibly to a value that already contains the change. The last result counts.
 * Several commits may wait for the saving lock. The first commit that gets the lock saves all of them with one write. If
-  that fails, each is saved alone, so that no commit fails because of another's change. A call that is interrupted here
-  leaves the others undone, so each call does its own commit unless it is already done. A commit whose call was
-  interrupted is left out, because its caller may have tried again since, and an old change must not follow a newer one.
-* The order is: save, then replace. `is_behind` is true from before the save until the state equals the saved one,
-  because an interrupt may come in between. The next commit, the next request or the end of the run saves a state that
-  is behind.
+  that write fails, each commit is saved alone, so that no commit fails because of another's change. A call that is
+  interrupted during this leaves the other commits undone, so each call does its own commit unless that is already done.
+  A commit whose call was interrupted is left out, because its caller may have tried again since, and an old change must
+  not follow a newer one.
+* The value is saved first and replaced afterwards. Because an interrupt may come in between, `is_behind` is true from
+before the save until the saved value is the current one. If it stays true, the next commit, the next request or the end
+of the run saves the current value.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
-* Changes that no call waits for are saved by a thread that starts and ends with the run, unless several managers share
-  a thread. The call that makes such a change waits for at most a second.
+* Changes outside a commit are saved by a thread that starts and ends with the run, unless several managers share a
+thread. The call that makes such a change waits for at most a second.
 * The end of a run takes the saving lock. So the end waits for the save in progress, and later calls see that the run
   has stopped.
-* The store may call back in the thread that saves. Such a call would wait for itself, so it gets an error.
+* While it saves, the store may call the manager back in the same thread. Such a call would wait for itself, so it gets
+an error.
 """
 
 import logging
@@ -60,7 +62,10 @@ def drop_frames(error: BaseException | None) -> None:
 
 @define(eq=False)
 class _Commit(Generic[Value]):
-    """A change that a call wants to save. At the end, it is done or holds the error with which it failed."""
+    """A change that a call wants to save.
+
+    When the call returns, `is_done` is true, or `error` is why the save failed.
+    """
 
     run: Run
     change: Callable[[Value], tuple[Value, object]]
@@ -73,9 +78,9 @@ class _Commit(Generic[Value]):
 class SavedState(Generic[Value]):
     """Owns the store and the last saved value. The lock is held while the store is called.
 
-    `encode` renders the content of the store. `alike` says whether two values have the same content, in which case
-    nothing has to be saved. `uses_thread` is false if only commits are saved, not requests. `saver` is a thread that
-    several states share; without it, each run starts its own.
+    `encode` returns the content of the store for a value. `alike` says whether two values have the same content, in
+    which case nothing has to be saved. `uses_thread` is false if only commits are saved, not requests. `saver` is a
+    thread that several states share; without `saver`, each run starts its own thread.
     """
 
     in_background = True
@@ -99,11 +104,11 @@ class SavedState(Generic[Value]):
         self._shared = saver
         self._save_weakly = WeakMethod(self._save_now)
         self._lock = threading.Lock()
-        self._call: OpenCall | None = None  # passed to the store
+        self._call: OpenCall | None = None  # the call of the store in progress
         self._called_at = 0.0
         self._saved: Value | None = None
         self._waiting: list[_Commit[Value]] = []  # commits that wait for the lock; whoever takes them replaces the list
-        self._thread: SaverThread | None = None  # the requests of the current run
+        self._thread: SaverThread | None = None  # the thread that serves the requests of the current run
         self.is_behind: bool = False
         """Whether the state has changes that are not saved yet."""
 
@@ -118,7 +123,7 @@ class SavedState(Generic[Value]):
     def end(self) -> None:
         """Wait for the save in progress, save anything not saved yet, then end the current run.
 
-        Raises CalledFromInsideError if the store calls this while it saves.
+        Raises CalledFromInsideError if the store calls this method while it saves.
         """
         self.check_call("stop")
         with self._lock:
@@ -134,7 +139,7 @@ class SavedState(Generic[Value]):
         return self._store.load()
 
     def set_aside(self, run: Run) -> str | None:
-        """Ask the store to set its content aside. Return the new place.
+        """Ask the store to set its content aside. Return where the content was put.
 
         Raises StoreError if the content cannot be moved, and DeviceCoreError after a stop, because the store may then
         belong to another manager.
@@ -150,7 +155,7 @@ class SavedState(Generic[Value]):
         Raises:
             StoreError: the value cannot be saved. The state is as before.
             DeviceCoreError: `run` is not the current run, or the value cannot be encoded. The state is as before.
-            CalledFromInsideError: the store calls this while it saves.
+            CalledFromInsideError: the store calls this method while it saves.
         """
         if self._call is not None:
             self.check_call("a call that has to save")
@@ -171,15 +176,15 @@ class SavedState(Generic[Value]):
         return own.result  # type: ignore[return-value]  # the result of `change`, whose type is known only here
 
     def _commit_waiting(self, own: _Commit[Value], waiting: Iterable[_Commit[Value]]) -> None:
-        """Carry out `own` and all waiting commits of its run. The caller holds the lock."""
+        """Carry out `own` and all waiting commits of its run. The caller must hold the lock."""
         others = (commit for commit in waiting if commit.run is own.run and commit is not own)
         group = [own, *(commit for commit in others if not commit.call.has_ended)]
         if self._commit_together(group, own.call) is not None:
-            for commit in group:  # each one separately, so that no commit fails because of another
+            for commit in group:  # each commit separately, so that none fails because of another
                 commit.error = self._commit_together((commit,), own.call)
 
     def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:
-        """Save the changes of `group` with one write. Return the error if that fails."""
+        """Save the changes of `group` with one write. If that fails, return the error."""
         try:
             before = self._state.value
             value = _applied(group, before)
@@ -200,7 +205,7 @@ class SavedState(Generic[Value]):
 
         A failed save is logged, and the next save includes its changes.
         """
-        if self._lock.locked():  # `_call` may not be set yet by the thread that holds the lock
+        if self._lock.locked():  # the thread that holds the lock may not have set `_call` yet
             self.request()
             return
         self.is_behind = True
@@ -209,9 +214,9 @@ class SavedState(Generic[Value]):
     def request(self, *, wait: bool = True) -> None:
         """Ask the saver's thread to save the current value.
 
-        This returns when the save has succeeded or failed, or when the store has been busy with one save for `PATIENCE`
-        seconds. With `wait=False`, or inside that save, it returns at once. A failed save is logged, and the next save
-        includes its changes.
+        This method returns when the save has succeeded or failed, or when the store has been busy with one save for
+        `PATIENCE` seconds. With `wait=False`, or inside a save, the method returns at once. A failed save is logged,
+        and the next save includes its changes.
         """
         self.is_behind = True
         if self._state.run is None:
@@ -248,11 +253,12 @@ class SavedState(Generic[Value]):
         except Exception:  # noqa: BLE001 - a bug in the store, and no caller to raise it to
             _log.exception("saving failed")
         else:
-            # Not before the save, because an interrupt may end the save. A newer value has its own request.
+            # This is not set before the save, because an interrupt may end the save. If there is a newer value, it has
+            # its own request.
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:
-        """Make `value` durable. The caller must hold the lock; `call` is the caller's open call."""
+        """Save `value` in the store. The caller must hold the lock; `call` is the caller's open call."""
         if self._saved is not None and self._alike(value, self._saved):
             return
         self._saved = None
@@ -267,7 +273,7 @@ class SavedState(Generic[Value]):
 
 
 def _applied(group: Sequence[_Commit[Value]], value: Value) -> Value:
-    """Return the value after the changes of `group`, which remember their results."""
+    """Return the value after the changes of `group`. Each commit keeps the result of its change."""
     for commit in group:
         value, commit.result = commit.change(value)
     return value

@@ -4,7 +4,7 @@ Law: once a request has returned True, no save that started before it is still r
 stopped, or when its last owner is gone.
 
 A manager has its own thread or shares one with other managers. A shared thread performs one save after another, so a
-disk that hangs delays all of them.
+disk that hangs delays all managers.
 """
 
 import logging
@@ -33,18 +33,17 @@ class SaverThread:
         self._process = process_id()
         # `is_alive` is never called: an interrupt inside it makes it return False forever.
         self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
-        finalize(self, self._requests.put, None).atexit = False  # set before the start, which may be interrupted
+        finalize(self, self._requests.put, None).atexit = False  # registered before the start, which may be interrupted
         self._thread.start()
 
     def request(self, save: Save, patience: float | None) -> bool:
         """Request a call to `save`, and wait until that call has returned.
 
-        Return False if that took longer than `patience` seconds.
-
-        Without `patience`, or in the saver's own thread, this does not wait.
+        Return False if the wait took longer than `patience` seconds. Without `patience`, or in the saver's own thread,
+        this method does not wait.
 
         Raises:
-            ForkedError: this process is a fork, which does not have the thread.
+            ForkedError: this process is a fork, in which the thread does not exist.
         """
         if self._process != process_id():
             raise ForkedError(self._process, process_id())
@@ -55,13 +54,13 @@ class SaverThread:
         return done.wait(patience)
 
     def end(self) -> None:
-        """Wait for the requests made so far, and end the thread."""
+        """Wait until the requests made so far are served, and end the thread."""
         self._requests.put(None)
         self._thread.join()
 
 
 def _serve(requests: _Requests) -> None:
-    """Serve requests until a request is None. An error does not end the thread."""
+    """Serve requests until a request is None. Errors do not end the thread."""
     is_last = False
     while not is_last:
         served: list[WakeUp] = []
@@ -74,7 +73,7 @@ def _serve(requests: _Requests) -> None:
 
 
 def _serve_some(requests: _Requests, served: list[WakeUp]) -> bool:
-    """Wait for a request, and save once for all requests that are waiting. Return whether None was among them."""
+    """Wait for a request, and call each method once for all its waiting requests. Return whether a request was None."""
     taken = [requests.get()]
     while not requests.empty():
         taken.append(requests.get())

@@ -6,22 +6,24 @@ needs the turn ends it.
 Why it is built this way:
 
 * An interrupt (Ctrl-C, or an exception that another thread sends) may come between any two steps of a call: after a key
-  was taken and before that is recorded, or midway through giving keys back. No `finally` can rule this out, because the
-  interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken. It
-  refers to the turn, and the turn refers to the call: the frame of a function (`OpenCall`). If that function has
-  returned or raised, the turn is over, no matter what was left undone. Releasing keys is repeatable: it removes only
-  the keys that still refer to this turn, so a second attempt completes the first.
+  is taken and before this is recorded, or midway through the release of keys. No `finally` can rule this out, because
+  the interrupt may come before the `try` is entered, or inside the `finally`. So a key is not just marked as taken.
+  Instead, a taken key refers to its turn, and the turn refers to its call, which is the frame of a function
+  (`OpenCall`). Once that function has returned or raised an error, the turn is over, no matter what was left undone.
+  The release of keys can be repeated: it removes only the keys that still refer to the turn, so a second attempt
+  completes the first.
 * A thread gets all keys of a turn or none of them. The thread waits only while it holds no key of this turn. So two
-  turns with several keys cannot each hold a key that the other needs. A call may start a turn inside another one (a
-  pod's, then its claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
+  turns with several keys cannot each hold a key that the other needs. A call may start a turn inside another turn:
+  first a pod's turn, then one for the pod's claims. This cannot deadlock as long as all calls nest the two kinds of
+  turns in this order.
 * Among calls that need the same keys, turns are granted in the order of the calls. So a call that needs two
   claims is not overtaken forever by calls that need one of them.
 * A call made inside a turn of its own thread would wait for itself, so it gets an error instead. Only turns whose call
   is still in progress count: a thread that was interrupted and continues is not inside any turn.
 * Waiting is limited, because a turn may be waiting for a driver that never answers. A waiting call also checks again
-  every second: an interrupt may have kept the call before it from waking it.
-* The lock is written in C, because an interrupt cannot leave it half acquired. The lock is held for dictionary work
-  only.
+every second, because an interrupt may have kept the previous call from waking it.
+* The lock is implemented in C, because an interrupt cannot leave such a lock half acquired. The lock is held only while
+dictionaries are read or written.
 """
 
 import threading
@@ -40,7 +42,7 @@ Key = TypeVar("Key")
 
 @define(eq=False)
 class Turn(Generic[Key]):
-    """The turn of one or more keys. `ended` wakes the turn's call while the call is waiting."""
+    """A turn for one or more keys. `ended` wakes the turn's call while the call is waiting."""
 
     keys: tuple[Key, ...]
     call: OpenCall
@@ -50,7 +52,7 @@ class Turn(Generic[Key]):
 class Turns(Generic[Key]):
     """Owns the turns. The lock is held while turns are looked up or written, and never while a port is called.
 
-    In errors, `call` is the name of the call that has a turn.
+    `call` is what errors call a call that has a turn.
     """
 
     def __init__(self, call: str) -> None:
@@ -62,7 +64,7 @@ class Turns(Generic[Key]):
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
         """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.
 
-        Return None if this took longer than `patience` seconds of real time. The error names `method`.
+        Return None if this took longer than `patience` seconds of real time. An error names `method`.
 
         Raises:
             CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.
@@ -89,7 +91,7 @@ class Turns(Generic[Key]):
             self._waiting.pop(turn, None)
 
     def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
-        """Begin a turn for those of the `keys` that are free, possibly none. This does not wait."""
+        """Begin a turn, without waiting, for those of the `keys` that are free, possibly none."""
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:
@@ -99,7 +101,7 @@ class Turns(Generic[Key]):
         return turn
 
     def end(self, turn: Turn[Key]) -> None:
-        """End a turn, so that the next one can start. A second call does nothing."""
+        """End a turn, so that the next turn can start. A second call does nothing."""
         with self._lock:
             for key in turn.keys:
                 if self._taken.get(key) is turn:
@@ -130,7 +132,7 @@ class Turns(Generic[Key]):
                 if key in taken:
                     return taken[key]
             if self._waiting:
-                for other in tuple(self._waiting):  # calls start and end without holding the lock
+                for other in tuple(self._waiting):  # a copy: calls change `_waiting` without the lock
                     if other is turn:
                         break
                     if not other.call.has_ended and not set(turn.keys).isdisjoint(other.keys):

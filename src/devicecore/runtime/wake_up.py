@@ -1,4 +1,4 @@
-"""Waits until another thread or a signal handler says that something may have changed.
+"""Waits until another thread or a signal handler announces that something may have changed.
 
 Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. Every wait
 with a timeout in the runtime and the managers uses this module.
@@ -6,22 +6,22 @@ with a timeout in the runtime and the managers uses this module.
 Why it is built this way:
 
 * `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
-  has passed, it continues without a timeout. `Lock.acquire` checks for this.
+  has passed, it continues without a timeout. `Lock.acquire` checks for this case.
 * `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
-  held forever. A lock is written in C, so an interrupt leaves it either free or taken, and both are valid states here:
-  at worst, an interrupt loses a wake-up. So a waiting thread checks again after `LOOK_AGAIN` seconds.
+  held forever. A lock is implemented in C, so an interrupt leaves the lock either free or taken, and both are valid
+  states here: at worst, a wake-up is lost. So a waiting thread checks again after `LOOK_AGAIN` seconds.
 """
 
 import threading
 
 LOOK_AGAIN = 1.0
-"""Seconds after which a waiting thread checks again, because an interrupt may lose its wake-up."""
+"""Seconds after which a waiting thread checks again, because its wake-up may be lost in an interrupt."""
 
 
 class WakeUp:
-    """Wakes one thread. If no thread is waiting yet, the next wait ends at once.
+    """Wakes one thread at a time.
 
-    Several wake-ups before a wait count as one.
+    If no thread is waiting yet, the next wait ends at once. Several wake-ups before a wait count as one.
     """
 
     __slots__ = ("_asleep",)
@@ -31,10 +31,10 @@ class WakeUp:
         self._asleep.acquire()
 
     def wake(self) -> None:
-        """Wake the thread that waits, now or later. A signal handler may call this."""
+        """Wake a thread that is waiting, or else the next thread that waits. A signal handler may call this."""
         try:
             self._asleep.release()
-        except RuntimeError:  # it is already awake; checking that first would be a race
+        except RuntimeError:  # the thread is already awake; checking that first would be a race
             return
 
     def wait(self, seconds: float) -> bool:

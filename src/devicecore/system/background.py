@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
-"""How many seconds pass before a task that has ended is restarted."""
+"""The first and the longest pause, in seconds, before a task that has ended is restarted."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return how many seconds to pause after `failures` in a row: `first`, doubled each time, up to `longest`."""
+    """Return the seconds to pause after `failures` in a row: `first`, doubled with each failure, up to `longest`."""
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 
@@ -42,7 +42,9 @@ class _Restarts:
 
 
 async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Keep `run` running until this coroutine is cancelled. Run it as a task: `asyncio.create_task(supervise(...))`.
+    """Keep `run` running until this coroutine is cancelled.
+
+    Run this coroutine as a task: `create_task(supervise(...))`.
 
     `run` creates a new coroutine for each start. The log calls the task `name`.
     """
@@ -58,7 +60,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
 
 
 async def end(task: "asyncio.Task[NoReturn]") -> None:
-    """Cancel a task and wait until it has ended. Cancel it again if the cancellation was swallowed on the way.
+    """Cancel a task and wait until it has ended. Cancel the task again if the cancellation was swallowed on the way.
 
     Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and gRPC calls
     `wait_for` when a server is stopped.
@@ -69,7 +71,7 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 
 
 class _Stopping(threading.Event):
-    """An event whose lock an interrupt cannot leave taken.
+    """An event whose lock cannot be left taken by an interrupt.
 
     Python's `Event.set` takes its lock through the `with` of a condition, which is written in Python.
     """
@@ -99,7 +101,8 @@ class _Stopping(threading.Event):
 class SupervisedThread:
     """A daemon thread that keeps `run` running until `stop`.
 
-    `run` is called with an event. Once `stop` has set the event, `run` has to return soon. The log calls it `name`.
+    `run` is called with an event. Once `stop` has set the event, `run` has to return soon. The log calls the task
+    `name`.
     """
 
     def __init__(self, name: str, run: Callable[[threading.Event], None]) -> None:
@@ -109,13 +112,13 @@ class SupervisedThread:
         self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to run. This can be called once. Raises RuntimeError if the thread cannot be started."""
+        """Start the thread. This method can be called once. Raises RuntimeError if the thread cannot be started."""
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Set the event, and wait `timeout` seconds for the thread to end. Return whether the thread has ended.
 
-        A second call does nothing. If the thread itself calls this, it does not wait.
+        A second call does nothing. A call from the thread itself does not wait.
         """
         self._stopping.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():

@@ -52,9 +52,9 @@ def make_directories(path: str | os.PathLike[str], mode: int = 0o750) -> None:
 class KeptDirectory:
     """A directory that is recreated if it is deleted while in use. Thread-safe.
 
-    A renamed directory is not recreated, because it may be renamed back, and then nothing may be in its place. `mode`
-    holds the permissions with which it is created, regardless of the umask. `allow_shared` says whether other users may
-    write to it.
+    A renamed directory is not recreated, because a directory in its place would keep it from being renamed back. `mode`
+    contains the permissions with which the directory is created, regardless of the umask. `allow_shared` says whether
+    other users may write to the directory.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -62,7 +62,7 @@ class KeptDirectory:
         self._mode = mode
         self._allow_shared = allow_shared
         self._lock = threading.Lock()
-        self._opened: list[int] = []  # the directory, or nothing before `make`
+        self._opened: list[int] = []  # a descriptor of the directory; empty before `make`
 
     def make(self) -> None:
         """Create the directory if it is missing, check it, and remember until `close` which directory it is.
@@ -76,9 +76,9 @@ class KeptDirectory:
             self._remember()
 
     def look(self) -> None:
-        """Check the directory again, and recreate it if it was deleted. After `close`, this does nothing.
+        """Check the directory again, and recreate it if it was deleted. After `close`, this method does nothing.
 
-        Raises DirectoryError if it was renamed, cannot be created, or no longer follows the rule.
+        Raises DirectoryError if the directory was renamed, cannot be created, or no longer follows the rule.
         """
         with self._lock:
             if not self._opened:
@@ -91,7 +91,7 @@ class KeptDirectory:
             self._remember()
 
     def close(self) -> None:
-        """Forget the directory, which stays. A second call does nothing."""
+        """Forget the directory without deleting it. A second call does nothing."""
         with self._lock:
             opened, self._opened = self._opened, []
         for descriptor in opened:
@@ -102,7 +102,10 @@ class KeptDirectory:
         try:
             if not self._opened or not os.path.samestat(os.fstat(self._opened[0]), Path(self._path).stat()):
                 open_into(opened, self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                self._opened, opened = opened, self._opened  # in one step, because an interrupt may come between two
+                self._opened, opened = (
+                    opened,
+                    self._opened,
+                )  # one statement, so that no interrupt comes in between
         except OSError as error:
             raise DirectoryError(str(self._path), error.strerror or str(error)) from error
         finally:
@@ -111,9 +114,11 @@ class KeptDirectory:
 
 
 def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False) -> None:
-    """Refuse a directory to which other users may write, unless `allow_shared` accepts any directory or link to one.
+    """Refuse a directory to which other users may write.
 
-    Raises DirectoryError if it is missing, is not a directory, or does not follow the rule.
+    With `allow_shared`, accept any directory or link to a directory.
+
+    Raises DirectoryError if the directory is missing, is not a directory, or does not follow the rule.
     """
     try:
         found = Path(path).stat() if allow_shared else Path(path).lstat()
@@ -125,7 +130,7 @@ def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False)
 
 
 def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
-    """Return why a directory cannot be used, or None if it can. `found` is what `lstat` returned for it."""
+    """Return why a directory cannot be used, or None if it can. `found` is what `lstat` returned for the directory."""
     us = os.geteuid()
     if stat.S_ISLNK(found.st_mode):
         return f"it is a symbolic link: name the directory that it points to, {_ALLOW}"
@@ -136,7 +141,7 @@ def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> s
     if found.st_uid not in (us, 0):
         users = "root (user id 0)" if us == 0 else f"user id {us} or root"
         return f"it belongs to user id {found.st_uid}, expected {users}: choose a different one, {_ALLOW}"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky bit does not stop others from adding files
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # the sticky bit does not stop others from adding files
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose a different one, {_ALLOW}"
     return None

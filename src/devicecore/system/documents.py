@@ -1,6 +1,6 @@
 """YAML and JSON from outside, read as plain values: pod manifests and kubeconfigs.
 
-Laws: Any text is read or refused in bounded time and memory, because its size, its values and its nesting are
+Laws: any text is read or refused in bounded time and memory, because the size, the number of values and the nesting are
 limited. An alias counts as all the values that it stands for. Scalars mean what they mean to Kubernetes
 (sigs.k8s.io/yaml): `yes` is true, `010` is 8, and `1:30` is a string.
 """
@@ -18,16 +18,19 @@ from devicecore.domain.documents import Document, Value, described
 from devicecore.domain.errors import DocumentError
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
-"""The maximum size of a document in bytes. An API server accepts objects of 1.5 MiB; a large pod takes about 20 KiB."""
+"""The maximum size of a document in bytes.
+
+An API server accepts objects of up to 1.5 MiB; a large pod takes about 20 KiB.
+"""
 
 MAX_VALUES = 50_000
-"""The maximum number of values, including keys. Every 64 characters of a value count as one more.
+"""The maximum number of values, including keys. Every 64 characters of a value count as one more value.
 
-A large pod has about 1,000 values.
+A large pod contains about 1,000 values.
 """
 
 MAX_DEPTH = 100
-"""The maximum number of levels of nesting. A pod has 10 levels."""
+"""The maximum depth of nesting. A pod has 10 levels."""
 
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -54,9 +57,9 @@ def read_documents(
 ) -> list[Value]:
     """Return the non-empty documents in a string: YAML, or JSON values one after another.
 
-    `file` is the name used in errors. If an object in YAML has a key twice, the last one counts, as for a kubelet;
-    `unique_keys` refuses it, as kubectl and an API server do. Raises `error`, a DocumentError, if the text is not YAML,
-    or too large.
+    `file` is the name used in errors. If an object in YAML has a key twice, the last value counts, as for a kubelet;
+    with `unique_keys`, the object is refused, as by kubectl and an API server. Raises `error`, a DocumentError, if the
+    text is not YAML, or too large.
     """
     whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:
@@ -73,7 +76,7 @@ def read_documents(
         problem = _TOO_DEEP if refused.problem == "exceeded maximum nesting depth" else refused.problem
         before = text.split("\n", line)[line - 1] if line and line <= text.count("\n") + 1 else ""
         raise error(file, line, "", _explained(problem or "it is not YAML", before)) from refused
-    except yaml.YAMLError as refused:  # a character that YAML does not allow
+    except yaml.YAMLError as refused:  # the error for a character that YAML does not allow
         raise error(file, None, "", " ".join(str(refused).split())) from refused
     return [Value(data, Document(file, line, error)) for line, data in found if data is not None]
 
@@ -107,7 +110,7 @@ def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentErro
 
 
 class _RefusedError(Exception):
-    """Why a string is refused, without the file name."""
+    """The reason why a string is refused, without the file name."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem)
@@ -147,8 +150,8 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
 
 
 def _json_documents(text: str) -> list[tuple[int | None, Data]]:
-    """Return the values of a JSON string, or none for any other string: the YAML reader then reports what is wrong."""
-    # JSON is not read as YAML, which allows neither tabs for indentation nor half of a surrogate pair.
+    """Return the values of a JSON string, or none for any other string, which the YAML reader then reads or refuses."""
+    # JSON is not read as YAML, because YAML allows neither tabs for indentation nor half of a surrogate pair.
     decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
     documents: list[tuple[int | None, Data]] = []
     at = _end_of_space(text, 0)
@@ -208,12 +211,15 @@ def _yaml_documents(text: str, *, unique_keys: bool) -> list[tuple[int | None, D
     return list(_Composer(yaml.parse(text, Loader=_LOADER), unique_keys).documents())
 
 
-_UNFINISHED: Data = object()  # an alias inside the value of its own anchor
+_UNFINISHED: Data = object()  # the value of an anchor until its end has been read
 
 
 @attrs.define
 class _Composer:
-    """Turns parser events into values. PyYAML's own composer has no limits, and multiplies what `<<` merges."""
+    """Turns parser events into values.
+
+    PyYAML's own composer has no limits, and copies what `<<` merges again and again.
+    """
 
     events: Iterator[yaml.Event]
     unique_keys: bool
@@ -254,7 +260,7 @@ class _Composer:
 
     def _alias(self, anchor: str | None, event: yaml.Event) -> Data:
         if anchor not in self.anchors:
-            _refuse(f"*{anchor} refers to nothing before it", _line(event))
+            _refuse(f"*{anchor} refers to an anchor that does not occur before it", _line(event))
         if self.anchors[anchor] is _UNFINISHED:
             _refuse(f"*{anchor} is part of itself", _line(event))
         return self.anchors[anchor]
@@ -288,7 +294,7 @@ class _Composer:
         return own
 
     def _merge(self, value: Data, into: _Mapping, event: yaml.Event) -> None:
-        """Add missing keys. If several sources have a key, the first one takes precedence."""
+        """Add missing keys. If several sources have a key, the first source takes precedence."""
         for source in value if isinstance(value, _Sequence) else [value]:
             if not isinstance(source, _Mapping):
                 _refuse("expected an object after <<, got " + described(source), _line(event))

@@ -37,8 +37,8 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
     """Open a file as `os.open` does, append its descriptor to `opened`, and return the descriptor. Raises OSError.
 
     An interrupt (Ctrl-C) may come between any two instructions of Python, including between a call to `os.open` and the
-    assignment of its result; then nothing would ever close the descriptor. Here, it is in the list before Python
-    continues, and the caller closes everything in the list in a `finally`.
+    assignment of its result; then nothing would ever close the descriptor. With this function, the descriptor is in the
+    list before Python continues, and the caller closes everything in the list in a `finally`.
     """
     opened.extend(itertools.starmap(os.open, ((path, flags, mode),)))
     return opened[-1]
@@ -58,10 +58,10 @@ def with_open(path: str | os.PathLike[str], flags: int, use: Callable[[int], T],
 
 
 def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, follow_links: bool = False) -> bytes:
-    """Read a regular file of at most `max_bytes` bytes. This never waits: pipes and devices are refused.
+    """Read a regular file of at most `max_bytes` bytes. This function never waits: pipes and devices are refused.
 
-    Only with `follow_links`, `path` may be a symbolic link. Links in its directories are always followed. Raises
-    OSError with a sentence as its `strerror`, and FileNotFoundError if the file does not exist.
+    Only with `follow_links`, `path` may be a symbolic link. Links among the directories of `path` are always followed.
+    Raises OSError with a sentence as its `strerror`, and FileNotFoundError if the file does not exist.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
@@ -98,9 +98,11 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class DurableFile:
-    """One file that is replaced by renaming a new file. One thread at a time may use it. Its methods raise OSError.
+    """One file that is replaced by renaming a new file.
 
-    Symbolic links are never followed: reading one is an error, and writing replaces the link itself.
+    Only one thread at a time may use an instance. All methods raise OSError.
+
+    Symbolic links are never followed: reading a link is an error, and writing replaces the link itself.
 
     Args:
         path: the path of the file.
@@ -113,19 +115,19 @@ class DurableFile:
         self._directory = str(path.parent)
         self._mode = mode
         self._max_bytes = max_bytes
-        # Each instance writes under a different name, so a second writer can spoil an attempt but never the file. This
-        # is a string, not a path, because converting a path takes as long as the disk call.
+        # Each instance writes to a new file with a different name, so a second writer can spoil an attempt but never
+        # the file. The name is a string, not a path, because converting a path takes as long as the system call.
         self._number, self._new = next(_instances), ""
         self._name_new()
         _files.add(self)
         self._target = str(path)
         self._swept = False
-        self._seen: tuple[_Identity | None, bytes] | None = None  # the content when it was last read or written here
+        self._seen: tuple[_Identity | None, bytes] | None = None  # the content as last read or written here
 
     def _name_new(self) -> None:
         """Choose the name of the new file.
 
-        A fork chooses again, because it would otherwise spoil its parent's attempts.
+        A fork chooses a name again, because it would otherwise spoil its parent's attempts.
         """
         self._new = str(self._path.with_name(f".{self._path.name}.{os.getpid()}-{self._number}.new"))
 
@@ -141,16 +143,16 @@ class DurableFile:
         return blob
 
     def current(self) -> bytes | None:
-        """Return what `read` returns, but read the file only if it is not the one last read or written here."""
+        """Return what `read` returns. Read the file only if it has changed since this object last read or wrote it."""
         identity = self._identity()
         if identity is not None and self._seen is not None and identity == self._seen[0]:
             return self._seen[1]
         return self.read()
 
     def write(self, blob: bytes, old: bytes | None) -> None:
-        """Replace the file. When this returns, the new content is on the disk.
+        """Replace the file. When this method returns, the new content is on the disk.
 
-        If the disk cannot make the change durable, this puts `old` back, or deletes the file if `old` is None.
+        If the disk cannot make the change durable, this method puts `old` back, or deletes the file if `old` is None.
         """
         if not self._swept:
             self._sweep()
@@ -160,14 +162,17 @@ class DurableFile:
         self._seen = identity, blob
 
     def replace(self, blob: bytes) -> None:
-        """Replace the file without waiting for the disk. After a power failure the old content may be back."""
+        """Replace the file without waiting for the disk.
+
+        After a power failure, the file may have its old content again.
+        """
         if not self._swept:
             self._sweep()
         self._seen = None
         self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
-        """Delete the file and any remains of a crash. When this returns, both are gone from the disk.
+        """Delete the file and any remains of a crash. When this method returns, all of them are gone from the disk.
 
         A missing file is not an error.
         """
@@ -182,7 +187,7 @@ class DurableFile:
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was written>`.
 
-        Return that path, or None if the file does not exist.
+        Return the new path, or None if the file does not exist.
         """
         try:
             written = _written_at(self._path.lstat().st_mtime)
@@ -211,7 +216,7 @@ class DurableFile:
         return identity
 
     def _sync(self, go_back: Callable[[], object]) -> None:
-        """Make a rename durable, which fsync of the file does not. If the disk refuses, try to `go_back`."""
+        """Make a rename durable, which an fsync of the file itself does not do. If the disk refuses, call `go_back`."""
         try:
             with_open(self._directory, _DIRECTORY, os.fsync)
         except OSError:
@@ -235,10 +240,10 @@ class DurableFile:
 
 
 def _written_at(mtime: float) -> str:
-    """Return a time for a file name: as a date, or in seconds if it is outside the years 1 to 9999."""
+    """Return a time in a form for file names: as a date, or in seconds if the time is outside the years 1 to 9999."""
     try:
         return f"{datetime.fromtimestamp(mtime, UTC):%Y%m%dT%H%M%SZ}"
-    except (ValueError, OverflowError, OSError):  # a file system with 64-bit times may contain any number
+    except (ValueError, OverflowError, OSError):  # a file system with 64-bit times may return any number
         return f"{mtime:.0f}"
 
 
@@ -252,7 +257,7 @@ def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity
         if durable:
             os.fsync(descriptor)
         found = os.fstat(descriptor)
-        if stat.S_IMODE(found.st_mode) != mode:  # the umask has removed bits
+        if stat.S_IMODE(found.st_mode) != mode:  # the umask has removed some bits of the mode
             os.fchmod(descriptor, mode)
             if durable:
                 os.fsync(descriptor)

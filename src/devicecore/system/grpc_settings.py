@@ -1,4 +1,4 @@
-"""How every gRPC channel of this library is set up, and how gRPC spells the path of a unix socket.
+"""The options of every gRPC channel of this library, and how gRPC spells the path of a unix socket.
 
 Law: every channel uses these options, so all parts of the library accept and refuse the same servers.
 """
@@ -7,7 +7,9 @@ import os
 from urllib.parse import quote
 
 MAX_METADATA_BYTES = 1024 * 1024
-"""The maximum size of an answer's headers in bytes. They contain the text of an error; gRPC itself would accept 8 KiB.
+"""The maximum size of an answer's headers in bytes.
+
+The headers contain the text of an error; by default, gRPC accepts only 8 KiB.
 """
 
 _REMOVED = "Stream removed ("
@@ -28,13 +30,19 @@ def target(path: str) -> str:
 def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
     """Return options for a channel to a unix socket that accepts answers of up to `max_message_bytes` bytes."""
     return [
-        ("grpc.default_authority", "localhost"),  # by default a path, which strict servers, such as Rust's, refuse
+        (
+            "grpc.default_authority",
+            "localhost",
+        ),  # by default a path, which strict servers, such as Rust's, refuse
         ("grpc.max_receive_message_length", max_message_bytes),
         # gRPC repeats, without a pause, a call that the server has not started. If a server sends GOAWAY and keeps the
-        # connection, that uses a whole CPU and 400 MB of memory per second.
+        # connection open, the repetitions use a whole CPU and 400 MB of memory per second.
         ("grpc.enable_retries", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.use_local_subchannel_pool", 1),  # otherwise a new process at a path gets the previous one's connection
+        (
+            "grpc.use_local_subchannel_pool",
+            1,
+        ),  # or else a channel gets a connection to the path's previous process
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_PAUSE),

@@ -2,7 +2,7 @@
 
 Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values that consist of numbers, strings, bytes
 and enums, and of tuples and mappings of these. JSON from another program is checked: the result is a value, or an error
-with a sentence.
+that contains a sentence.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def to_json(value: object) -> Any:  # noqa: ANN401 - JSON has no better type
 def from_json(document: object, cls: type[T]) -> T:
     """Return the value of type `cls` that a parsed JSON document describes.
 
-    Raises ValueError with the place and what was expected if the document describes no such value.
+    If the document describes no such value, raises a ValueError that says where, and what was expected.
     """
     try:
         return _CONVERTER.structure(document, cls)
@@ -49,7 +49,7 @@ def _is_subclass(cls: object, expected: object) -> bool:
 
 
 def _plain(value: object, cls: type[T]) -> T:
-    """Return a value of one of JSON's own types, unconverted: "1" is not a number, and true is not 1."""
+    """Return a value of one of JSON's own types, without converting it: "1" is not a number, and true is not 1."""
     if type(value) is cls or (cls is float and type(value) is int):
         return value  # type: ignore[return-value]  # its type was compared
     message = f"expected {cls.__name__}, got {value!r:.60}"
@@ -73,10 +73,7 @@ def _is_tuple(cls: Any) -> bool:  # noqa: ANN401 - cattrs passes any type
 
 
 def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN401 - cattrs passes any type
-    """Return the function that reads a tuple.
-
-    A string or an object is not a list, although Python can iterate over it.
-    """
+    """Return the function that reads a tuple. A string or an object is refused, although Python can iterate over it."""
     elements: Any = GenericAlias(list, get_args(cls)[0])
     structure = list_structure_factory(elements, _CONVERTER)
 
@@ -90,7 +87,7 @@ def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN40
 
 
 def _sentence(error: BaseException, cls: type | None) -> str:
-    # A KeyError means that a field is missing. Only cattrs can describe it.
+    # A KeyError means that a field is missing. Only cattrs can describe such an error.
     return str(error) if isinstance(error, TypeError | ValueError) else format_exception(error, cls)
 
 

@@ -1,4 +1,4 @@
-"""Limits for a plugin's device list, no matter how it arrives.
+"""Limits for the device list of a plugin, no matter how the list arrives.
 
 Law: a list that passes leaves space in the checkpoint for other plugins' lists.
 """
@@ -17,26 +17,26 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 MAX_NUMA_NODES = 1024
-"""The maximum number of NUMA nodes in one list. Linux supports no more."""
+"""The maximum number of NUMA nodes in one list. Linux does not support more."""
 
 MAX_DEVICES = 250_000
 """The maximum number of devices in one list.
 
-A list of 4 MB, a kubelet's limit, contains fewer devices if their ids have six characters.
+A list of 4 MB, which is a kubelet's limit, contains fewer devices than this if their ids have six characters.
 """
 
 MAX_DEVICE_ID = 4096
 """The maximum length of a device id. The API allows 63 characters, but some plugins send more."""
 
 _NEARLY_FULL = 0.8  # the fraction of a message's limit above which a warning is logged
-_SHOWN = 320  # characters of an id
+_SHOWN = 320  # the maximum number of characters of an id in a warning
 
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class DeviceListError(PluginError):
-    """A plugin's list names more NUMA nodes than a machine has, has too many devices, or would fill the checkpoint."""
+    """A plugin's list is too large, contains an id that is too long, or would fill the checkpoint."""
 
     resource: str
     problem: str
@@ -44,9 +44,9 @@ class DeviceListError(PluginError):
 
 
 class ListCheck:
-    """Checks the lists of one plugin instance: refuses what is too large, and logs once what is unusual.
+    """Checks the lists of one plugin instance: refuses lists that are too large, and logs once what is unusual.
 
-    A list may come in a message of at most `message_bytes` bytes, or without a message (None).
+    A list may come in a message of at most `message_bytes` bytes. None means that lists do not come in messages.
     """
 
     def __init__(self, plugin: PluginId, message_bytes: int | None) -> None:
@@ -93,8 +93,8 @@ class ListCheck:
             self._warn(f"has {what}, contrary to the device plugin API, such as {foreign_text(long[0], _SHOWN)}")
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
-        """Reject a list that would leave other plugins too little space in the checkpoint."""
-        # In JSON, an escaped character has six bytes, so most lists need not be rendered for this.
+        """Refuse a list that would leave other plugins too little space in the checkpoint."""
+        # In JSON, a character takes up at most six bytes, so most lists need not be rendered to be found small enough.
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
         if self._in_file > MAX_OF_OWNER:

@@ -1,7 +1,7 @@
 """Named locks, which the threads of all processes share through one file.
 
 Law: threads of one process get a lock in the order in which they requested it. A lock is free as soon as the process
-that holds it has ended, no matter how, and leaves nothing behind.
+that holds it has ended, no matter how, and nothing is left behind.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _POLL = 0.02  # seconds between two attempts, because no system call waits for a
 
 
 class NamedLocks:
-    """Named locks. The file is created if it is missing, and stays empty. Its directory must exist.
+    """Named locks. The file is created if it is missing, and stays empty. The file's directory must exist.
 
     Each name locks one byte of the file, through a separate file descriptor. So a lock also excludes other threads of
     this process, and the system frees it when the process ends.
@@ -37,8 +37,8 @@ class NamedLocks:
     def held(self, name: str, timeout: float) -> Iterator[None]:
         """Hold the lock `name` until the end of the block.
 
-        This waits at most `timeout` seconds for other processes, but without a limit for threads of this process.
-        Raises LockedError after `timeout` seconds, and OSError if the file cannot be created or locked.
+        This method waits at most `timeout` seconds for other processes, but without a limit for other threads of this
+        process. Raises LockedError after `timeout` seconds, and OSError if the file cannot be created or locked.
         """
         ticket = object()
         with self._condition:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 class TokenBucket:
     """Holds at most `burst` tokens, and gains `per_second` tokens each second. Thread-safe.
 
-    `clock` returns monotonic seconds. Raises ValueError if the bucket could never hold a token.
+    `clock` returns monotonic seconds. Raises ValueError if the bucket could never hold a whole token.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
@@ -27,7 +27,7 @@ class TokenBucket:
         self._left, self._counted = float(burst), clock()
 
     def take(self) -> float:
-        """Take a token and return 0. If there is none, return the seconds until there is one."""
+        """Take a token and return 0. If there is no token, return the number of seconds until there is one."""
         with self._lock:
             now = self._clock()
             left = self._at(now)

@@ -21,11 +21,14 @@ from devicecore.domain.text import foreign_text
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107
-"""The maximum length of a socket's path in bytes: sun_path has 108, one of which is for the NUL."""
+"""The maximum length of a socket's path in bytes: sun_path has 108 bytes, one of which is for the NUL."""
 
 
 class SocketIdentity(NamedTuple):
-    """Identifies the file at a path. A socket that is deleted and bound again may get its old inode number back."""
+    """Identifies the file at a path.
+
+    The inode number is not enough, because a new socket may get the number of a deleted one.
+    """
 
     device: int
     inode: int
@@ -33,10 +36,10 @@ class SocketIdentity(NamedTuple):
 
 
 def socket_identity(path: str) -> SocketIdentity | None:
-    """Return the identity of the socket at `path`, or None if there is no file or if it is not a socket."""
+    """Return the identity of the socket at `path`, or None if there is no file or the file is not a socket."""
     try:
         found = os.lstat(path)
-    except (OSError, ValueError):  # the ValueError is raised if the path has a NUL
+    except (OSError, ValueError):  # a ValueError is raised if the path contains a NUL
         return None
     return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
@@ -54,7 +57,7 @@ def check_not_in_the_way(path: str) -> None:
 
 
 def is_served(path: str) -> bool:
-    """Return whether a process serves the socket at `path`. gRPC would replace a served socket without an error.
+    """Return whether a process serves the socket at `path`. This is checked because gRPC replaces even a served socket.
 
     Raises OSError.
     """
@@ -80,15 +83,15 @@ class SocketState(Enum):
 class OwnedSocket:
     """The path of a socket that this process serves, and the identity of the file that it created there.
 
-    A socket is bound in a private directory next to the path and moved into place, because gRPC deletes the path that
-    it binds, before it binds and after it stops, even if another process created the file there. So gRPC deletes only
-    the private name, either the old socket or the new one is always at the path, and no client can connect before the
-    mode is set.
+    A socket is bound in a private directory next to the path and then moved into place. The reason is that gRPC deletes
+    the file at the path that it binds, both before it binds and after it stops, even if another process created that
+    file. This way, gRPC deletes only the private name, either the old socket or the new one is always at the path, and
+    no client can connect before the mode is set.
 
     Args:
         path: an absolute path of at most `MAX_SOCKET_PATH` bytes.
-        mode: the permissions of the socket; the umask does not change them. Users who may write to the
-            socket may connect.
+        mode: the permissions of the socket; the umask does not change them. Users who may write to the socket can
+            connect to it.
     """
 
     def __init__(self, path: str, mode: int = 0o755) -> None:
@@ -101,14 +104,16 @@ class OwnedSocket:
 
     @contextmanager
     def binding(self) -> Iterator[str]:
-        """Yield a private path for binding the socket; at the end of the block, the socket replaces any at `path`.
+        """Yield a private path for binding the socket.
 
-        If the block raises an error, nothing is changed. A call while an older socket of ours is at `path` replaces it.
-        Raises SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
+        At the end of the block, the socket replaces any socket at `path`.
+
+        If the block raises an error, nothing is changed. An older socket of ours at `path` is replaced, too. Raises
+        SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
         """
         check_socket_path(self.path)
         check_not_in_the_way(self.path)
-        place = Path(tempfile.mkdtemp(prefix=".", dir=Path(self.path).parent))  # hidden from plugin watchers
+        place = Path(tempfile.mkdtemp(prefix=".", dir=Path(self.path).parent))  # plugin watchers ignore such names
         bound = place / "s"
         try:
             check_socket_path(str(bound))
@@ -116,7 +121,7 @@ class OwnedSocket:
             identity = socket_identity(str(bound))
             bound.chmod(self._mode)
             try:
-                # inotify reports this as a created file, for which some plugins wait
+                # inotify reports a hard link as a created file, for which some plugins wait
                 Path(self.path).hardlink_to(bound)
             except OSError:  # there is already a socket, or this file system has no hard links
                 bound.rename(self.path)
@@ -135,18 +140,22 @@ class OwnedSocket:
         return SocketState.FOREIGN if os.path.lexists(self.path) else SocketState.MISSING
 
     def look(self) -> SocketState:
-        """Return the `state`. If the socket is no longer ours, log that once, until it is ours again."""
+        """Return the `state`. If the socket is no longer ours, log this, but only once until it is ours again."""
         state = self.state()
         if state is SocketState.OURS:
             self._logged.clear()
         elif state is SocketState.FOREIGN:
-            self.warn("another process has put a file of its own there, which is left alone: clients cannot reach us")
+            self.warn(
+                "another process has put a file of its own there, which is left alone: this process cannot be reached"
+            )
         else:
-            self.warn("the socket was deleted: clients cannot reach us until it is served again")
+            self.warn("the socket was deleted: this process cannot be reached until the socket is served again")
         return state
 
     def is_gone(self) -> bool:
-        """Check whether the socket is missing now and was missing in the last check, and must be served again.
+        """Check the socket.
+
+        Return whether it was missing in this check and the last one, and so has to be served again.
 
         One check is not enough: the path briefly has no socket while a kubelet takes over the directory.
         """
@@ -154,7 +163,7 @@ class OwnedSocket:
         return self._looks_without > 1
 
     def warn(self, problem: str) -> None:
-        """Log a problem with this socket, once until `look` finds that the socket is ours again."""
+        """Log a problem with this socket, but only once until `look` finds that the socket is ours again."""
         if problem not in self._logged:
             self._logged.add(problem)
             logger.warning("%s: %s", foreign_text(self.path), problem)

@@ -1,13 +1,13 @@
 """The contracts of the ports: one suite of checks per port, to run on your own adapters.
 
-Law: each check tests one sentence of its port's docstring, and raises `AssertionError` with the expected and the actual
-value. A check needs no test framework, and waits for events instead of sleeping:
+Law: each check tests one sentence from the docstring of its port, and raises `AssertionError` with the expected and the
+actual value. A check needs no test framework, and waits for events instead of sleeping:
 
     for check in CHECKPOINT_STORE:
         check(MemoryStore)
 
-The argument of a check is a function that creates one new, empty adapter on every call. If a check needs the other side
-of the adapter, that function creates a harness instead: a small object that you write.
+The argument of a check is a function that creates one new, empty adapter on every call. If a check also needs the other
+side of the adapter, the function creates a harness instead: a small object that you write.
 """
 
 from devicecore.testing.contracts.connected import Connection, MakeTransport, TransportHarness

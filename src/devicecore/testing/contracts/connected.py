@@ -1,4 +1,4 @@
-"""The tools of the transport checks: a plugin with settable answers, and a listener that records every event.
+"""Tools for the transport checks: a plugin whose answers can be set, and a listener that records every event.
 
 Law: nothing here checks the transport; a check waits until the listener has recorded certain events.
 """
@@ -25,7 +25,7 @@ class Connection(Protocol):
     """A plugin that is connected to a transport."""
 
     def disconnect(self) -> None:
-        """Disconnect the plugin, as when its process is killed."""
+        """Disconnect the plugin, as happens when its process is killed."""
 
 
 class TransportHarness(Protocol):
@@ -36,10 +36,11 @@ class TransportHarness(Protocol):
         """The transport."""
 
     def connect(self, plugin: DevicePlugin) -> Connection:
-        """Register `plugin` at a separate endpoint. This returns after the transport has accepted it.
+        """Register `plugin` at a separate endpoint. This method returns once the transport has accepted the plugin.
 
         Raises:
-            DeviceCoreError: the transport refused the plugin; the error's text contains the reason sent to the plugin.
+            DeviceCoreError: the transport refused the plugin; the text of the error contains the reason that the plugin
+                was sent.
         """
 
 
@@ -68,7 +69,7 @@ class Probe(DevicePlugin):
     options = BOTH_OPTIONS
 
     def __init__(self, resource: str = GPU, listed: Sequence[Device] = DEVICES) -> None:
-        # not parsed, because transports must refuse some of these names
+        # not validated, because transports must refuse some of these names
         self.resource: ResourceName = ResourceName(resource)
         self.calls: list[tuple[object, ...]] = []
         self.prefers: Sequence[str] = ()
@@ -78,7 +79,7 @@ class Probe(DevicePlugin):
         self._subscribers: list[Callable[[], None]] = []
 
     def devices(self) -> Sequence[Device]:
-        """Return the list that was set last."""
+        """Return the list of devices that was last set."""
         return self._listed
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -106,12 +107,12 @@ class Probe(DevicePlugin):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        """Return the preference that was set."""
+        """Return the preferred devices that were set."""
         self._record("get_preferred_allocation", tuple(available), tuple(must_include), size)
         return [DeviceId(device) for device in self.prefers]
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """Record the call."""
+        """Record that the method was called."""
         self._record("pre_start_container", tuple(devices))
 
     def _record(self, *call: object) -> None:
@@ -149,7 +150,7 @@ class EventLog:
         return [event.plugin for event in tuple(self.events) if isinstance(event, PluginRegistered)]
 
     def wait(self, what: str, condition: Callable[[], T]) -> T:
-        """Wait until `condition` returns something true, and return that."""
+        """Wait until `condition` returns a true value, and return that value."""
         __tracebackhide__ = True
         with self._changed:
             self._changed.wait_for(condition, EVENT_TIMEOUT)
@@ -159,7 +160,7 @@ class EventLog:
             raise AssertionError(message)
 
     def wait_for_last(self, event: DevicesReported) -> None:
-        """Wait until `event` is the last event of its plugin."""
+        """Wait until `event` is the latest event of its plugin."""
         self.wait(repr(event), lambda: self.of(event.plugin)[-1:] == [event])
 
 
@@ -188,7 +189,7 @@ class StartedTransport:
         return id_, connection
 
     def wait_until_quiet(self) -> None:
-        """Connect one more plugin and wait for its events, so that all earlier events have been delivered."""
+        """Connect one more plugin and wait for its events, to be sure that all earlier events have been delivered."""
         self.connect(Probe("example.com/last"))
 
 
@@ -196,7 +197,7 @@ class StartedTransport:
 def started(
     make: MakeTransport, refused: Mapping[ResourceName, DeviceCoreError] | None = None
 ) -> Iterator[StartedTransport]:
-    """Start a transport whose listener refuses plugins of some resources; stop it at the end."""
+    """Start a transport whose listener refuses plugins of some resources, and stop the transport at the end."""
     with make() as harness:
         running = StartedTransport(harness, EventLog(refused or {}))
         harness.transport.start(running.log)
@@ -208,7 +209,7 @@ def started(
 
 @contextmanager
 def connected(make: MakeTransport) -> Iterator[tuple[StartedTransport, Probe, PluginId]]:
-    """Start a transport and connect a plugin; stop the transport at the end."""
+    """Start a transport, connect a plugin, and stop the transport at the end."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
@@ -221,7 +222,7 @@ IDS = tuple(device.id for device in DEVICES)
 def calls_to(
     transport: PluginTransport, plugin: PluginId, timeout: float | None = None
 ) -> dict[str, Callable[[], object]]:
-    """Return every call to a plugin, by name."""
+    """Return a function for each call to a plugin, by the call's name."""
     ask = transport.get_preferred_allocation
     return {
         "allocate": lambda: transport.allocate(plugin, IDS, timeout=timeout),

@@ -36,7 +36,7 @@ class ClaimSourceHarness(Protocol):
         """The source."""
 
     def put(self, claim: ResourceClaim) -> None:
-        """Create a claim, or replace the one with its key."""
+        """Create a claim, or replace the claim with the same key."""
 
     def delete(self, key: ClaimKey) -> None:
         """Delete a claim."""
@@ -59,7 +59,7 @@ def reads_every_field(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def tells_no_allocation_from_an_empty_one(make: MakeClaimSource) -> None:
-    """A claim that is not allocated differs from one whose allocation has no results."""
+    """A claim that is not allocated is returned differently from a claim whose allocation has no results."""
     with make() as harness:
         for allocation in (None, ()):
             harness.put(evolve(ALLOCATED_CLAIM, owner="", allocation=allocation, reserved_for=frozenset()))

@@ -1,7 +1,7 @@
 """The contract of `DriverTransport`.
 
-Law: the driver gets exactly the caller's request, and the caller gets exactly the driver's response, or an error that
-says whether the driver itself failed.
+Law: the driver gets exactly the caller's request, and the caller gets either exactly the driver's response, or an error
+that says whether the driver itself failed.
 """
 
 import threading
@@ -43,7 +43,7 @@ class DriverConnection(Protocol):
     """A driver that is registered with a transport."""
 
     def remove(self) -> None:
-        """End the registration, as when the registration socket is removed."""
+        """End the registration, as happens when the registration socket is removed."""
 
 
 class DriverTransportHarness(Protocol):
@@ -54,10 +54,11 @@ class DriverTransportHarness(Protocol):
         """The transport."""
 
     def register(self, driver: DraDriver, services: Sequence[str]) -> DriverConnection:
-        """Register `driver` at a separate endpoint. This returns after the transport has accepted it.
+        """Register `driver` at a separate endpoint. This method returns once the transport has accepted the driver.
 
         Raises:
-            DeviceCoreError: the transport refused the driver; the error's text contains the reason sent to the driver.
+            DeviceCoreError: the transport refused the driver; the text of the error contains the reason that the driver
+                was sent.
         """
 
 
@@ -69,7 +70,7 @@ DRIVER_TRANSPORT: Suite[MakeDriverTransport] = Suite()
 
 
 class AnsweringDriver(DraDriver):
-    """A driver with settable answers, which records its requests."""
+    """A driver whose answers can be set, and which records the requests."""
 
     def __init__(self, name: DriverName = GPU_DRIVER) -> None:
         self.name = name
@@ -111,14 +112,14 @@ class DriverEvents:
             self._changed.notify_all()
 
     def of(self, kind: type[DriverEvent]) -> list[InstanceId]:
-        """Return the instances named in events of this kind."""
+        """Return the instances that events of this kind name."""
         with self._changed:
             return [event.instance for event in self._events if isinstance(event, kind)]
 
     def wait_for(self, kind: type[DriverEvent], count: int = 1) -> list[InstanceId]:
-        """Return the instances of the first `count` events of this kind.
+        """Return the instances that the first `count` events of this kind name.
 
-        Raises AssertionError if they do not arrive in time.
+        Raises AssertionError if the events do not arrive in time.
         """
         with self._changed:
             self._changed.wait_for(lambda: len(self.of(kind)) >= count, EVENT_TIMEOUT)
@@ -128,7 +129,7 @@ class DriverEvents:
 
 @contextmanager
 def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness, DriverEvents]]:
-    """Start a transport with a listener; stop it at the end."""
+    """Start a transport with a listener, and stop the transport at the end."""
     with make() as harness:
         heard = DriverEvents()
         harness.transport.start(heard)
@@ -142,7 +143,7 @@ def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness
 def _connected(
     make: MakeDriverTransport, services: Sequence[str] = SERVICES[:1]
 ) -> Iterator[tuple[DriverTransport, AnsweringDriver, InstanceId]]:
-    """Start a transport and connect a driver; stop the transport at the end."""
+    """Start a transport, connect a driver, and stop the transport at the end."""
     with _started(make) as (harness, heard):
         driver = AnsweringDriver()
         harness.register(driver, services)
@@ -214,7 +215,7 @@ def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
-    """Over `v1beta1`, a device has no share id. Its other fields are returned."""
+    """Over `v1beta1`, a device has no share id. All its other fields are returned."""
     with _connected(make, SERVICES[1:]) as (transport, driver, instance):
         driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
         devices = transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices
@@ -224,7 +225,7 @@ def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
-    """An exception in a driver becomes a `DriverCallError` with its text, which counts as an answer."""
+    """An exception in a driver becomes a `DriverCallError` with the same text, which counts as an answer."""
     with _connected(make) as (transport, driver, instance):
         driver.error = ValueError("out of order")
         for method, call in ((PREPARE, transport.prepare), (UNPREPARE, transport.unprepare)):

@@ -1,6 +1,6 @@
 """The contract of `DraMetrics`.
 
-Law: every operation is one sample, with its duration and whether it failed.
+Law: every operation adds one sample, which says how long the operation took and whether it failed.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ __all__ = ["DRA_METRICS", "DraMetricsHarness", "MakeDraMetrics"]
 
 
 class DraMetricsHarness(Protocol):
-    """A `DraMetrics` adapter, and its counts."""
+    """A `DraMetrics` adapter, and a way to read what it has counted."""
 
     @property
     def metrics(self) -> DraMetrics:
         """The adapter."""
 
     def operations(self, operation: str, *, failed: bool) -> tuple[int, float]:
-        """Return how many operations failed (or did not), and their total duration in seconds."""
+        """Return the number of operations that failed (or did not), and their total duration in seconds."""
 
 
 MakeDraMetrics = Callable[[], DraMetricsHarness]
@@ -32,7 +32,7 @@ DRA_METRICS: Suite[MakeDraMetrics] = Suite()
 
 @DRA_METRICS.check
 def measures_every_operation(make: MakeDraMetrics) -> None:
-    """An operation is one sample for its name and result, and for no others."""
+    """An operation adds one sample for its name and result, and for no other name or result."""
     harness = make()
     for operation, seconds, failed in (
         ("PrepareResources", 0.25, False),

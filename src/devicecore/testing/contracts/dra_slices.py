@@ -16,21 +16,21 @@ __all__ = ["RESOURCE_SLICES", "MakeSlices", "SlicesHarness"]
 
 
 class SlicesHarness(Protocol):
-    """ResourceSlices, and the slices that other programs see."""
+    """A `ResourceSlices` adapter, and the slices that other programs see."""
 
     @property
     def slices(self) -> ResourceSlices:
         """The slices of this node."""
 
     def publish(self, driver: DriverName, names: Iterable[str]) -> None:
-        """Create slices on this node, as the driver does."""
+        """Create slices for this node, as a driver does."""
 
     def names(self) -> set[str]:
         """Return the names of all slices that exist."""
 
 
 MakeSlices = Callable[[], AbstractContextManager[SlicesHarness]]
-"""Creates a node without slices."""
+"""Creates a harness for a node without slices."""
 
 RESOURCE_SLICES: Suite[MakeSlices] = Suite()
 """The checks for every kind of `ResourceSlices`."""
@@ -38,7 +38,7 @@ RESOURCE_SLICES: Suite[MakeSlices] = Suite()
 
 @RESOURCE_SLICES.check
 def deletes_the_slices_of_one_driver(make: MakeSlices) -> None:
-    """Slices of other drivers stay."""
+    """Slices of other drivers are not deleted."""
     with make() as harness:
         harness.publish(GPU_DRIVER, ["gpu-0", "gpu-1"])
         harness.publish(NIC_DRIVER, ["nic-0"])
@@ -48,7 +48,7 @@ def deletes_the_slices_of_one_driver(make: MakeSlices) -> None:
 
 @RESOURCE_SLICES.check
 def deletes_the_slices_of_all_drivers(make: MakeSlices) -> None:
-    """None means every driver."""
+    """If the driver is None, the slices of all drivers are deleted."""
     with make() as harness:
         harness.publish(GPU_DRIVER, ["gpu-0"])
         harness.publish(NIC_DRIVER, ["nic-0"])

@@ -11,7 +11,7 @@ from typing import TypeVar
 from devicecore.domain.model import resource_name
 
 EVENT_TIMEOUT = 30.0
-"""How many seconds a check waits for an event that should arrive at once."""
+"""The maximum number of seconds that a check waits for an event that should arrive at once."""
 
 GPU = resource_name("example.com/gpu")
 RDMA = resource_name("example.com/rdma")
@@ -48,7 +48,7 @@ class Suite(list[Callable[[Make], None]]):
 
 
 def expect(what: str, actual: object, expected: object) -> None:
-    """Compare a value with the expected one. Raises AssertionError if they differ."""
+    """Compare a value with the expected value. Raises AssertionError if they differ."""
     __tracebackhide__ = True
     if actual != expected:
         message = f"{what}: expected {expected!r}, got {actual!r}"
@@ -56,7 +56,7 @@ def expect(what: str, actual: object, expected: object) -> None:
 
 
 def expect_in(what: str, whole: Container[T], part: T) -> None:
-    """Expect that a string or a list contains something. Raises AssertionError if it does not."""
+    """Check that a string or a list contains `part`. Raises AssertionError if it does not."""
     __tracebackhide__ = True
     if part not in whole:
         message = f"{what}: expected {part!r} in it, got {whole!r}"
@@ -66,7 +66,7 @@ def expect_in(what: str, whole: Container[T], part: T) -> None:
 def expect_error(what: str, kind: type[E] | tuple[type[E], ...], call: Callable[[], object]) -> E:
     """Call `call` and return the error of this kind that it raises.
 
-    Raises AssertionError if it raised a different error, or none.
+    Raises AssertionError if it raises a different error, or none.
     """
     __tracebackhide__ = True
     try:

@@ -1,4 +1,4 @@
-"""The contract of everything that starts and stops (docs/maintain/managers.md, "Starting and stopping").
+"""The contract of every object that starts and stops (docs/maintain/managers.md, "Starting and stopping").
 
 Law: an object uses threads, descriptors, processes and files only between its start and its stop.
 """
@@ -30,7 +30,7 @@ from devicecore.testing.interrupts import Interrupts
 _PAUSE = 0.005  # seconds between two checks for leftovers
 _MOST_PLACES = 12  # the number of places in a start or stop at which nested calls are tried
 _STEP = 1  # the step from one interrupted place to the next; a test with little time uses a larger odd number
-_SOON = 2.0  # seconds after which a call is repeated, to see whether it leaves the same amount again
+_SOON = 2.0  # seconds after which a call that leaves something is repeated, to see whether it leaves as much again
 _STILL = 20  # after this many checks without progress, a thread counts as waiting
 
 
@@ -51,7 +51,7 @@ class LifecycleHarness(Protocol):
     def use(self, subject: Runs) -> bool:
         """Use `subject` in a way that works only between its start and its stop.
 
-        Return False if there is no such way.
+        Return False if no use depends on that.
         """
 
     def broken(self) -> AbstractContextManager[object] | None:
@@ -60,7 +60,7 @@ class LifecycleHarness(Protocol):
     def call_back(self, subject: Runs, action: Callable[[], object]) -> None:
         """Call `action` from inside each function that the running `subject` was given.
 
-        If there are none, do nothing.
+        If it was given none, do nothing.
         """
 
 
@@ -68,7 +68,7 @@ MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
 """Creates a harness, whose objects are all stopped when its context ends."""
 
 LIFECYCLE: Suite[MakeLifecycle] = Suite()
-"""The checks for everything that starts and stops."""
+"""The checks for every object that starts and stops."""
 
 
 @LIFECYCLE.check
@@ -78,13 +78,13 @@ def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
         _warm_up(harness)
         before = _Taken.now(harness)
         subject = harness.new()
-        expect("what the constructor acquired", _Taken.now(harness).beyond(before), {})
+        expect("resources that the constructor acquired", _Taken.now(harness).beyond(before), {})
         subject.stop()
 
 
 @LIFECYCLE.check
 def a_second_start_does_nothing(make: MakeLifecycle) -> None:
-    """Starting a running object acquires nothing that a single stop does not release, and the object keeps running."""
+    """Starting a running object acquires nothing that one stop would not release, and the object keeps running."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -110,19 +110,19 @@ def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_start_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
-    """A start from inside a start or a stop of the same object works or raises a named error."""
+    """A start from inside a start or a stop of the same object works or raises `CalledFromInsideError`."""
     _call_inside(make, _start)
 
 
 @LIFECYCLE.check
 def a_stop_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
-    """A stop from inside a start or a stop of the same object works or raises a named error."""
+    """A stop from inside a start or a stop of the same object works or raises `CalledFromInsideError`."""
     _call_inside(make, _stop)
 
 
 @LIFECYCLE.check
 def a_stop_in_a_callback_does_not_hang(make: MakeLifecycle) -> None:
-    """A stop from inside a function that the object was given works or raises a named error."""
+    """A stop from inside a function that the object was given works or raises `CalledFromInsideError`."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -153,7 +153,7 @@ def a_failed_start_leaves_nothing(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def a_stop_releases_everything(make: MakeLifecycle) -> None:
-    """After a stop, the threads, descriptors, processes and files are those from before the start."""
+    """After a stop, this process has the same threads, descriptors, processes and files as before the start."""
     with make() as harness:
         before = _warm_up(harness)
         subject = harness.new()
@@ -196,7 +196,7 @@ def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
-    """Methods that need a run raise an error that says so, before the first start and after a stop."""
+    """Before the first start and after a stop, methods that need a run raise an error that says so."""
     with make() as harness:
         subject = harness.new()
         for when in ("before the start", "after the stop"):
@@ -241,7 +241,7 @@ def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
 
 @frozen
 class _Taken:
-    """The resources of this process at one time."""
+    """The resources that this process has at some point in time."""
 
     threads: frozenset[threading.Thread]
     descriptors: "Counter[str]"
@@ -259,7 +259,7 @@ class _Taken:
         )
 
     def beyond(self, before: "_Taken") -> dict[str, list[str]]:
-        """Return the resources that `before` lacks, by kind."""
+        """Return the resources that are missing from `before`, by kind."""
         more = {
             "threads": sorted(thread.name for thread in self.threads - before.threads),
             "descriptors": sorted((self.descriptors - before.descriptors).elements()),
@@ -271,7 +271,7 @@ class _Taken:
 
 def _descriptors() -> Iterator[str]:
     for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor of the directory itself, and those that other threads are closing
+        with suppress(OSError):  # the directory's own descriptor, or one that another thread is closing
             yield entry.readlink().name.partition(":[")[0]
 
 
@@ -284,7 +284,7 @@ def _children() -> Iterator[int]:
     for of_thread in threads:
         with suppress(OSError):  # the thread has just ended, and its children belong to another thread
             yield from map(int, of_thread.read_bytes().split())
-    for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # a kernel without these lists
+    for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # the kernel has no lists of children
         with suppress(OSError):  # the process has just ended
             if int(entry.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
                 yield int(entry.parent.name)
@@ -293,7 +293,7 @@ def _children() -> Iterator[int]:
 def _warm_up(harness: LifecycleHarness) -> _Taken:
     """Run one object, because a library may keep resources from its first use.
 
-    Return the resources in use after that.
+    Return the resources that are in use afterwards.
     """
     with harness.new() as subject:
         harness.use(subject)
@@ -303,11 +303,11 @@ def _warm_up(harness: LifecycleHarness) -> _Taken:
 
 
 def _expect_nothing_left(when: str, harness: LifecycleHarness, before: _Taken) -> None:
-    expect(f"what is left {when}", _left(harness, before), {})
+    expect(f"resources that are left {when}", _left(harness, before), {})
 
 
 def _expect_no_growth(when: str, harness: LifecycleHarness, action: Callable[[], None]) -> None:
-    """Call `action`, and repeat it if something is left: resources that a library caches do not grow twice."""
+    """Call `action`. If something is left, call it again: resources that a library caches do not grow twice."""
     before = _Taken.now(harness)
     action()
     if _left(harness, before, _SOON):
@@ -341,7 +341,7 @@ class _Call:
         return self
 
     def begin_and_wait(self) -> None:
-        """Begin the call, and wait until it has ended or waits for something."""
+        """Begin the call, and wait until it has ended or is waiting for something."""
         self.begin()
         seen, still = "", 0
         while self._thread.is_alive() and still < _STILL:
@@ -397,7 +397,7 @@ def _modules(harness: LifecycleHarness) -> tuple[ModuleType, ...]:
 
 
 def _places(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Sequence[int]:
-    """Return the numbers of some evenly spaced places in a start or stop."""
+    """Return the numbers of a few evenly spaced places in a start or stop."""
     point = Interrupts(sys.maxsize, *_modules(harness))
     with _prepared(harness, method) as subject:
         point.interrupt(partial(method, subject))
@@ -438,7 +438,7 @@ def _works_or_is_refused(action: Callable[[], object]) -> None:
 
 def _interrupt(make: MakeLifecycle, method: Callable[[Runs], None]) -> None:
     with make() as harness, warnings.catch_warnings():
-        for kind in (ResourceWarning, RuntimeWarning):  # an object whose owner lost it to an interrupt is closed late
+        for kind in (ResourceWarning, RuntimeWarning):  # an object that was lost in an interrupt is closed late
             warnings.simplefilter("ignore", kind)
         _warm_up(harness)
         point = Interrupts(0)

@@ -1,6 +1,6 @@
 """The contract of `Metrics`.
 
-Law: every call is counted once, for the resource it names.
+Law: every call is counted once, for the resource that the call names.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
 
 
 class MetricsHarness(Protocol):
-    """A `Metrics` adapter, and the values that it has counted."""
+    """A `Metrics` adapter, and a way to read what it has counted."""
 
     @property
     def metrics(self) -> Metrics:
@@ -36,7 +36,7 @@ METRICS: Suite[MakeMetrics] = Suite()
 
 @METRICS.check
 def counts_every_registration(make: MakeMetrics) -> None:
-    """One call counts one registration for that resource and for no other."""
+    """One call counts one registration for the given resource and for no other resource."""
     harness = make()
     for resource in (GPU, RDMA, GPU, GPU):
         harness.metrics.device_plugin_registration(resource)
@@ -45,7 +45,7 @@ def counts_every_registration(make: MakeMetrics) -> None:
 
 @METRICS.check
 def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
-    """An invalid resource name is counted like any other, and never raises."""
+    """An invalid resource name is counted like any other, and never raises an error."""
     harness = make()
     for name in ("", "no slash", 'quote"back\\slash\nnewline', "ä/😀", "x" * 1000):
         harness.metrics.device_plugin_registration(name)
@@ -54,7 +54,7 @@ def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
 
 @METRICS.check
 def measures_every_allocation(make: MakeMetrics) -> None:
-    """One call counts one Allocate call with that duration, for that resource and for no other."""
+    """One call counts one Allocate call with the given duration, for the given resource and for no other resource."""
     harness = make()
     for resource, seconds in ((GPU, 0.0), (GPU, 0.25), (RDMA, 3600.0), (GPU, 1.5)):
         harness.metrics.device_plugin_alloc_duration(resource, seconds)
@@ -64,7 +64,7 @@ def measures_every_allocation(make: MakeMetrics) -> None:
 
 @METRICS.check
 def measures_every_admission(make: MakeMetrics) -> None:
-    """One call counts one admission with that duration, failed or not."""
+    """One call counts one admission with the given duration, failed or not."""
     harness = make()
     for seconds, failed in ((0.0, False), (0.25, True), (60.0, False)):
         harness.metrics.topology_manager_admission(seconds, failed=failed)

@@ -1,6 +1,6 @@
 """The contract of `DevicePlugin`.
 
-Law: every listed healthy device can be allocated at any time, from any thread, and again.
+Law: every healthy device in the list can be allocated at any time, from any thread, and repeatedly.
 """
 
 import threading
@@ -55,7 +55,7 @@ def prepares_every_healthy_device(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def prepares_the_same_devices_again(make: MakePlugin) -> None:
-    """Allocating the same devices again is not an error. A kubelet does so after a failed start."""
+    """Allocating the same devices again is not an error. A kubelet allocates them again after a failed start."""
     plugin = make()
     devices = _healthy(plugin)
     plugin.allocate(devices)
@@ -64,7 +64,7 @@ def prepares_the_same_devices_again(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def prefers_what_it_may_choose_from(make: MakePlugin) -> None:
-    """If the plugin offers preferences, it names `size` available devices, including all of `must_include`."""
+    """If the plugin offers preferences, it prefers `size` available devices, including all of `must_include`."""
     plugin = make()
     if not plugin.options.get_preferred_allocation_available:
         return
@@ -90,7 +90,7 @@ def accepts_a_start(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def answers_several_threads_at_once(make: MakePlugin) -> None:
-    """Several threads may call the methods at once; each gets its own answer."""
+    """Several threads may call the methods at once, and each thread gets its own answer."""
     plugin = make()
     healthy = _healthy(plugin)
     listed = tuple(plugin.devices())
@@ -172,7 +172,7 @@ def notifies_its_subscribers_of_a_change(make: MakeChangingPlugin) -> None:
 
 @CHANGING_DEVICE_PLUGIN.check
 def does_not_notify_after_a_subscription_has_ended(make: MakeChangingPlugin) -> None:
-    """After the end of its subscription, a subscriber is not called. Other subscribers are not affected."""
+    """After the end of its subscription, a subscriber is no longer called. Other subscribers are not affected."""
     harness = make()
     former, present = _Subscriber(), _Subscriber()
     end_former, end_present = harness.plugin.subscribe(former.notify), harness.plugin.subscribe(present.notify)
@@ -196,7 +196,7 @@ class _Subscriber:
             self._changed.notify_all()
 
     def wait(self, what: str) -> None:
-        """Wait for a call since the last wait."""
+        """Wait until there has been a call since the last wait."""
         __tracebackhide__ = True
         with self._changed:
             if not self._changed.wait_for(lambda: self.calls > self._seen, EVENT_TIMEOUT):

@@ -1,6 +1,6 @@
 """The contract of `PodSource`.
 
-Law: a listed pod may hold devices. Once every source has reported, a pod that is not listed may not hold any.
+Law: a listed pod may hold devices. Once every source has reported, a pod that is not listed must not hold any.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,11 +20,14 @@ class PodsHarness(Protocol):
         """The source."""
 
     def deliver(self, pods: Sequence[Pod]) -> None:
-        """Make these pods active, as reported by every source. When this returns, the pod source knows them."""
+        """Make these pods active, as reported by every source.
+
+        When this method returns, the pod source knows these pods.
+        """
 
 
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]
-"""Creates a source as it is when a manager starts: the containers of these pods run, and no source has reported yet."""
+"""Creates a source as it is when a manager starts: the given containers are running, and no source has reported yet."""
 
 POD_SOURCE: Suite[MakePods] = Suite()
 """The checks for every pod source."""
@@ -41,7 +44,7 @@ def lists_the_pods_that_are_active(make: MakePods) -> None:
 
 @POD_SOURCE.check
 def forgets_pods_that_have_gone(make: MakePods) -> None:
-    """A pod that is no longer active is not returned; a pod that becomes active again is returned again."""
+    """A pod that is no longer active is not returned. A pod that becomes active again is returned again."""
     _expect_active(make, (_POD_A, _POD_B), (_POD_B,), (_POD_A, _POD_B))
 
 
@@ -70,7 +73,7 @@ def is_ready_once_every_source_has_delivered(make: MakePods) -> None:
 
 @POD_SOURCE.check
 def names_the_containers_that_were_running_at_start(make: MakePods) -> None:
-    """`running_containers` returns the containers that ran when the manager started, and no others."""
+    """`running_containers` returns the containers that were running when the manager started, and no others."""
     for pods in ((), (_POD_A,), (_POD_A, _POD_B)):
         with make(pods) as harness:
             expected: set[ContainerKey] = {pod.key(container) for pod in pods for container in pod.containers}

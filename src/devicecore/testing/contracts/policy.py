@@ -1,6 +1,6 @@
 """The contract of an allocation policy.
 
-Law: a check puts the questions in `CASES`, about a few small nodes, to the policies that `make` creates.
+Law: a check puts the questions in `CASES`, which are about a few small nodes, to the policies that `make` creates.
 
 `devicecore.testing.strategies.choices` generates other questions. `devicecore.domain.policies.answer` puts a question
 to a policy and checks the answer, as a manager does.
@@ -19,7 +19,7 @@ from devicecore.ports.policy import AllocationPolicy
 from devicecore.testing.contracts.expect import GPU, RDMA, Suite, expect
 
 MakePolicy = Callable[[], AllocationPolicy]
-"""Creates a policy. For a function, pass `lambda: function`."""
+"""Creates a policy. To check a function, pass `lambda: function`."""
 
 ALLOCATION_POLICY: Suite[MakePolicy] = Suite()
 """All checks of the contract."""
@@ -28,7 +28,7 @@ _OWN, _OTHER = PodUid("own"), PodUid("other")
 
 
 def _cases() -> Iterator[Choice]:
-    """Yield questions about eight cards with two replicas each, on two NUMA nodes or none.
+    """Yield questions about eight cards with two replicas each, on two NUMA nodes or without NUMA nodes.
 
     The first two cards and one replica of the fourth are in use.
     """
@@ -41,7 +41,7 @@ def _cases() -> Iterator[Choice]:
             choice = Choice(GPU, ContainerKey(_OWN, "main"), listed - in_use, DeviceSet(), size, (), nodes, in_use)
             yield choice
             yield evolve(choice, preferred=tuple(reversed(ids)), of_pod={RDMA: {DeviceId("nic"): (NumaNode(1),)}})
-            if size > 1:  # the container reuses a device of an init container, and must get one from a chosen NUMA node
+            if size > 1:  # the container reuses an init container's device, and must get one from a chosen NUMA node
                 must = listed.index.select([ids[0], ids[15]])
                 yield evolve(
                     choice,
@@ -57,7 +57,7 @@ CASES: tuple[Choice, ...] = tuple(_cases())
 
 
 def _check_each(make: MakePolicy, what: str, wrong: Callable[[Choice, tuple[DeviceId, ...]], object]) -> None:
-    """Ask each question of a newly made policy.
+    """Put each question to a newly created policy.
 
     `wrong` returns the problem with the policy's answer, or a false value if there is none.
     """
@@ -107,9 +107,9 @@ def includes_what_must_be_included(make: MakePolicy) -> None:
 
 @ALLOCATION_POLICY.check
 def answers_the_same_question_the_same(make: MakePolicy) -> None:
-    """A policy gives the same answer to the same question, after other questions and when created again."""
+    """A policy gives the same answer to the same question, even after other questions or if created again."""
     policy = make()
     first = [set(policy(choice)) for choice in CASES]
     for choice, devices in zip(CASES, first, strict=True):
         expect(f"the answer to the same question again, {choice}", set(policy(choice)), devices)
-        expect(f"the answer of another policy of the same kind to {choice}", set(make()(choice)), devices)
+        expect(f"the answer to {choice} from another policy of the same kind", set(make()(choice)), devices)

@@ -1,6 +1,6 @@
 """The contract of `NodeStatusSink`.
 
-Law: readers see the newest status of every resource that was published. Everything else stays as it was.
+Law: readers see the latest published status of every resource. Everything else stays as it was.
 """
 
 import sys
@@ -29,7 +29,7 @@ class SinkHarness(Protocol):
         """Write these counts to the same place, as another program would."""
 
     def seen(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Return capacity and allocatable as readers see them, after everything published has arrived."""
+        """Return capacity and allocatable as readers see them, once everything that was published has arrived."""
 
 
 MakeSink = Callable[[], AbstractContextManager[SinkHarness]]
@@ -69,7 +69,7 @@ def leaves_alone_what_a_status_does_not_name(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def keeps_showing_what_a_later_status_does_not_name(make: MakeSink) -> None:
-    """A status changes only the resources it names; the others stay as an earlier status has set them."""
+    """A status changes only the resources that it names. Other resources stay as an earlier status has set them."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8}, {GPU: 7}))
         harness.sink.publish(NodeStatus({RDMA: 2}, {RDMA: 2}))
@@ -78,7 +78,7 @@ def keeps_showing_what_a_later_status_does_not_name(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_none_of_a_removed_resource(make: MakeSink) -> None:
-    """Readers see 0 or nothing for a removed resource. It can be published again later."""
+    """Readers see 0 or nothing for a removed resource. The resource can be published again later."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8, RDMA: 2}, {GPU: 8, RDMA: 2}))
         harness.sink.publish(NodeStatus({RDMA: 2}, {RDMA: 2}, removed=(GPU,)))
@@ -102,11 +102,13 @@ def takes_the_same_status_twice(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
-    """An interrupted `publish` (Ctrl-C) keeps no lock, so what is published later is shown."""
+    """An interrupted `publish` (Ctrl-C) leaves no lock taken, so readers see what is published later."""
     with make() as harness:
         sink = harness.sink
         found = [sys.modules.get(kind.__module__) for kind in type(sink).__mro__]
-        modules = [one for one in found if one is not None and hasattr(one, "__file__")]  # code at a prompt has no file
+        modules = [
+            one for one in found if one is not None and hasattr(one, "__file__")
+        ]  # code from a prompt has no file
         for place in count(1):
             is_interrupted = Interrupts(place, threading, *modules).interrupt(partial(sink.publish, NodeStatus()))
             status = NodeStatus({GPU: place}, {GPU: place})

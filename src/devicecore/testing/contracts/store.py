@@ -1,6 +1,6 @@
 """The contract of `CheckpointStore`.
 
-Law: `load` returns the complete blob that was saved last, or the store raises an error.
+Law: `load` returns the complete blob that was saved last, or raises an error.
 """
 
 import threading
@@ -66,7 +66,7 @@ def loads_none_once_the_blob_was_set_aside(make: MakeStore) -> None:
 
 @CHECKPOINT_STORE.check
 def tells_where_each_blob_was_set_aside(make: MakeStore) -> None:
-    """`set_aside` returns the place of the blob, and every blob gets a different place."""
+    """`set_aside` returns the place where the blob is kept, and every blob gets a different place."""
     store = make()
     places: list[str | None] = []
     for blob in (b"one", b"one", b"two"):
@@ -102,7 +102,7 @@ def _short(blob: bytes | None) -> str:
 
 
 class StorePlace(Protocol):
-    """A harness: the place outside the process where a store keeps its blob."""
+    """The place outside the process where a store keeps its blob."""
 
     def open(self) -> CheckpointStore:
         """Return a store for this location, as a different process would open it."""
@@ -149,7 +149,7 @@ def keeps_the_blob_it_sets_aside(make: MakePlace) -> None:
 
 @DURABLE_CHECKPOINT_STORE.check
 def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
-    """A reader during a save sees the old blob or the new one, so after a crash, one of the two is there."""
+    """A reader during a save sees the old blob or the new one, so one of these two exists after a crash."""
     place = make()
     blobs = (b"a" * 70_000, b"b" * 200_000)
     writer = place.open()
@@ -184,7 +184,7 @@ def says_so_when_the_blob_cannot_be_read(make: MakePlace) -> None:
 
 @DURABLE_CHECKPOINT_STORE.check
 def keeps_the_old_blob_when_it_cannot_save(make: MakePlace) -> None:
-    """If `save` raises `StoreError`, the old blob is still there, complete."""
+    """If `save` raises `StoreError`, the old blob is still there and complete."""
     store = make().unwritable(b"old")
     expect_error("save where nothing can be written", StoreError, lambda: store.save(b"the new one"))
     expect("load after a save that failed", store.load(), b"old")

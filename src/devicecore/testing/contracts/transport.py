@@ -1,7 +1,6 @@
 """The contract of `PluginTransport`.
 
-Law: a transport passes on requests, answers and events unchanged and in order, and never mixes up two instances
-of a plugin.
+Law: a transport passes on requests, answers and events unchanged and in order, and never mixes up two plugin instances.
 """
 
 import threading
@@ -46,12 +45,12 @@ PLUGIN_TRANSPORT: Suite[MakeTransport] = Suite()
 
 @PLUGIN_TRANSPORT.check
 def reports_every_registration_before_checking_it(make: MakeTransport) -> None:
-    """`RegistrationRequested` comes first, with any name. A plugin with an invalid name is not registered."""
+    """`RegistrationRequested` comes first, even if the resource name is invalid and the plugin is not registered."""
     with started(make) as running:
         running.connect(Probe())
         expect("the first event", running.log.events[0], RegistrationRequested(GPU))
         expect_error(
-            "a plugin with an invalid name", DeviceCoreError, lambda: running.harness.connect(Probe("no name"))
+            "a plugin with an invalid resource name", DeviceCoreError, lambda: running.harness.connect(Probe("no name"))
         )
         expect_in("events", running.log.events, RegistrationRequested("no name"))
         expect("registered resources", [plugin.resource for plugin in running.log.registered()], [GPU])
@@ -112,7 +111,7 @@ def reports_a_loss_once_and_last(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
-    """Every registration is a new instance with a larger generation, for the same resource and for a different one."""
+    """Each registration is a new instance with a larger generation, for the same resource and for a different one."""
     with started(make) as running:
         ids = []
         for resource in (GPU, GPU, RDMA):
@@ -144,7 +143,7 @@ def keeps_two_instances_of_one_resource_apart(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def refuses_a_plugin_with_the_listeners_reason(make: MakeTransport) -> None:
-    """If the listener raises on `PluginRegistered`, the plugin gets the reason, and has no later events."""
+    """If the listener raises an error on `PluginRegistered`, the plugin gets the reason, and no more events follow."""
     refusal = PluginOptionsError(GPU, "not today")
     with started(make, {GPU: refusal}) as running:
         error = expect_error("a plugin that is refused", DeviceCoreError, lambda: running.harness.connect(Probe()))
@@ -188,7 +187,7 @@ def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
-    """A plugin is called with exactly the requested devices, in order."""
+    """Allocate is called with exactly the requested devices, in order."""
     with connected(make) as (running, plugin, id_):
         for devices in (IDS, tuple(reversed(IDS)), IDS[:1]):
             running.transport.allocate(id_, devices)
@@ -197,7 +196,7 @@ def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reads_what_the_plugin_answered(make: MakeTransport) -> None:
-    """A receipt contains the complete answer of the plugin, even if it is empty."""
+    """A receipt contains the complete answer of the plugin, even an empty answer."""
     with connected(make) as (running, plugin, id_):
         for answer in (ANSWER, ContainerAllocateResponse()):
             plugin.answers = answer
@@ -224,7 +223,7 @@ def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def passes_on_preferences_unchecked(make: MakeTransport) -> None:
-    """Preferred devices are passed on in order, even if they are too few, too many, repeated or unavailable."""
+    """Preferred devices are passed on in order, even if they are too few or too many, repeated or unavailable."""
     with connected(make) as (running, plugin, id_):
         for prefers in (IDS[1::-1], (), ("foreign",), (*IDS, *IDS)):
             plugin.prefers = prefers
@@ -271,7 +270,7 @@ def says_why_a_call_failed(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def treats_a_missing_answer_as_a_failed_call(make: MakeTransport) -> None:
-    """If a plugin returns no answer to Allocate, the call raises the error of a failed call."""
+    """If a plugin returns no answer to Allocate, the call raises the same error as a failed call."""
     with connected(make) as (running, plugin, id_):
         plugin.answers = None
         kinds = (PluginCallError, EmptyAllocateResponseError)
@@ -306,14 +305,17 @@ class RemoteTransportHarness(TransportHarness, Protocol):
     """A transport to plugins in other processes, whose sockets or directories can be made unusable."""
 
     def spoil(self) -> None:
-        """Make the sockets or directories of the transport unusable. The transport is not started yet."""
+        """Make the sockets or directories of the transport unusable. This is called before the transport is started."""
 
     def contents(self) -> object:
-        """Return a value that describes the sockets and directories, and stays equal as long as they do not change."""
+        """Return a value that describes the sockets and directories.
+
+        Two values are equal if nothing has changed in between.
+        """
 
 
 MakeRemoteTransport = Callable[[float], AbstractContextManager[RemoteTransportHarness]]
-"""Creates a transport without connected plugins. The argument is the limit for every call, in seconds."""
+"""Creates a transport without connected plugins. The argument is the limit for each call, in seconds."""
 
 REMOTE_PLUGIN_TRANSPORT: Suite[MakeRemoteTransport] = Suite()
 """Additional checks for transports to plugins in other processes."""
@@ -345,7 +347,7 @@ def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
 
 @REMOTE_PLUGIN_TRANSPORT.check
 def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
-    """`timeout` ends a call before the adapter's limit. A later answer is dropped."""
+    """`timeout` ends a call before the adapter's limit does. A later answer is dropped."""
     plugin = _SleepingPlugin()
     plugin.answers = ContainerAllocateResponse(envs={"ANSWER": "late"})
     with started(lambda: make(EVENT_TIMEOUT * 10)) as running:
@@ -371,7 +373,7 @@ def leaves_nothing_behind_when_it_cannot_start(make: MakeRemoteTransport) -> Non
 
 
 def _expect_no_answer(calls: Mapping[str, Callable[[], object]]) -> None:
-    """Expect that each call fails. If a call never ends, the check fails instead of hanging."""
+    """Check that each call fails. If a call never ends, the check fails instead of hanging."""
     for method, call in calls.items():
         watched = partial(in_time, call, EVENT_TIMEOUT / 2)
         expect_error(f"{method} of a plugin that does not answer", PluginCallError, watched)
