@@ -169,7 +169,7 @@ class Bench:
     bound_at: dict[str, float] = field(factory=dict)
 
     def pod(self, number: int) -> tuple[str, str, dict[str, Any] | None]:
-        """Return a pod's name and node, and its claim's devices. Two of the ten pods on a node have a claim."""
+        """Return a pod's name, its node, and the device in its claim or None. Every fifth pod on a node has a claim."""
         node, of_node = number % self.nodes, number // self.nodes
         device = {
             "request": "nic",
@@ -217,7 +217,7 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
-    """Return a function that counts the API server's requests since the last call, and reads the server's CPU time."""
+    """Return a function that returns the numbers of requests since its last call, and the API server's CPU time."""
     server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "metrics")
     before = Counter[str]()
 
@@ -242,9 +242,9 @@ def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
 
 @contextmanager
 def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int], float]]]:
-    """Run the API server for tests in its own process.
+    """Run the API server for tests in a separate process.
 
-    The returned function counts the requests since the last call.
+    Yield a function that returns the numbers of requests since its last call, and the server's CPU time.
     """
     command = [sys.executable, "-c", SERVER, str(kubeconfig)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
@@ -265,7 +265,7 @@ def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int]
 
 @contextmanager
 def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -> Iterator[int]:
-    """Run a fleet in its own process, and yield its process id."""
+    """Run a fleet in a separate process, and yield the process id."""
     file = directory / "fleet.yaml"
     file.write_text(NODE.replace("COUNT", str(nodes)), encoding="utf-8")
     command = [sys.executable, "-m", "devicecore_tools", "fleet", "run", str(file), "--kubeconfig", str(kubeconfig)]
@@ -280,7 +280,7 @@ def fleet_of(nodes: int, kubeconfig: Path, directory: Path, root: Path | None) -
 
 @contextmanager
 def kwok_of(options: argparse.Namespace, kubeconfig: Path, directory: Path, requests: KubeApiRequests) -> Iterator[int]:
-    """Run kwok in its own process with the same number of Nodes, and yield its process id."""
+    """Run kwok in a separate process, create its Nodes, and yield the process id."""
     command = [str(options.kwok), f"--kubeconfig={kubeconfig}", "--manage-all-nodes"]
     command += [f"--config={file}" for file in options.stages]
     command += [f"--node-lease-duration-seconds={options.kwok_leases}"]

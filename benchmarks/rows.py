@@ -25,9 +25,9 @@ from devicecore.wire import deviceplugin
 from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
-LARGE = 3000  # a list with at least this many devices makes the manager pause before it reads the next one
+LARGE = 3000  # a list with at least this many devices makes the manager pause before it reads the next list
 Times = Generator[float, None, None]
-"""Measures CPU seconds, or wall-clock seconds if another process does part of the work."""
+"""Measured CPU seconds, or wall-clock seconds if another process does part of the work."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
@@ -122,7 +122,7 @@ def _plugin() -> Iterator[Callable[[str], object]]:
         [PLUGIN, "plugin"],
         stdin=subprocess.PIPE,
         text=True,
-        process_group=0,  # Ctrl-C must reach only the process of the benchmark
+        process_group=0,  # Ctrl-C must reach only the benchmark's process
     ) as process:
         orders = process.stdin
         assert orders
@@ -134,7 +134,7 @@ def _plugin() -> Iterator[Callable[[str], object]]:
 
 @contextmanager
 def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
-    """Run a manager that plugins can register with. Yield the manager and the directory."""
+    """Run a manager that plugins can register with. Yield the manager and the directory of its socket."""
     with TemporaryDirectory(dir="/tmp") as sockets:
         transport = GrpcUnixTransport(sockets, limits=PluginLimits(message_bytes=64 << 20))
         with running(size, transport=transport) as bench:
@@ -145,7 +145,7 @@ def _listening(size: Size) -> Iterator[tuple[Bench, str]]:
 def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str]]:
     """Run a manager, and a registered plugin in another process.
 
-    Yield the manager, the plugin's command function and its socket.
+    Yield the manager, the function that sends the plugin a command, and the path of the plugin's socket.
     """
     with _listening(size) as (bench, sockets), _plugin() as order:
         order(f"register {sockets} {size.devices}")

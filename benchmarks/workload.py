@@ -97,7 +97,7 @@ class Plugin(DevicePlugin):
 
 
 class Transport(MemoryTransport):
-    """Returns a prepared message instead of calling the plugin, as in the kubelet's measurements."""
+    """Returns a prepared message instead of calling the plugin, as the measurements of Kubernetes do."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         return to_receipt(MESSAGE)
