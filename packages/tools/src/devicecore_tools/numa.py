@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MACHINE_FILE = "machine.json"
-"""The file next to the state files where this program stores a described machine, or the machine in a record."""
+"""The file in which this program describes a machine, next to the state files, also in a record."""
 
 INSTALL = (
     "the distribution devicecore-numa is not installed: in a clone, pip install ./packages/numa; elsewhere, "
@@ -156,7 +156,7 @@ def _reserved(text: str) -> dict[str, object]:
 def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:
     """Return whether a static CPU or memory policy would pin anything for a pod, judging by its object.
 
-    A Guaranteed pod always gets pinned memory, and CPUs if a container requests whole ones.
+    A Guaranteed pod always gets pinned memory, and also pinned CPUs if a container requests whole CPUs.
     """
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
@@ -223,7 +223,7 @@ def held_in_state_file(
     from devicecore_numa.domain.memory_policy import MemoryState, bytes_by_node
 
     known = start_checks.Known(str(configuration.get(_POLICIES[name], "")))
-    with suppress(DeviceCoreError):  # if they are invalid, nothing is known about reservations
+    with suppress(DeviceCoreError):  # if the configuration is invalid, nothing is known about reservations
         reserved = read_reserved_memory(Value(configuration.get("reservedMemory"), "reservedMemory"))
         known = evolve(known, reserved=bytes_by_node(reserved))
     if knows_machine:
@@ -288,9 +288,9 @@ class PinnedNode:
 
         Args:
             configuration: the fields of the kubelet's configuration.
-            machine: described as by cAdvisor, or None for this machine.
+            machine: the machine as described by cAdvisor, or None for this machine.
             files: the state files.
-            pod: an API object.
+            pod: the pod, as an API object.
             runs: whether the kubelet is already running. If so, a memory state that the kubelet can be in, but might
                 not be able to start with, is accepted.
 
@@ -306,7 +306,7 @@ class PinnedNode:
 
     @property
     def holders(self) -> dict[str, int]:
-        """How many exclusive CPUs and NUMA nodes for memory, in total, each pod holds, by uid."""
+        """The total number of exclusive CPUs and of NUMA nodes for memory that each pod holds, by uid."""
         found: dict[str, int] = {}
         cpus, memory = self._states
         for uid in cpus.assignments:
@@ -416,7 +416,7 @@ def node_sizes(policies: "Policies") -> tuple[dict[str, str], dict[str, str]]:
 def make_managers(
     policies: "Policies", cpus: CheckpointStore, memory: CheckpointStore, requests: "Requests"
 ) -> "tuple[CpuManager, MemoryManager]":
-    """Return the managers, which keep their state in the two stores."""
+    """Return the managers, which keep their states in the stores `cpus` and `memory`."""
     from devicecore_numa.managers import CpuManager, MemoryManager
 
     return CpuManager(policies.cpus, cpus, requests), MemoryManager(policies.memory, memory, requests)

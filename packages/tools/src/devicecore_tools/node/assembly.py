@@ -197,7 +197,7 @@ def _managers(options: NodeSettings) -> NodeManagers | None:
     managers = NodeManagers(chosen.configuration, chosen.machine, *stores)
     config = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **chosen.configuration}
     file = root / CONFIGURATION
-    if not file.exists() or file.read_bytes().startswith(_OURS):  # never a kubelet's own file
+    if not file.exists() or file.read_bytes().startswith(_OURS):  # a kubelet's own file is never overwritten
         DurableFile(file, 0o644).replace(_OURS + json.dumps(config, indent=1).encode() + b"\n")
     if chosen.machine is not None:
         DurableFile(root / MACHINE_FILE, 0o644).replace(json.dumps(described_machine(chosen.machine)).encode())

@@ -74,7 +74,10 @@ class PodEntry:
         return self.phase == PENDING and not self.is_queued
 
     def next_try(self, now: float) -> float:
-        """Return when to try even if nothing has changed. A pod that has not been tried waits only for its lane."""
+        """Return when to try the pod even if nothing has changed.
+
+        A pod that has not been tried waits only for its lane.
+        """
         if self.outcome is None and self.lane.silent_until > now:
             return self.lane.silent_until
         return max(self.retry_at, self.lane.silent_until)
@@ -114,7 +117,7 @@ class Attempts:
     _before: Callable[[PodUid], Before]
     _refusal: Callable[[Pod], PodRefusal | None]  # returns why an admitted pod may not run here
     _threads: Lanes  # a lane for each set of resources
-    _wake: Callable[[], None]  # called when there is a result, unless the main loop is in `begin` and sees it anyway
+    _wake: Callable[[], None]  # called when there is a result, unless the main loop, in `begin`, sees the result anyway
     _clock: Callable[[], float]  # monotonic seconds
     _done: "queue.SimpleQueue[Done]" = field(factory=queue.SimpleQueue, init=False)
     _admitted: "queue.SimpleQueue[PodEntry]" = field(factory=queue.SimpleQueue, init=False)

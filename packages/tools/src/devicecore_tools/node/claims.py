@@ -201,7 +201,7 @@ class NodeClaims:
 
     @property
     def users(self) -> frozenset[PodUid]:
-        """The pods that are recorded in a claim."""
+        """The pods that are recorded in any claim."""
         cache = self.manager.claims if self.manager else None
         if cache is not None and cache is not self._users[0]:
             self._users = cache, cache.pods
@@ -241,7 +241,7 @@ class NodeClaims:
         self._releases.advance()
 
     def tick(self) -> None:
-        """Tell the manager that time has passed, in another thread, because the manager may have to call drivers."""
+        """Tell the manager, in another thread, that time has passed. The manager may have to call drivers."""
         if self.manager is None:
             return
         self._tick("reconcile", self.manager.tick)

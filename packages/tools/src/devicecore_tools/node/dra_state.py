@@ -75,7 +75,7 @@ class PreparationFacts:
     drivers: frozenset[DriverName]
 
     def is_like(self, later: "PreparationFacts") -> bool:
-        """Return whether the pod's claims and drivers are unchanged."""
+        """Return whether the pod's claims and drivers are the same in `later`."""
         drivers = later.drivers or {*self.served, *later.served}
         return self.claims == later.claims and all(
             self.served.get(driver) == later.served.get(driver) for driver in drivers

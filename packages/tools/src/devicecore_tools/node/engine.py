@@ -80,7 +80,7 @@ class NodeEngine:
         reporter: receives the outcomes of pods.
         observe: called after each `advance` in the engine's thread, with the state of the device manager and what is
             pinned on each NUMA node.
-        workers: the threads for admissions and releases, which nodes may share; by default, threads of its own.
+        workers: the threads for admissions and releases, which several nodes may share; by default, the engine's own.
         clock: monotonic seconds.
         managers: the managers of CPUs and memory, or None if the node pins neither.
     """
@@ -164,7 +164,7 @@ class NodeEngine:
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """In another thread, tell the manager that time has passed; the manager may have to write to the disk."""
+        """Tell the manager, in another thread, that time has passed. The manager may have to write to the disk."""
         if self._is_ticking.acquire(blocking=False):
             self._threads.submit("tick", self._tick)
         self._claims.tick()

@@ -91,6 +91,6 @@ class Evictions:
                 self._wake()
 
         self.in_progress += 1
-        # In a separate lane, because the previous release may be waiting for a disk that hangs.
+        # Each release has its own lane, because the previous release may be waiting for a disk that hangs.
         self._threads.submit(("release", gone), work)
         return released

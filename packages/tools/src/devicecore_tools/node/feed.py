@@ -83,7 +83,8 @@ class PodFeed(PodSource, Protocol):
 class PodReport:
     """The state of a pod on its node: the outcome of the last attempt, and the health of its devices.
 
-    `health` contains, per container, the devices of each resource and claim. Init containers are left out.
+    `health` contains, per container, the health of each resource's and each claim's devices. Init containers are left
+    out.
     """
 
     outcome: Outcome

@@ -63,7 +63,7 @@ class Workers:
     def _start_thread(self) -> None:
         try:
             threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
-        except RuntimeError:  # the system has no thread left: the running ones will do the work
+        except RuntimeError:  # the system can start no more threads, so the running threads will do the work
             if not self._threads:
                 raise
         else:

@@ -123,7 +123,7 @@ class NodeSettings:
         root: the directory of the sockets and the checkpoint.
         manifests: a directory of pods and ResourceClaims, or None.
         topology: the machine's NUMA nodes and the policy for them.
-        policy: chooses a container's devices from the possible ones, or None for the kubelet's order.
+        policy: chooses a container's devices from the available ones; None means the kubelet's order.
         allow_shared_directory: whether other users may write to the root or a directory in it.
         metrics_port: where to serve metrics, or None.
         server: how the node uses an API server, or None to publish its status in a file.

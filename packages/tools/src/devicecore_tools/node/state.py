@@ -126,7 +126,7 @@ class ContainerClaimState:
 
 @frozen
 class ClaimsState:
-    """The state of dynamic resource allocation, which is empty if nothing uses it.
+    """The state of dynamic resource allocation; empty if neither pods nor drivers use it.
 
     `containers` are the containers of pods with claims.
     """
@@ -206,7 +206,7 @@ class KubeletState:
         return self._document(node_name, [self.pod_json(state) for state in self.pods])
 
     def to_text(self, node_name: str, pods: "PodTexts") -> str:
-        """Return the same state as a JSON string with one line per pod. `pods` caches earlier results."""
+        """Return the state as a JSON string with one line per pod. `pods` caches earlier results."""
         parts = {key: json.dumps(value) for key, value in self._document(node_name, []).items()}
         parts["pods"] = "[" + ",".join(f"\n  {text}" for text in pods.of(self)) + "]"
         return "{\n" + ",\n".join(f" {json.dumps(key)}: {text}" for key, text in parts.items()) + "\n}"

@@ -49,7 +49,7 @@ class LoggedSink(NodeStatusSink):
             self._refused = error
 
     def publish(self, status: NodeStatus) -> None:
-        """Log the changes, and pass the status on. Raises SinkError if the other sink refuses."""
+        """Log the changes, and pass the status on. Raises SinkError if the other sink refuses the status."""
         for resource, count in status.capacity.items():
             now = count, status.allocatable[resource]
             # At first, counts of 0 only mean that the plugin has not listed its devices yet, or has not come back yet.

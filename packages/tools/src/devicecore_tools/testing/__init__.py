@@ -3,5 +3,5 @@
 * `kubelet`, `dra_kubelet`: kubelets for tests, and pytest fixtures for them.
 * `api_server`: a small API server.
 * `process`: plugins and drivers in separate processes.
-* `temporary`: directories with names that are short enough for sockets.
+* `temporary`: directories with paths that are short enough for sockets.
 """

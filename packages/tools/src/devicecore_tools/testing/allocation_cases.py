@@ -61,7 +61,7 @@ CLASSES: list[Json] = [
     *_CLASSES[1:3],
     {**_CLASSES[3], "spec": {**_CLASSES[3]["spec"], "config": [{"opaque": {"driver": GPU, "parameters": {"a": 1}}}]}},
 ]
-"""The classes in the cases. The last one has a configuration."""
+"""The classes in the cases. The last class has a configuration."""
 
 
 def evaluate(expression: str, driver: str, device: Json) -> bool | None:
@@ -76,7 +76,7 @@ def random_case(random: Random) -> Json:
 
 @st.composite
 def allocation_cases(draw: st.DrawFn) -> Json:
-    """Strategy for cases. The cases shrink to a few simple objects."""
+    """A strategy for cases. Cases shrink to a few simple objects."""
     return _case(lambda options: draw(st.sampled_from(options)))
 
 

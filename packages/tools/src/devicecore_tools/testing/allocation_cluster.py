@@ -30,7 +30,7 @@ def billionths(text: str | int) -> int:
 
 
 def key_of(one: Json) -> Key:
-    """Return the key of the device that a result or a held device refers to."""
+    """Return the key of the device in an allocation result or in an entry of a case's `allocated`."""
     return one["driver"], one["pool"], one["device"]
 
 

@@ -373,7 +373,7 @@ class _Reading:
         return self._repelled(request, device)
 
     def _repelled(self, request: _Request, device: Device) -> Rule | None:
-        """Return the rule that forbids a device for a request that describes it, or None."""
+        """Return the rule that forbids a device although the request describes the device, or None."""
         if not all(request.tolerates(one) for one in device.spec.get("taints") or ()):
             return Rule.TAINTS
         consumed = device.consumed(request.wanted(device.key[0])) if device.is_shared else {}
@@ -445,7 +445,7 @@ class _Reading:
             sizes[request.claim] += len(devices) if request.is_all else request.count
         if any(size > MAX_RESULTS for size in sizes.values()):
             return None
-        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # requests with the least choice first
+        candidates.sort(key=lambda one: (not one[0].is_all, len(one[1])))  # requests with few candidates first
         state = self._state(start)
         slots = [
             (request, (one,) if request.is_all else devices, not request.is_all and number > 0)
@@ -466,9 +466,9 @@ class _Reading:
         state: _State,
         budget: list[int],
     ) -> bool:
-        """Fill the slots, starting with this one.
+        """Fill the slots, starting with `slot`.
 
-        A request gets its devices in order; `first` is the position to start from.
+        A request gets its devices in order; `first` is the position of the first device to try.
         """
         if slot == len(slots):
             return True

@@ -181,7 +181,7 @@ class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, 
             served.register()
 
     def _serve(self, served: InMemory[Connection]) -> InMemory[Connection]:
-        """Register now, and again at each start."""
+        """Register a plugin or driver now, and again at each start."""
         self._served.append(served)
         if self._running:
             served.register()

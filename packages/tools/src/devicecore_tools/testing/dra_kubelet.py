@@ -103,7 +103,7 @@ class ClaimPod:
         return with_claims(own, self.cdi_devices(container))
 
     def cdi_devices(self, container: str | None = None) -> tuple[str, ...]:
-        """Return the CDI names that the container runtime gets for a container. Calls no driver."""
+        """Return the CDI names that the container runtime gets for a container. No driver is called."""
         return self._kubelet.manager.claim_devices(self.pod, container or self.pod.containers[0].name)
 
     @property
@@ -398,7 +398,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
     def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
-        """Wait until a driver has published at least this many devices. Return their names.
+        """Wait until a driver has published at least this many devices. Return the names of its devices.
 
         Raises:
             WaitTimeoutError: there were not enough devices before the timeout.
@@ -614,7 +614,7 @@ class DraKubelet(BaseDraKubelet):
             UnresolvedCdiNameError: no file there defines the device.
             DocumentError: a file there is neither JSON nor YAML.
         """
-        # imported here because this module needs the YAML reader, an extra
+        # imported here because the module needs a YAML library, which is an extra
         from devicecore.system.documents import read_documents
 
         files = sorted(path for path in self.cdi.iterdir() if path.suffix in {".json", ".yaml"})

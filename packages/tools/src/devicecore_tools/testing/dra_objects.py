@@ -121,7 +121,7 @@ def create_claim(
     *,
     tolerates: bool = False,
 ) -> ResourceClaim:
-    """Create a ResourceClaim in the namespace `default`, allocated to devices by pool and name.
+    """Create a ResourceClaim in the namespace `default`, with devices allocated to it, given by pool and name.
 
     With `tolerates`, the claim tolerates all taints.
 

@@ -127,7 +127,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     """The common base of `Kubelet` and `MemoryKubelet`.
 
     `timeout` is in seconds, for every wait without a timeout of its own. `manager` is the `DeviceManager`; each restart
-    creates a new one. A test kubelet for DRA drivers contains such a kubelet so that its pods can also get plugin
+    creates a new manager. A test kubelet for DRA drivers contains such a kubelet so that its pods can also get plugin
     devices.
     """
 
@@ -213,7 +213,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
 
     def registrations(self, resource: str) -> int:
-        """Return how many times plugins for `resource` have registered successfully since the kubelet was created."""
+        """Return the number of successful registrations of plugins for `resource` since the kubelet was created."""
         registered = [event for event in self.events if isinstance(event, PluginRegistered)]
         return sum(event.plugin.resource == resource for event in registered)
 
@@ -318,7 +318,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         )
 
     def _wait_for_lists(self) -> None:
-        """Wait briefly for each plugin's list, because plugins cannot notice the end of an unopened stream."""
+        """Wait briefly for each plugin's list. A plugin whose stream was never opened could not notice its end."""
 
         def listed() -> bool:
             known = self.state.inventory.resources.values()
@@ -457,7 +457,7 @@ class Kubelet(BaseKubelet):
         self.socket.unlink(missing_ok=True)
 
     def recreate_socket(self) -> None:
-        """Delete kubelet.sock and create a new one. Streams end; the plugins' sockets stay."""
+        """Delete kubelet.sock and create a new one. Streams end, but the plugins' sockets are kept."""
         self.remove_socket()
         self.restart(wipe=False)
 

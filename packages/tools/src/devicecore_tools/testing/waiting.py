@@ -61,7 +61,7 @@ class Waiting(ABC):
         `look` is called after every event, and every 0.05 seconds.
 
         Args:
-            expected: what the test waits for, for the error message: "a second list".
+            expected: what the test waits for, in words for the error message, such as "a second list".
             look: returns a truthy value if the condition is met.
             timeout: in seconds; by default the kubelet's.
             allow_exits: whether to keep waiting if a plugin process exits on its own.

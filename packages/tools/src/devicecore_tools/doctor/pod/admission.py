@@ -1,6 +1,7 @@
 """Finds the reasons why an API server refuses a new pod, and adds to a pod what an API server adds.
 
-Law: the cluster's objects can be a reason to refuse only pods that are not stored yet. A stored pod has been accepted.
+Law: the cluster's objects can be a reason to refuse only pods that are not stored yet, because a stored pod has already
+been accepted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -133,7 +134,7 @@ class Admission:
     def admitted(self, pod: Value) -> Value:
         """Return a new pod with an API server's additions: the fields of its RuntimeClass, if known, and tolerations.
 
-        The admission plugins are RuntimeClass and DefaultTolerationSeconds.
+        These are the additions of the admission plugins RuntimeClass and DefaultTolerationSeconds.
         """
         if _is_stored(pod):
             return pod
@@ -188,13 +189,13 @@ class Admission:
         return next(filter(None, problems), "")
 
     def unjudged(self, pod: Value) -> Iterator[str]:
-        """Yield a description of what a LimitRange may change in a new pod or refuse, because it is not read here."""
+        """Yield a description of what a LimitRange, which is not evaluated here, may change in a new pod or refuse."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
 
     def assumed(self, pod: Value) -> Iterator[str]:
-        """Yield assumptions about a new pod that are needed because the relevant objects were not read."""
+        """Yield the assumptions made about a new pod because the relevant objects were not read."""
         lacking = [one for one in ("ResourceQuota", "LimitRange") if one not in self.kinds]
         if not _is_stored(pod) and lacking:
             namespace = foreign_text(pod["metadata"]["namespace"].text("default"))
@@ -223,7 +224,7 @@ def _usage(spec: Value) -> Sizes:
 
 
 def _unwritten(spec: Value, quota: Quota) -> str:
-    """Return the values that a quota forces a container to specify (`enforcePodContainerConstraints`)."""
+    """Return a value that a quota requires but containers lack, or "" (`enforcePodContainerConstraints`)."""
     for name in () if spec["resources"].data else sorted(quota.hard):
         section, _, resource = name.rpartition(".")
         if resource in _COMPUTE and section in {"", "requests", "limits"}:

@@ -102,7 +102,7 @@ class Refused:
         devices: all devices of the node's pools.
         held_by: the devices that each claim holds, by the claim's name.
         holders: each of these claims with its pods, by the claim's name.
-        classes: all classes.
+        classes: all DeviceClasses, by name.
         matches: evaluates an expression for a device.
         budget: the budget for finding changes.
         described: the requests for which the cluster has matching devices, by claim and name.
@@ -257,7 +257,7 @@ class Refused:
                 yield Change(", and ".join(parts), changed, max(mine[2], yours[2]), is_pair=True)
 
     def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Yield the claim with all its expressions corrected to names and types that devices have."""
+        """Yield the claim with all its expressions corrected to use names and types that devices have."""
         changed, edits = claim, []
         for request in claim.alternatives:
             devices = self._devices_of(claim, request) or list(self.devices.values())
@@ -379,7 +379,7 @@ def _released(name: str, held: Held) -> str:
 
 
 _ChangedRequest = tuple[str, DeviceRequest, Rank, str]
-"""A change to a request: its description, the changed request, the change's rank, and its kind."""
+"""A change to a request: its description, the changed request, and the rank and kind of the change."""
 
 
 def _about(claim: UnallocatedClaim, request: DeviceRequest) -> str:
@@ -429,7 +429,7 @@ def _less_of(
     Args:
         request: the request to make smaller.
         amounts: for each insufficient capacity, the amounts that devices could provide, largest first.
-        fitting: the number of devices that fit.
+        fitting: the number of devices that fit the request.
         defaults: a description of the capacities that the request gets without asking for them.
     """
     # A count can be any 64-bit number, but no claim gets more than `MAX_RESULTS` devices.

@@ -1,7 +1,7 @@
-"""Reports on claims: the reasons against devices, grouped by kind, and the shortages behind constraints.
+"""Reports on claims: why devices are rejected, grouped by reason, and which shortages make constraints unsatisfiable.
 
-Law: each line only states a trial's verdicts. Devices with the same reason share a line, with their number and an
-example. A constraint's shortage is computed for the attribute value that comes closest.
+Law: each line only states a trial's verdicts. Devices that are rejected for the same reason share a line, with their
+number and an example. A constraint's shortage is computed for the attribute value that comes closest.
 """
 
 import re
@@ -28,13 +28,13 @@ from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.doctor.pod.expression_edits import misplaced, optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # the maximum number of names in one line
-_MAX_ASKED = 20  # how many devices are listed with their counters' users
+_MAX_ASKED = 20  # for how many devices of a line the holders are looked up
 _MAX_EXPRESSION = 120
 
 
 @frozen
 class ReasonLine:
-    """The devices with the same verdict, on one line.
+    """A line about the devices with the same verdict.
 
     Attributes:
         count: the number of devices.
@@ -55,7 +55,7 @@ class ReasonLine:
 def reason_lines(
     verdicts: Iterable[DeviceVerdict], fits: str, holders: Callable[[DeviceVerdict], Sequence[str]]
 ) -> list[ReasonLine]:
-    """Return the lines about one request's devices. Reasons that can change come before device properties.
+    """Return the lines about one request's devices, first those with reasons that can change.
 
     Devices that the class does not select come last, with all other drivers' devices on one line.
 
@@ -340,7 +340,7 @@ def _about_missing(
 
 
 def _is_meant(domain: str, name: str, found: tuple[str, str]) -> bool:
-    """Return whether an expression reads this name in this domain. An empty `domain` matches every domain."""
+    """Return whether `found`, the domain and name of a device's value, is meant. An empty `domain` matches any."""
     return found[1] == name and domain in ("", found[0])
 
 

@@ -81,7 +81,7 @@ MAX_ADVICE_SECONDS = 2.0
 
 _MIN_TRIALS = 10
 _PATIENCE = 0.5  # seconds of trials before the user is informed
-_MAX_DEVICES_TRIED = 1_000_000  # the limit for all trials together
+_MAX_DEVICES_TRIED = 1_000_000  # the limit of devices for all trials together
 _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
@@ -106,7 +106,7 @@ class ClaimsDecision:
 
     Attributes:
         problem: why the claims get no devices, or an empty string if they get some.
-        undecided: the claims for which the sources do not suffice to decide.
+        undecided: the claims that cannot be decided from the sources.
         drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
 
@@ -206,7 +206,7 @@ def _binding(claim: Value) -> tuple[tuple[str, ...], str]:
 
 
 class Outcome(Enum):
-    """A scheduler's decision about claims. The value is the exit status of commands."""
+    """A scheduler's decision about claims. Each value is the exit status with which commands report the decision."""
 
     FITS = 0
     FITS_NOT = 1
@@ -222,7 +222,7 @@ class ClaimAnswer(NamedTuple):
     """A node's verdict on claims, and the changes that would turn a no into a yes.
 
     Attributes:
-        causes: why a scheduler decides differently, by release.
+        causes: the faults because of which a scheduler may not decide as the rules do, by release.
         obstacles: why the node is ineligible regardless of its devices, the scheduler's reason first.
         has_devices: whether the node has the devices although it is ineligible.
         victims: the pods that a scheduler preempts first to make room.
@@ -465,11 +465,11 @@ class ClaimTrial:
         return idle
 
     def decide(self, pod: str, names: Iterable[str], extended: UnallocatedClaim | None = None) -> ClaimsDecision:
-        """Return the answer of a record's node about the claims of one pod.
+        """Return the answer about the claims of one pod on a record's node.
 
         Args:
             pod: the pod's name.
-            names: the names of its ResourceClaims, `namespace/name`.
+            names: the names of the pod's ResourceClaims, `namespace/name`.
             extended: the claim that a scheduler creates for extended resources from DeviceClasses.
         """
         asked, node = tuple(names), self.node("")
@@ -611,7 +611,7 @@ class ClaimTrial:
     def why_refused(self, pod: Pod) -> str:
         """Return why an API server refuses a pod's claim, or an empty string if it accepts every claim.
 
-        A namespace without the label cannot have claims with admin access (KEP-5018).
+        Claims with admin access are accepted only in a namespace with a certain label (KEP-5018).
         """
         for name in self.claims_named_by(pod):
             claim = self._objects.claims[name]
@@ -684,7 +684,7 @@ class ClaimTrial:
         filters: Filters | None = None,
         resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
-        """Return each node's answer, best first. If every answer is no, the first one names the necessary changes.
+        """Return each node's answer, best first. If every answer is no, the first answer names the necessary changes.
 
         Args:
             claims: the claims to try.
@@ -757,7 +757,7 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers, now also saying whether the first ineligible nodes have the devices."""
+        """Return the answers with `has_devices` set for the first few ineligible nodes."""
         left = _MAX_OUT_OF_QUESTION
         tried = []
         for one in found:
@@ -837,7 +837,7 @@ class ClaimTrial:
         return all(isinstance(one, DeviceAllocation) and not one.causes for one in answers)
 
     def _causes(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[Cause, ...]]:
-        """Return why schedulers of the possible releases decide differently."""
+        """Return, by possible release, the faults because of which its scheduler may not decide as the rules do."""
         found = {self.releases[0].value: answer.answer.causes}
         for release in self.releases[1:]:
             found[release.value] = self._allocate(claims, answer.node, release).causes
@@ -911,7 +911,7 @@ class ClaimTrial:
                     yield OverCommitted(pool, "/".join(use), total, Quantity(nanos, total.binary), names)
 
     def refused(self, answer: ClaimAnswer, others: Iterable[ClaimAnswer] = ()) -> Refused:
-        """Return the facts about a node that refuses claims. `others` are the answers of all nodes."""
+        """Return the facts about a node that refuses claims. `others` are the answers of all nodes, if known."""
         devices = {device.key: device for pool in self.pools(answer.node) for device in _all_of(pool)}
         held_by: dict[str, list[DeviceKey]] = defaultdict(list)
         holders: dict[str, Held] = {}

@@ -296,7 +296,7 @@ _READERS: Mapping[str, Callable[[_Objects, str, Value], None]] = {
 def objects_of(
     documents: Iterable[Value], kinds: Iterable[str] = repeat(""), budget: Budget | None = None
 ) -> ClusterObjects:
-    """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
+    """Return the objects in documents: lists from `kubectl get -o json`, or single objects. Other kinds are ignored.
 
     If several objects have the same kind and name, for example because a file is passed twice, the first one counts.
 

@@ -17,11 +17,11 @@ from devicecore_tools.doctor.look.values import ClaimsSeen
 from devicecore_tools.doctor.pod.explanation import concerning
 
 _TELLING = frozenset({"pod-refused", "container-cannot-start", "cdi-unresolvable"})
-"""Findings about other pods that also affect a pod that requests the same resource."""
+"""The codes of findings about other pods that also affect a pod that requests the same resource."""
 
 _ADMITTED = "request-without-device"
-"""A finding that does not stop a kubelet from admitting the pod. A separate warning says that other pods may use the
-pod's devices."""
+"""The code of a finding that does not stop a kubelet from admitting the pod. A separate warning says that other pods
+may use the pod's devices."""
 
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
 """Refusals that depend on which devices were free when the kubelet refused the pod.

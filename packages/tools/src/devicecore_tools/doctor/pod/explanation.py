@@ -68,12 +68,12 @@ class Explanation:
 
     @property
     def concerns_devices(self) -> bool:
-        """Whether a trial on the node's devices can explain more."""
+        """Whether a trial with the node's devices can add to the explanation."""
         return self.manager in _DECIDES_ON_DEVICES
 
     @property
     def concerns_pinning(self) -> bool:
-        """Whether a trial with the node's CPU manager and memory manager can explain more."""
+        """Whether a trial with the node's CPU manager and memory manager can add to the explanation."""
         return self.manager in _PINS
 
 

@@ -30,14 +30,14 @@ class ExtendedRequest(DeviceRequest):
 
 @frozen
 class ExtendedResourceClaim(UnallocatedClaim):
-    """The claim with its pod, its classes and the requests of each container."""
+    """The claim for a pod's extended resources, with the pod, each resource's class, and the users of each request."""
 
     pod: Pod | None = None
     classes: Mapping[str, str] = {}
     mappings: tuple[RequestMapping, ...] = ()
 
     def with_limits(self, limits: Mapping[tuple[str, str], int]) -> "ExtendedResourceClaim":
-        """Return the claim that results from other limits, given by container and resource."""
+        """Return the claim for the pod with these limits instead, which are given by container and resource."""
         assert self.pod is not None  # noqa: S101 - for mypy: `extended_claim` sets it
         init, main = ([_limited(one, limits) for one in of] for of in (self.pod.init_containers, self.pod.containers))
         made = extended_claim(evolve(self.pod, init_containers=init, containers=main), self.classes)
@@ -95,7 +95,7 @@ def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClai
 def _of_init_containers(
     pod: Pod, resource: str, device_class: str, long_lived: Mapping[int, ExtendedRequest]
 ) -> tuple[Sequence[ExtendedRequest], Sequence[RequestMapping]]:
-    """Return the largest request of the terminating init containers, which share it, and the users of each request."""
+    """Return the request that the terminating init containers share (their largest), and the users of each request."""
     made: list[ExtendedRequest] = []
     mappings: list[RequestMapping] = []
     for index, container in enumerate(pod.in_start_order):

@@ -1,7 +1,7 @@
 """Runs a scheduler's filters for nodes and one pod, up to the filter for claims' devices.
 
 Law: the filters are a scheduler's filters, in its order, and reasons use its words. Checks that need unread objects
-are named, never assumed to pass.
+are reported as not checked, or as assumptions.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from devicecore_tools.doctor.pod.scheduling import PodAsks
 from devicecore_tools.doctor.reading.cluster_nodes import ClusterNode
 
 _ALIKE = 0.8  # how similar two resource names must be for one to be a likely typo of the other
-_MOST = 1_000  # with more resources than this, no such name is searched for
+_MOST = 1_000  # with more resources than this, no similar name is searched for
 
 
 class Filters:
@@ -145,12 +145,12 @@ class Filters:
         return pods if all(map(counts, pods)) else [*filter(counts, pods)]
 
     def _is_counted(self, one: SpreadConstraint, node: ClusterNode) -> bool:
-        """Return whether a node counts for a constraint (scheduler: `matchNodeInclusionPolicies`)."""
+        """Return whether a node counts for a spread constraint (scheduler: `matchNodeInclusionPolicies`)."""
         is_selected = not one.honors_affinity or self._asks.selects(node)
         return is_selected and (not one.honors_taints or self._asks.tolerates(node))
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the reasons why a node with these pods has no capacity: ports, resources, volumes, then other pods."""
+        """Yield why the pod cannot run on a node beside these pods: ports, resources, volumes, then affinity."""
         asks, volumes, neighbors = self._asks, self._volumes, self._neighbors
         if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken

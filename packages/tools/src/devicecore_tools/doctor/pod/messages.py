@@ -1,4 +1,4 @@
-"""Explains a kubelet's refusals: reads the table `messages.toml` and looks up rows.
+"""Explains a kubelet's refusals with the rows of the table `messages.toml`.
 
 Law: each message from kubelets 1.29 to 1.37 matches one row. The catch-all rows are tried last.
 """

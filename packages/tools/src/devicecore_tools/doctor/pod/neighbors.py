@@ -62,7 +62,7 @@ class Neighbors:
         ]
 
     def obstacles(self, node: ClusterNode, pods: Sequence[BoundPod]) -> Iterator[Obstacle]:
-        """Yield the spread and affinity rules that a node with these pods violates."""
+        """Yield the spread and affinity rules that the pod would violate on a node with these pods."""
         now = self._bound.get(node.target.name, ())
         change: Counter[_Key] = Counter()
         if pods is not now:

@@ -22,9 +22,9 @@ class PodTerm:
 
     Attributes:
         topology_key: the label whose values divide nodes into domains.
-        selects: whether a pod's labels match.
+        selects: returns whether a pod's labels match.
         namespaces: the selected namespaces.
-        selects_namespace: whether a namespace's labels match, or None without a namespace selector.
+        selects_namespace: returns whether a namespace's labels match, or None without a namespace selector.
         needs_namespaces: whether the result depends on namespace labels.
     """
 
@@ -75,11 +75,11 @@ class SpreadConstraint:
     min_domains: int
     honors_affinity: bool
     honors_taints: bool
-    counts_none: bool  # an absent or empty selector counts no pods
+    counts_none: bool  # whether the selector is absent or empty, so that it matches no pods
 
     @classmethod
     def of(cls, one: Value, labels: Labels) -> "SpreadConstraint":
-        """Read a constraint. Raises DocumentError if a field has the wrong type."""
+        """Read a topology spread constraint. Raises DocumentError if a field has the wrong type."""
         extra = list(_keys(one, "matchLabelKeys", labels, "In"))
         return cls(
             one["topologyKey"].text(),

@@ -32,7 +32,7 @@ class PodAsks:
         uid: its UID, or an empty string if it was not read.
         node: the node named in its spec.
         labels: the labels of `nodeSelector`.
-        accepts: whether the required node affinity accepts a node, or None if there is none.
+        accepts: returns whether the required node affinity accepts a node, or None without such an affinity.
         affinity: a description of the required node affinity.
         tolerations: the tolerations in its spec.
         sizes: its peak request for each resource.
@@ -205,7 +205,7 @@ def _unjudged(pod: Value) -> Iterator[str]:
     if any(spec[group].data is not None for group in ("schedulingGroup", "workloadRef")):
         yield "the other pods of its group, with which it is scheduled"
     is_stored = pod["metadata"]["uid"].data is not None
-    # an API server copies the RuntimeClass into a pod when it stores it
+    # an API server copies the RuntimeClass into each pod that it stores
     if not is_stored and (name := spec["runtimeClassName"].text("")):
         get = "kubectl get runtimeclasses -o json, as an additional file for --slices, or --kubeconfig"
         yield f"the node selector, tolerations and overhead of RuntimeClass {foreign_text(name, 100)}: {get}"

@@ -95,12 +95,13 @@ class TrialNode:
         drivers_gone: the missing DRA drivers, each with what is known about it, as the end of a sentence.
         claims: the drivers of allocated claims, by the claim's `namespace/name`.
         pod_claims: decides about a pod's claims, or None if the necessary objects were not read.
-        why_absent: the consequence, for each resource in `absent`.
+        why_absent: a warning for each resource in `absent`.
         damage: why the checkpoint is ignored. Empty if the file is intact or the kubelet's answer replaces it.
-        of_others: resources that an administrator added to the Node, so that no plugin serves them.
-        unknown: why a device that the pod gets may nevertheless be in use, by resource.
+        of_others: resources that an administrator added to the Node, and that no plugin serves.
+        unknown: warnings about problems that a pod may have after its admission, by resource.
         capacity: how many devices of each resource the Node has, including unhealthy devices.
-        uncertain: why no source shows which devices of a resource are free. Answers do not name such devices.
+        uncertain: why no source shows which devices of a resource are free, by resource. Answers do not name devices
+            of these resources.
         topology_not_known: the settings in which the kubelet may differ from `topology`, or an empty string.
         blocked: why pods get no devices of a resource although the kubelet is running, by resource.
         topology: the NUMA nodes, the topology policy and the topology scope.
@@ -169,7 +170,7 @@ class TrialNode:
         return self.pod_claims.decide(pod.name, names, self._extended_claim(self.pod_claims, pod))
 
     def with_claims(self, pod: Pod) -> Pod:
-        """Return the pod as a kubelet receives it: a claim covers extended resources that a DeviceClass serves.
+        """Return the pod as a kubelet receives it, with a claim for extended resources that a DeviceClass serves.
 
         A plugin takes precedence as long as the Node has devices from it.
         """

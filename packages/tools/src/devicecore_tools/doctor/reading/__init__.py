@@ -3,5 +3,5 @@
 Laws: reading changes nothing. Each function returns a `Reading` for any content of the files: with a value, or with a
 sentence that says why there is none. Sizes and the numbers of files and values are bounded.
 
-Import its modules separately, because a command that reads one source does not need the other readers.
+Import the modules separately, because a command that reads one source does not need the other readers.
 """

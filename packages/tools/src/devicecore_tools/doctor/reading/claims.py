@@ -38,7 +38,7 @@ from devicecore_tools.doctor.reading.objects import items_of, seconds_of
 def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
     """Return the kubelet's claim checkpoint at `path`.
 
-    A kubelet writes the file when it prepares its first claim. So if a kubelet's directory has no such file
+    A kubelet writes the file when it prepares its first claim. If a kubelet's directory has no such file
     (`may_be_absent`), no claim is prepared. Elsewhere, a missing file proves nothing.
     """
     try:
@@ -68,7 +68,7 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
     """
     try:
         cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
-    except FileNotFoundError:  # a kubelet without DRA drivers has none
+    except FileNotFoundError:  # a kubelet without DRA drivers has no such file
         return Reading(problem=NO_FILE)
     except OSError as error:
         return Reading(path, problem=error.strerror or str(error))

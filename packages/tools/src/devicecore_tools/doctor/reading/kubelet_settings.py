@@ -37,7 +37,7 @@ _CREDENTIALS = "3i"  # process, user and group
 
 @frozen
 class _Process:
-    """A process of this machine, by its directory in /proc."""
+    """A process on this machine, given by its directory in /proc."""
 
     place: Path
 
@@ -121,7 +121,7 @@ A kubelet does not start with any other value (kubelet: `ValidateKubeletConfigur
 
 
 def serves(root: str) -> bool:
-    """Return whether a kubelet of this machine serves a socket below a root directory."""
+    """Return whether a kubelet on this machine serves a socket below a root directory."""
     return _process_of(root) is not None
 
 

@@ -28,7 +28,7 @@ _COMMA = re.compile(r",(?![^(]*\))")  # outside parentheses
 
 
 def label_selector(text: str) -> Callable[[TargetNode], bool]:
-    """Return a predicate for a node's labels. Raises ValueError with the invalid part."""
+    """Return a predicate for a node's labels. Raises ValueError, which names the invalid part."""
     requirements = [_requirement(part.strip()) for part in _COMMA.split(text)]
     return node_selector(Value.of({"nodeSelectorTerms": [{"matchExpressions": requirements}]}, "selector"))
 

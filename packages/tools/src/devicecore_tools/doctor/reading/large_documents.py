@@ -43,7 +43,7 @@ def read_document_file(path: str, budget: Budget | None = None, *, unique_keys: 
 
 
 def read_all_documents(path: str, budget: Budget | None = None) -> list[Value]:
-    """Return the documents in a file. A YAML file may contain several.
+    """Return the documents in a file. A YAML file may contain several documents.
 
     Raises DocumentError if the file cannot be used.
     """
@@ -60,7 +60,7 @@ def _content(path: str) -> bytes:
 def parse_document(data: bytes, file: str, budget: Budget | None = None, *, unique_keys: bool = False) -> Value:
     """Return the one document in `data`.
 
-    Raises DocumentError if it is neither JSON nor YAML, too large, or not exactly one object.
+    Raises DocumentError if `data` is neither JSON nor YAML, is too large, or is not exactly one object.
     """
     documents = parse_documents(data, file, budget, unique_keys=unique_keys)
     if len(documents) != 1:
@@ -85,7 +85,7 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, uni
     Raises DocumentError if the documents cannot be used, or exceed the rest of the budget.
     """
     whole = Value(None, file)
-    data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so empty lines at the start stay
+    data = as_utf8(data).rstrip()  # errors in YAML have line numbers, so empty lines at the start are kept
     if budget is not None and (problem := budget.keep(memory_of(data, OBJECTS))):
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
     if _TABLE.match(data):
@@ -130,7 +130,7 @@ def _object_problem(data: bytes) -> str:
     while start < len(data):
         end = min(start + _CHUNK, len(data))
         while end < len(data) and data[end - 1] == ord("\\"):
-            end += 1  # do not split an escape
+            end += 1  # do not split an escape sequence
         parts = data[start:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
         structure = b"".join(parts[is_in_text::2]).translate(None, _NO_STRUCTURE)
         is_in_text ^= len(parts) % 2 == 0

@@ -97,7 +97,7 @@ def digest(path: Path) -> str:
 
 
 def unchanged(look: Look, files: Mapping[str, Mapping[str, str]], root: Path) -> dict[Source, Reading[Any]]:
-    """Return the sources whose files in a record are unchanged."""
+    """Return the readings of the sources whose files in a record are unchanged."""
     return {
         source: reading
         for source, reading in look.readings.items()

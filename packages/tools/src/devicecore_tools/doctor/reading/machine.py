@@ -75,7 +75,7 @@ def numa_nodes_of(root: str) -> tuple[int, ...]:
 def seen_machine(root: str, settings: TopologySettings) -> MachineSeen:
     """Identify this machine, with the NUMA nodes of the kubelet that has this root directory.
 
-    `settings` are those of the kubelet.
+    `settings` are the kubelet's settings of its topology manager.
     """
     policy = settings.policy.value if settings.is_given else ""
     return MachineSeen(*this_machine(), numa_nodes_of(root), policy, settings.max_numa_nodes)

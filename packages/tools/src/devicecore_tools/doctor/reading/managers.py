@@ -27,7 +27,7 @@ class ManagersSeen:
 
     Attributes:
         configured: the known fields of the kubelet's configuration.
-        configuration: these fields, plus the policies from the state files.
+        configuration: the configured fields, plus the policies from the state files.
         files: the unchanged contents of the state files, by name.
         machine: the machine as described by cAdvisor, or None for this machine.
         knows_machine: whether `machine` is known to be the kubelet's machine.

@@ -142,7 +142,7 @@ class NodeSources:
     """
 
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970. A record has its own time; everything else is read now."""
+    """Returns the current time, in nanoseconds since 1970. It is not used for a record, which has its own time."""
 
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The objects last read from the API server, by the names of their files in a record."""
@@ -271,7 +271,7 @@ class NodeSources:
         return seen_machine(self._directory.root, settings)
 
     def reads_in(self, directory: str) -> bool:
-        """Return whether sources are files in a directory, where a record would overwrite them."""
+        """Return whether a record in this directory would overwrite files from which sources are read."""
         named = (self.checkpoint, self.pods, self.node, self.claims, self.slices, self.resourceclaims, self.events)
         places = [Path(file).parent for file in named if file is not None and file != "-"]
         places += [Path(self.root)] if self.root is not None else []
@@ -298,14 +298,14 @@ class NodeSources:
         return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
 
     def managers(self) -> ManagersSeen | None:
-        """Return the input for the kubelet's CPU manager and memory manager, or None if its directory is not given."""
+        """Return the input for the kubelet's CPU and memory managers, or None without a directory of the kubelet."""
         return None if self._kubelet_root is None else read_managers(self._kubelet_root)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------
 
     @property
     def _kubelet_root(self) -> str | None:
-        """The directory with the kubelet's files: its own, or a record."""
+        """The directory with the kubelet's files: the kubelet's own directory, or a record."""
         return self._directory.root if self._directory else self.root if self._reasons is not None else None
 
     def _in_record(self, name: str) -> str | None:
@@ -402,7 +402,7 @@ class NodeSources:
         return evolve(seen, value=evolve(seen.value, remade=frozenset(remade)))
 
     def _with_names(self, sockets: Reading[SocketsSeen]) -> Reading[SocketsSeen]:
-        """Return the sockets with the identity of each process, if the node is live."""
+        """Return the sockets with the identity of each process, unless they are read from a record."""
         found, directory = sockets.value, self._directory
         if found is None or directory is None or self.plugins is False:
             return sockets
@@ -584,7 +584,7 @@ class NodeSources:
             return Reading(str(error).partition(":")[0], problem=str(error))
 
     def _beside(self, name: str) -> str | None:
-        """Return a file of a record in the root directory."""
+        """Return the path of a record's file in the root directory, or None if there is no such file."""
         path = Path(self.root) / name if self.root else None
         return str(path) if path is not None and os.path.lexists(path) else None
 

@@ -110,7 +110,7 @@ def _in_utc(text: str) -> str:
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
     """Yield the items of a list of this kind, or of a generic List.
 
-    Raises DocumentError if it is not such a list, or only part of one.
+    Raises DocumentError if the document is not such a list, or is only part of one.
     """
     actual = document["kind"].text("")
     if actual not in {"List", kind}:

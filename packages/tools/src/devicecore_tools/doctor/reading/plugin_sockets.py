@@ -105,7 +105,7 @@ class Listeners(Generic[Answer]):
         answer: seconds for an answer to one call.
         left: how many seconds all answers together may take from now on.
         question: the function that queries one socket, `who_listens` or `lists_of`.
-        now: seconds of a clock that never goes back.
+        now: returns the seconds of a clock that never goes back.
     """
 
     answer: float
@@ -215,7 +215,7 @@ def who_listens(name: str, path: str, allowed: Allowed) -> Listener:
 
 
 def _why_unusable(info: pluginregistration.PluginInfo) -> str:
-    """Return why a kubelet cannot call a driver that has answered, or an empty string if it can, or if unknown."""
+    """Return why a kubelet cannot call a driver that has answered, or an empty string if no reason is known."""
     if not {*info.supported_versions} & {*SERVICES}:
         return f"it offers {names([*info.supported_versions]) or 'no service'}, but a kubelet calls {names(SERVICES)}"
     service = info.endpoint

@@ -150,7 +150,7 @@ def read_saved(path: str, cls: type[T]) -> Reading[T]:
 
 @frozen
 class SavedPlugins:
-    """The answers of plugins. `devices` contains the list of each plugin, or None if it sent none."""
+    """The answers of plugins. `devices` contains the list of each plugin, or None if the plugin sent none."""
 
     plugins: tuple[PluginSeen, ...]
     devices: tuple[tuple[Device, ...] | None, ...]
@@ -216,7 +216,7 @@ def read_listing(path: str) -> Reading[SocketsSeen]:
 def _without_service(
     text: str, registry: Iterable[str], named: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the registration socket of each driver whose other socket is listed without a listener, with the reason."""
+    """Yield, with the reason, the registration socket of each driver whose service socket is listed as not served."""
     tried = filter(None, (_SERVICE.fullmatch(line.strip()) for line in text.splitlines()))
     services = grouped((one[1], one[2] == "listener") for one in tried)
     for socket in registry:

@@ -36,7 +36,7 @@ _PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a picture of this width is s
 _LINE = 16  # pixels
 
 STYLE = files(__package__).joinpath("picture.css").read_text(encoding="utf-8")
-"""The style sheet of the picture, for light and dark."""
+"""The style sheet of the picture, for light and dark color schemes."""
 
 DEFINITIONS = (
     '<defs><pattern id="sick" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
@@ -142,7 +142,7 @@ def _around(cell: Cell, at: str, inside: str, stops: Collection[int] | None) -> 
 
 
 def _visible(inside: str) -> str:
-    """Return the visible text of a drawing, without its elements."""
+    """Return the visible text of a drawing, without its markup."""
     return " ".join(re.sub("<[^>]*>", " ", inside).split())
 
 

@@ -34,7 +34,7 @@ _SCRIPT = _FILES.joinpath("page.js").read_text(encoding="utf-8")
 
 
 def page(report: NodeReport, shown: NodePicture) -> str:
-    """Return the whole page of a report and its picture."""
+    """Return the whole page for a report and its picture."""
     policy = (
         f"default-src 'none'; style-src '{_hash(_STYLE)}'; script-src '{_hash(_SCRIPT)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def kind(self) -> CellKind:
-        """The kind of its holder: `held`, `free`, `none` or `unknown`."""
+        """The kind of the device's holder: `held`, `free`, `none` or `unknown`."""
         return kind_of(self.rows[0])
 
     @property
@@ -302,7 +302,7 @@ class _Findings:
 
 
 class _Marks:
-    """The pods encountered so far."""
+    """The marks of the pods encountered so far."""
 
     def __init__(self) -> None:
         self._marks: dict[str, OwnerMark] = {}

@@ -77,7 +77,7 @@ class Field:
     # --- causes -------------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, detail: str = "") -> None:
-        """Record a cause. The message starts with `kind`."""
+        """Record a cause whose message starts with `kind`."""
         self.causes.append(Cause(self.path, kind, detail))
 
     def required(self, detail: str = "") -> None:

@@ -10,7 +10,7 @@ from devicecore_tools.testing.api_server.causes import Field, list_of, mapping_o
 from devicecore_tools.testing.api_server.status import Cause, Json
 
 STATUS = "resourceclaims/status"
-"""The resource that needs these permissions."""
+"""The resource whose changes need these additional permissions."""
 
 _BINDING, _DRIVER = "resourceclaims/binding", "resourceclaims/driver"
 
@@ -43,7 +43,7 @@ def permission_causes(refused: Collection[str], verb: str, before: Json, after: 
 
 
 def _drivers(old: Json, new: Json) -> set[str]:
-    """Return the drivers whose entries differ."""
+    """Return the drivers whose entries in `status.devices` differ."""
     before, after = list_of(old.get("devices")), list_of(new.get("devices"))
     changed = [one for one in before if one not in after] + [one for one in after if one not in before]
     return {str(mapping_of(one).get("driver")) for one in changed}

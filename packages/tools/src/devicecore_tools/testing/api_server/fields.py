@@ -167,7 +167,7 @@ def changes(old: Json, new: Json) -> tuple[Fields, Fields]:
 def applied(
     before: Json, sent: Json, owners: Owners, me: Owner, api_version: str, *, force: bool, free: Fields = frozenset()
 ) -> tuple[Json, Owners]:
-    """Server-side apply on `keyed` objects: return the resulting object and owners.
+    """Return the object and the owners that result from a server-side apply. Objects are `keyed`.
 
     Anything `me` applied before and no longer sends is deleted, unless another manager also owns it. Raises ApiError if
     another manager owns a field with a different value, the field is not `free`, and `force` is not set.

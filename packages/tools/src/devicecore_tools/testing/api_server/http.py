@@ -64,7 +64,7 @@ _MANY = {"get": "list", "delete": "deletecollection"}
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Listens on a free port of this machine. Each connection has a thread."""
+    """Listens on a free port of this machine. Each connection has its own thread."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -147,7 +147,7 @@ class HttpServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Serves one connection."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # a response is sent as one packet
@@ -247,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(*answer, {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
-        """Return whether `fault` replaces the response. If so, send the replacement."""
+        """Send a replacement for the response if `fault` contains one, and return whether it does."""
         match fault:
             case Answer(code, body, extra):
                 self._send(code, body, extra)
@@ -290,7 +290,7 @@ class Handler(BaseHTTPRequestHandler):
             url = urlsplit(self.path)
         except ValueError as error:
             raise status.bad_request(f"expected the path of a resource: {error}") from error
-        if self.requestline.partition(" ")[2].startswith("//"):  # http.server leaves one of the slashes
+        if self.requestline.partition(" ")[2].startswith("//"):  # http.server reduces several leading slashes to one
             raise status.unknown_path()
         query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
         headers = {key.title(): value for key, value in self.headers.items()}

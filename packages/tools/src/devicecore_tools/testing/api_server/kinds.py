@@ -22,7 +22,7 @@ RESOURCE_GROUP = "resource.k8s.io"
 
 @frozen
 class Kind:
-    """One kind. `more_selectable` contains the paths that field selectors support in addition to names.
+    """A kind of object. `more_selectable` contains the paths that field selectors support in addition to names.
 
     Objects are stored in `version`. `causes` and `status_causes` are the kind's rules. `complete` sets the fields of a
     new object. `ending` starts a graceful deletion: it is passed the object, the number of seconds the client requested
@@ -210,7 +210,7 @@ class Kinds:
         return next((kind for kind in self.in_version(group, version) if kind.plural == plural), None)
 
     def named(self, name: str, api_version: str = "") -> Kind:
-        """Return the kind with this name or plural. If there are several, return the one in `api_version`'s group.
+        """Return the kind with this name or plural. If several kinds match, return the kind in `api_version`'s group.
 
         Raises UnknownKindError if there is no such kind.
         """

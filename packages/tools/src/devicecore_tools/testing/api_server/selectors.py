@@ -37,7 +37,7 @@ def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
 
 
 def label_selector(text: str) -> Selector:
-    """Parse `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the string is not a selector."""
+    """Parse a label selector such as `a=b,c!=d,e,!f,g in (h, i)`. Raises ApiError if the string is not a selector."""
     if text.rstrip().endswith(","):
         raise bad_request("found '', expected: identifier after ','")
     terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]

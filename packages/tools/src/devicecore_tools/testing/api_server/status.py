@@ -113,62 +113,68 @@ def generic(code: int, reason: str, message: str) -> ApiError:
 
 
 def not_found(resource: str, name: str) -> ApiError:
-    """The object does not exist. `resource` is the qualified plural, such as `resourceclaims.resource.k8s.io`."""
+    """Return the error for an object that does not exist.
+
+    `resource` is the qualified plural, such as `resourceclaims.resource.k8s.io`.
+    """
     return ApiError(404, "NotFound", f'{resource} "{name}" not found', about=(resource, name))
 
 
 def unknown_group() -> ApiError:
-    """The server does not have the requested group or version, so the response is not a Status."""
+    """Return the error for a group or version that the server does not have. The response is not a Status."""
     return ApiError(404, "NotFound", "404 page not found", is_text=True)
 
 
 def unknown_path() -> ApiError:
-    """The server has the group, but nothing at this path."""
+    """Return the error for a path at which a known group has nothing."""
     return generic(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(resource: str, name: str, *, is_ending: bool = False) -> ApiError:
-    """An object with that name already exists. With `is_ending`, the object is being deleted."""
+    """Return the error for a name that an object already has. With `is_ending`, that object is being deleted."""
     message = f'{"object is being deleted: " if is_ending else ""}{resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, about=(resource, name))
 
 
 def conflict(resource: str, name: str, problem: str) -> ApiError:
-    """The request does not fit the current object."""
+    """Return the error for a request that does not fit the current object."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {problem}'
     return ApiError(409, "Conflict", message, about=(resource, name))
 
 
 def modified(resource: str, name: str) -> ApiError:
-    """The request was made for an older version of the object."""
+    """Return the error for a request that was made for an older version of the object."""
     problem = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, name, problem)
 
 
 def invalid(kind: str, name: str, causes: list[Cause]) -> ApiError:
-    """The object breaks its kind's rules. `kind` is qualified, such as `ResourceSlice.resource.k8s.io`."""
+    """Return the error for an object that breaks the rules of its kind.
+
+    `kind` is qualified, such as `ResourceSlice.resource.k8s.io`.
+    """
     texts = [str(cause) for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', tuple(causes), about=(kind, name))
 
 
 def bad_request(message: str) -> ApiError:
-    """The request itself is wrong."""
+    """Return the error for a request that is wrong in itself."""
     return ApiError(400, "BadRequest", message)
 
 
 def expired(version: int, oldest: int) -> ApiError:
-    """The history no longer reaches back to the version that a watch starts from."""
+    """Return the error for a watch from a version to which the history no longer reaches back."""
     return ApiError(410, "Expired", f"too old resource version: {version} ({oldest})")
 
 
 def too_large_version(version: int, current: int) -> ApiError:
-    """No object has this version yet. Given this cause, a Go client retries without a version."""
+    """Return the error for a version that no object has yet. A Go client then retries without a version."""
     problem = "Too large resource version"
     causes = (Cause("", "ResourceVersionTooLarge", problem),)
     return ApiError(504, "Timeout", f"{problem}: {version}, current: {current}", causes, retry_after=1)
 
 
 def invalid_options(options: str, field: str, kind: str, detail: str = "") -> ApiError:
-    """An option of the request is invalid. `options` is the Go type of the options, such as `ListOptions`."""
+    """Return the error for an invalid option. `options` is the Go type of the options, such as `ListOptions`."""
     return invalid(f"{options}.meta.k8s.io", "", [Cause(field, kind, detail)])

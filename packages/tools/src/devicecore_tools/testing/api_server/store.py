@@ -315,7 +315,7 @@ class ObjectStore:
             return self.update(place, changed, in_status=in_status, manager=manager)
 
     def apply(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
-        """Server-side apply. An object that does not exist is created, except through its status.
+        """Apply an object on the server side. An object that does not exist is created, except through its status.
 
         Raises ApiError if another manager owns a field, and whenever `update` does.
         """
