@@ -32,7 +32,7 @@ beside = $(MAKE) --no-print-directory $(2) >$(VENV)/checks.txt 2>&1 & checks=$$!
   wait $$checks; checks=$$?; cat $(VENV)/checks.txt; [ $$tests = 0 ] && [ $$checks = 0 ]
 
 test: $(VENV)/.dev ## run every check that needs Python alone
-	@$(call beside,$(MAKE) --no-print-directory unit,lint types imports)
+	@$(call beside,$(MAKE) --no-print-directory unit,lint mypy imports)
 	@echo "== all checks passed"
 
 # The tests that start no process and open no socket.
@@ -58,7 +58,8 @@ mypy: $(VENV)/.dev ## types: mypy, strict
 	@rm -rf build/guides && mkdir -p build/guides && $(BIN)/python -m tests.guides build/guides
 	@$(BIN)/mypy build/guides
 
-types: mypy ## types: mypy, strict; and pyright on what users see
+# pyright installs node and ten thousand files, so `make test` leaves it out. CI runs this target.
+types: mypy $(VENV)/.types ## types: mypy, strict; and pyright on what users see
 	@echo "== pyright"
 	@$(BIN)/pyright --pythonpath $(BIN)/python tests/typing >$(VENV)/pyright.txt || { cat $(VENV)/pyright.txt; exit 1; }
 	@# Not from here: beside src/, pyright does not find the installed package.
@@ -224,6 +225,11 @@ $(VENV)/.dist: $(VENV)/.dev
 	@$(PIP) install --group dist
 	@touch $@
 
+$(VENV)/.types: $(VENV)/.dev
+	@echo "== installing pyright into $(VENV)"
+	@$(PIP) install --group types
+	@touch $@
+
 $(VENV)/.docs: $(VENV)/.dev
 	@echo "== installing Sphinx into $(VENV)"
 	@$(PIP) install --group docs
@@ -260,10 +266,11 @@ $(VENV)/.made:
 	  echo "$(PYTHON) is too old: devicecore needs Python 3.11 or newer. Name another: make PYTHON=..." >&2; exit 1; }; \
 	echo "== making $(VENV) with $$($(PYTHON) --version)"; \
 	clear=$$(test ! -f $(VENV)/pyvenv.cfg || echo --clear); \
-	if $(PYTHON) -c "import ensurepip, venv" 2>/dev/null; then \
+	if { $(PYTHON) -c "import pip, venv" && $(PYTHON) -m venv $$clear --without-pip $(VENV) && \
+	  $(PYTHON) -m pip -qq --python $(BIN)/python install --no-compile "pip>=25.1"; } 2>/dev/null; then \
+	  : "ensurepip would install and compile an older pip first"; \
+	elif $(PYTHON) -c "import ensurepip, venv" 2>/dev/null; then \
 	  $(PYTHON) -m venv $$clear $(VENV); \
-	elif $(PYTHON) -c "import pip, venv" 2>/dev/null; then \
-	  $(PYTHON) -m venv $$clear --without-pip $(VENV) && $(PYTHON) -m pip -qq --python $(BIN)/python install pip; \
 	else \
 	  echo "$(PYTHON) cannot make environments. Install what is missing (Debian, Ubuntu: apt install python3-venv)," \
 	    "or name another: make PYTHON=..." >&2; exit 1; \
