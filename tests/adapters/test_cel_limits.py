@@ -53,7 +53,7 @@ def test_an_expression_of_fifty_characters_takes_no_gigabyte(expression: str) ->
     cel, before = CelSelectors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert cel(LOOP, DEVICE)
     problem = problem_of(cel, expression)
-    assert problem == "" or "was given up" in problem
+    assert problem == "" or "was abandoned" in problem
     assert not pid_of(cel) or memory_of(pid_of(cel)) < MAX_MEMORY + 100 * 1024**2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
     assert cel("[1, 2].exists(x, x == 1)", DEVICE)
@@ -81,7 +81,7 @@ def test_an_expression_that_takes_too_long_is_not_evaluated_again() -> None:
     process, text = LimitedProcess(Features(), max_seconds=1), "".join("ab"[n * n % 7 % 2] for n in range(8_000))
     assert process.ask(LOOP, DEVICE)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with pytest.raises(SelectorError, match="was given up"):
+    with pytest.raises(SelectorError, match="was abandoned"):
         process.ask(f"lists.range(9999).all(x, !'{text}'.matches('((a?){{200}}b?){{5}}c'))", DEVICE)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # starting the process takes 0.4 s of this
@@ -162,7 +162,7 @@ def test_a_stopped_process_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> Non
         patient.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 30.0)
         assert cel(LOOP, DEVICE)
     os.kill(pid_of(cel), signal.SIGSTOP)
-    assert "was given up" in problem_of(cel, "[5].exists(x, x == 5)")
+    assert "was abandoned" in problem_of(cel, "[5].exists(x, x == 5)")
 
 
 def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:

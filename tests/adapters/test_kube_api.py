@@ -719,8 +719,8 @@ class TestPrograms:
             ("yes", "printed more than 1048576 bytes and was killed"),
             ("echo 'no \033[31m login' >&2; exit 3", "ended with status 3: no .x1b.31m login"),
             ("exit 1", "ended with status 1: it printed no reason"),
-            ("echo nonsense", "expected an ExecCredential with a status, got JSONDecodeError"),
-            ("echo '{}'", "expected an ExecCredential with a status, got KeyError: 'status'"),
+            ("echo nonsense", "expected an ExecCredential with a status, but reading it raised JSONDecodeError"),
+            ("echo '{}'", "expected an ExecCredential with a status, but reading it raised KeyError: 'status'"),
             ("echo '{\"status\": {}}'", "expected a token, or a certificate with its key, got neither"),
             ('echo \'{"status": {"token": 5}}\'', "expected credentials that are ASCII strings"),
             ('echo \'{"status": {"token": "a\\\\nb"}}\'', "expected a token of printable characters"),
@@ -863,7 +863,7 @@ class TestLimits:
         server.inject(Chunks(parts()), verb="get")
         server.connect().publish(status(4))
         server.sinks[-1].wait_until_published(PATIENCE)
-        assert f"the answer has more than {MAX_ANSWER} bytes" in logged(caplog)[0]
+        assert f"the answer is longer than {MAX_ANSWER} bytes" in logged(caplog)[0]
         assert sent < 50
 
     @pytest.mark.parametrize("body", ["[" * 100_000, '{"metadata": ' * 50_000, "\x1b[31m", "9" * 10_000])

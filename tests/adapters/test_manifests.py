@@ -150,8 +150,7 @@ QUANTITY = "a quantity such as 2, 500m or 1.5Gi"
 UNQUOTED = ": put it in quotes"
 NEITHER = "expected a v1 Pod or a resource.k8s.io/v1 ResourceClaim, got"
 FROM_TEMPLATE = (
-    ". Its pods are created from spec.template: write that as a Pod, or use one of its pods: kubectl get pod "
-    "NAME -o yaml"
+    ". Its pods are created from spec.template: write it as a Pod, or use one of its pods: kubectl get pod NAME -o yaml"
 )
 NOTHING = "expected a pod or a ResourceClaim, got nothing"
 BOMB = f"a0: &a0 [{'0,' * 50}]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]" for n in range(1, 9))

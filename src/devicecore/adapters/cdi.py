@@ -27,7 +27,7 @@ VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.
 """The versions of the specification that the library accepts."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The maximum number of bytes that are read from a file. A file for eight large devices takes about 200 KiB."""
+"""The maximum size of a file, in bytes. A file for eight large devices takes about 200 KiB."""
 
 MAX_DEVICES = 20_000
 """The maximum number of devices in a file."""
@@ -175,7 +175,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def read_spec(path: Path) -> CdiDocument:
-    """Read a file without interpreting its content.
+    """Read and parse a file, without checking it as `problems_of` does.
 
     Raises NoCdiFileError if the file is not a CDI file, and OSError if it cannot be read.
     """

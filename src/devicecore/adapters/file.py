@@ -40,7 +40,8 @@ class FileStore:
 
     Args:
         path: the path of the file.
-        max_bytes: the maximum length of a saved checkpoint; a longer one is refused, and so is its pod.
+        max_bytes: the maximum length of a saved checkpoint; a longer one is refused, and so is the pod whose admission
+            it would save.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:

@@ -104,7 +104,7 @@ def is_absolute_path(instance: object, field: "Attribute[str]", value: str) -> N
 
 
 def is_seconds(instance: object, field: "Attribute[float]", value: float) -> None:
-    """Refuse anything but a number of seconds of at least 0."""
+    """Refuse anything but a non-negative number of seconds."""
     check_seconds(_place(instance, field), value)
 
 
@@ -156,7 +156,7 @@ def check_seconds(what: str, given: object) -> None:
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise TypeError(expected(what, "a number of seconds", given))
     if not given >= 0:
-        raise ValueError(expected(what, "a number of seconds of at least 0", given))
+        raise ValueError(expected(what, "a non-negative number of seconds", given))
 
 
 def _takes_one_argument(given: Callable[..., object]) -> bool:

@@ -1,4 +1,4 @@
-"""The values in documents from outside, such as API objects, manifests and kubeconfigs, after JSON or YAML is parsed.
+"""The values in parsed documents from outside, such as API objects, manifests and kubeconfigs.
 
 Law: a value is read as the expected type or refused with an error that names the file, the line if it is known, and the
 path to the field. A null is a missing field, and unknown fields are ignored.
@@ -122,7 +122,7 @@ class Value:
     def boolean(self) -> bool:
         """Return whether the value is true.
 
-        A missing value counts as false. Raises DocumentError if it is neither true nor false.
+        A missing value counts as false. Raises DocumentError if the value is neither true nor false.
         """
         if not isinstance(self.data, bool | None):
             self.refuse(f"expected true or false, got {described(self.data)}")
@@ -138,7 +138,7 @@ class Value:
     def quantity(self, *, whole: bool = False) -> int:
         """Return the quantity, rounded up to a whole number unless `whole` is set.
 
-        Raises DocumentError if the value is not a quantity, is below 0, or is a fraction where `whole` is set.
+        Raises DocumentError if the value is not a quantity, is below 0, or is a fraction although `whole` is set.
         """
         amount = self.amount()
         if whole and not amount.is_whole:

@@ -226,7 +226,7 @@ class ManagerNotStartedError(ManagerStoppedError):
 
 @frozen(repr=False)
 class NotStartedError(DeviceCoreError, RuntimeError):
-    """An object was used that is not running: it was not started, or it was stopped."""
+    """An object that is not running was used: it was not started, or it was stopped."""
 
     name: str
     _text = "{name} is not started: call start() first, or use it in a with statement"
@@ -297,7 +297,7 @@ class NoSupportedVersionError(PluginError):
 
 @frozen(repr=False)
 class UnhandledPluginTypeError(PluginError):
-    """A plugin that the plugin watcher found is not a device plugin."""
+    """The plugin watcher found a plugin of a type for which there is no handler."""
 
     type: str
     socket: str
@@ -537,7 +537,7 @@ class SetUpError(DeviceCoreError):
 
 @frozen(repr=False)
 class SocketPathTooLongError(SetUpError):
-    """A unix socket path is too long for the operating system to bind it. `limit` is in bytes."""
+    """A unix socket path is too long for the operating system to bind. `limit` is in bytes."""
 
     path: str
     limit: int

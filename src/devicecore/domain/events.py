@@ -1,6 +1,6 @@
 """Events that a transport delivers, in the order in which they happened to each plugin instance.
 
-Law: each event names the plugin instance, so it never changes what another instance reported.
+Law: each event about a plugin instance names the instance, and never changes what another instance reported.
 """
 
 from collections.abc import Iterable

@@ -53,7 +53,7 @@ OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 
 
 def share_of_file(text: bytes, escapes: int = 0) -> int:
-    """Return how many bytes of a state file a JSON text is charged for, including `escapes` bytes added there.
+    """Return how many bytes of a state file a JSON text is charged for, including `escapes` bytes of escapes.
 
     The number of values is also limited. A string with many values is charged for more bytes than it has, so that it
     uses the same share of both limits.

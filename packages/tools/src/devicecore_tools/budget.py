@@ -102,7 +102,7 @@ class Budget:
             QuestionGivenUpError: the question has exceeded a limit.
         """
         if why := self.spent():
-            raise QuestionGivenUpError(f"{why}, and was given up")
+            raise QuestionGivenUpError(f"{why}, and was abandoned")
 
     def keep(self, size: int) -> str:
         """Charge a document that takes this many bytes of memory. Return why it may not be read, or an empty string."""

@@ -110,8 +110,8 @@ class _Compiled:
 
     Attributes:
         expression: the compiled expression, or None if it is evaluated in a process with limits.
-        pieces: the parts to evaluate one by one if the library finds the whole expression too long, or None if it
-            cannot be split.
+        pieces: the parts to evaluate one by one if the whole expression visits too many elements, or None if the
+            expression cannot be split.
         reads: the attributes and capacities that the expression reads, or None if they are not known.
         values: the values computed so far, by `key`.
     """

@@ -407,7 +407,7 @@ def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
 
 
 def _by_type(group: Sequence[_Row]) -> Callable[..., object]:
-    """Call the function whose parameter types match the arguments."""
+    """Return a function that calls the one in `group` whose parameter types match the arguments."""
     table = [([one.name() if one.is_message() else "" for one in row.arguments], row.does) for row in group]
 
     def call(*arguments: object) -> object:

@@ -32,7 +32,7 @@ MAX_SECONDS = 5
 MAX_WAIT = 30.0
 """Seconds to wait for an answer: a process that is stopped, or gets no CPU time, uses none of its `MAX_SECONDS`."""
 
-GIVEN_UP = f"its evaluation took more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was given up"
+GIVEN_UP = f"its evaluation took more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was abandoned"
 
 _HARMLESS = frozenset(
     (

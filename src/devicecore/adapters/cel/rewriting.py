@@ -219,7 +219,7 @@ def _with_comparable_values(tokens: list[str]) -> list[str]:
 
 
 def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
-    """Return the start of the `device.attributes["domain"].?name.orValue(...)` that ends here, or None."""
+    """Return the start of the `device.attributes["domain"].?name.orValue(...)` that ends at `end`, or None."""
     starts = (at for at in range(max(end - 40, 0), end - 11) if tokens[at] == "device")
     for at in starts:
         rest = [token for token in tokens[at:end] if token != "?"]  # noqa: S105 - no password
@@ -235,7 +235,7 @@ def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
 def _is_plain(elements: Sequence[str]) -> bool:
     """Return whether there are elements and all are literals.
 
-    Go looks these up in a set, which contains no versions.
+    Go looks such elements up in a set, which contains no versions.
     """
     return bool(elements) and all(one in (",", "-", "true", "false") or _LITERAL.fullmatch(one) for one in elements)
 
@@ -251,7 +251,7 @@ def _operand_size(text: Sequence[str], start: int) -> int:
     at = start + (first.isidentifier() and following == "(")
     if text[at : at + 1] in (["["], ["{"], ["("]) and (end := _closing(text, at)) is not None:
         return end - start + 1
-    # Ten empty tokens, so that even an expression that ends early can be unpacked; it then does not match.
+    # Ten empty tokens are added, so that even an expression that ends early can be unpacked; it then does not match.
     dot, what, opening, domain, closing, second, name, *more = [*text[start + 1 : start + 11], *[""] * 10]
     found = text[start], dot, what, opening, closing, second
     if found != ("device", ".", "attributes", "[", "]", ".") or not _PLAIN_TEXT.fullmatch(domain):

@@ -38,12 +38,12 @@ class SocketDirectory:
         self._wipe = wipe
         self.socket: str = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
-        self._locks: list[int] = []  # the open lock file, or None if we do not own the directory
+        self._locks: list[int] = []  # the open lock file, or empty if we do not own the directory
 
     def claim(self) -> None:
         """Create the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
-        Raises DirectoryError if it cannot be created, locked or cleaned, or if other users may write to it,
+        Raises DirectoryError if the directory cannot be created, locked or cleaned, or if other users may write to it,
         DirectoryInUseError if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
         """
         check_socket_path(self.socket)
@@ -94,8 +94,8 @@ class SocketDirectory:
     def check_endpoint(self, path: str, name: str) -> None:
         """Refuse an absolute path that a plugin's socket cannot have. A path without a file is not refused.
 
-        Raises InvalidEndpointError if it is too long, is the kubelet's own socket, is a symbolic link, or is not a
-        socket. `name` is the plugin's name for the socket in the error.
+        Raises InvalidEndpointError if the path is too long, is the kubelet's own socket, is a symbolic link, or is not
+        a socket. `name` is the plugin's name for the socket in the error.
         """
         if problem := self._endpoint_problem(path):
             raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
@@ -125,7 +125,7 @@ class SocketDirectory:
                 if self._is_locked(lock):
                     # This is one step, because an interrupt could otherwise leave a lock that nothing releases.
                     self._locks, opened = opened, self._locks
-                    return  # if it is not locked, the previous owner deleted it after we opened it
+                    return  # otherwise, the previous owner deleted the file after we opened it
             except BlockingIOError:
                 raise DirectoryInUseError(str(self.path)) from None
             finally:

@@ -197,7 +197,7 @@ class LoopThread:
     def _stop_if_abandoned(self) -> bool:
         """Accept no more users if an interrupt came before the loop had one.
 
-        Return whether it has stopped accepting users.
+        Return whether the loop has stopped accepting users.
         """
         if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds the guard while creating the loop
             return False

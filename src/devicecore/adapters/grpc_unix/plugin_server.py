@@ -147,7 +147,7 @@ def run_plugin(
 
 
 class PluginService(Service):
-    """The methods of one bound server.
+    """The methods that one server serves for a plugin.
 
     `dropped` is called when the last stream has ended, unless the server ended it.
     """
@@ -160,7 +160,7 @@ class PluginService(Service):
         """The size of the last list sent."""
 
     def methods(self) -> Methods:
-        """Return the handler of the methods for a server."""
+        """Return the handler of each method."""
         return {
             rpc.GET_DEVICE_PLUGIN_OPTIONS: self.unary(self._get_device_plugin_options),
             rpc.LIST_AND_WATCH: self._list_and_watch,
@@ -275,7 +275,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._drops_before = 0
         """How many times the plugin had been dropped when the kubelet's plugin watcher queried it."""
         self._long_lists = 0
-        """How many times in a row a kubelet has dropped the plugin after a list that was too long for it."""
+        """How many times in a row a kubelet has dropped the plugin after a list that was too long."""
         self._not_before = 0.0
         """Loop time before which the plugin does not register again."""
 

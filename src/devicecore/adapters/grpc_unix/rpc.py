@@ -88,7 +88,7 @@ _NO_ANSWER = (
 )
 
 Behavior = Callable[[Any, Any], Any]
-"""A coroutine function of request and context, or an asynchronous generator function for a streaming method."""
+"""A coroutine function of a request and a context, or an asynchronous generator function if the method streams."""
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:

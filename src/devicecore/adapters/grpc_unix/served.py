@@ -55,7 +55,7 @@ class Service(ABC):
 
     @abstractmethod
     def methods(self) -> Methods:
-        """Return the methods for a server."""
+        """Return the handler of each method."""
 
     @property
     def is_streaming(self) -> bool:
@@ -78,7 +78,7 @@ class Service(ABC):
         """Yield what `ask` returns, unless that is None: at once, after each change, and every `period` seconds."""
         wake = asyncio.Event()
         self._streams.add(wake)
-        # Not `finally`, which runs only when an abandoned generator is garbage-collected.
+        # This is not in a `finally`, which would run only when an abandoned generator is garbage-collected.
         context.add_done_callback(lambda _: self._ended(wake))  # type: ignore[arg-type]  # the stub wants a class for a callable
         while not self._is_ending:
             wake.clear()
@@ -258,7 +258,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         Raises DirectoryError if the socket cannot be created; the previous server keeps running.
         """
         server = await rpc.serve(methods, socket, MAX_MESSAGE_BYTES)
-        # Before the previous server has stopped, because a kubelet may find the new socket in the meantime.
+        # This comes before the previous server stops, because a kubelet may find the new socket in the meantime.
         self._renewed()
         former, self._servers[socket.path] = self._servers.get(socket.path), server
         former_service, self._service = self._service, service

@@ -53,7 +53,7 @@ PERSISTENT = 10.0  # if a plugin calls again within this many seconds, its missi
 LOOK_INTERVAL = 1.0  # seconds between two checks of our own socket
 _MANY_MISSED = 1000
 
-_MAX_VERSIONS = 9  # the maximum number of a found plugin's versions that an error repeats
+_MAX_VERSIONS = 9  # how many of the versions that a plugin lists are repeated in an error
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class RegistrationServer:
         return client
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002  # see PluginHandler
-        """Check a found plugin (kubelet: `ValidatePlugin`).
+        """Check a plugin that the watcher has found (kubelet: `ValidatePlugin`).
 
         Raises NoSupportedVersionError or InvalidPluginNameError.
         """
@@ -217,7 +217,7 @@ class RegistrationServer:
             raise InvalidPluginNameError(error) from error
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> PluginClient:  # noqa: ARG002  # as above
-        """Connect to a found plugin (kubelet: `RegisterPlugin`).
+        """Connect to a plugin that the watcher has found (kubelet: `RegisterPlugin`).
 
         Raises DeviceCoreError if the plugin cannot be reached, or is refused.
         """
@@ -266,8 +266,8 @@ class RegistrationServer:
             await self._notify(partial(PluginLost, plugin))
             if client.asked_again and (plugin.resource, plugin.socket) not in self._newest:
                 # The plugin may have ended its stream, then registered again, while we noticed the registration first.
-                # A kubelet would have opened another stream for that registration. No limit of time tells the two
-                # orders apart: on a busy machine, the end of a stream was noticed after more than a second.
+                # A kubelet would have opened another stream for that registration. No time limit can distinguish the
+                # two orders: on a busy machine, the end of a stream was noticed after more than a second.
                 self._begin(plugin.resource, plugin.socket, patience=0.0)
 
     async def _connect_and_notify(self, client: PluginClient) -> DeviceCoreError | None:

@@ -139,7 +139,7 @@ class _Kubeconfig:
         self._documents = [_read(file) for file in files]
 
     def connection(self, name: str | None) -> ApiConnection:
-        """Return the connection of a context. Raises DocumentError if a field is missing or cannot be used."""
+        """Return the connection for a context. Raises DocumentError if a field is missing or cannot be used."""
         context = self._context(name)
         cluster, user = self._named("clusters", "cluster", context["cluster"]), Value(None, context.file)
         if context["user"].data:
@@ -228,7 +228,7 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
 def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Make a client present this certificate, in PEM format.
 
-    Raises ssl.SSLError if it is not a certificate with its key.
+    Raises ssl.SSLError if the arguments are not a certificate and its key.
     """
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module reads certificates only from files
         file.write(certificate + b"\n" + key)

@@ -82,7 +82,7 @@ def _output(
                 raise subprocess.TimeoutExpired(process.args, deadline)
             if is_stopped():
                 raise CredentialError(name, "was killed because it was no longer needed")
-            has_ended = process.poll() is not None  # checked before reading, so that its last output is read
+            has_ended = process.poll() is not None  # checked before reading, so that the program's last output is read
             ready = selector.select(min(left, _INTERVAL))
             if has_ended and not ready:
                 break  # a program that it left running, such as an agent, keeps the streams open
@@ -102,7 +102,9 @@ def _parse(output: bytes, name: str) -> Credentials:
         parts = [status.get(part) for part in ("token", "clientCertificateData", "clientKeyData")]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise CredentialError(name, f"expected an ExecCredential with a status, got {reason}") from error
+        raise CredentialError(
+            name, f"expected an ExecCredential with a status, but reading it raised {reason}"
+        ) from error
     if not all(part is None or (isinstance(part, str) and part.isascii()) for part in parts):
         raise CredentialError(name, "expected credentials that are ASCII strings")
     token, certificate, key = parts

@@ -83,7 +83,7 @@ class Budget:
         self._bytes_of_all -= len(received)
         self._values_of_all -= sum(map(received.count, (b",", b"[", b"{")))
         if self._bytes < 0:
-            message = f"the answer has more than {self._limit} bytes"
+            message = f"the answer is longer than {self._limit} bytes"
             raise AnswerTooLargeError(message)
         if self._bytes_of_all < 0 or self._values_of_all < 0:
             message = f"the answer has more than {MAX_VALUES:,} values, or too many pages"
@@ -174,7 +174,7 @@ class _Connection:
         return bool(self._stream.get_extra_info("is_readable"))
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._stream.close()
 
 
@@ -392,7 +392,7 @@ class Transport:
         self.begin_all()
 
     def begin_all(self) -> None:
-        """Begin requests for one purpose, such as the pages of a list, which are limited together."""
+        """Begin requests for one purpose, such as the pages of a list, which share the limits."""
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
     def send(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> WholeAnswer:

@@ -15,7 +15,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import ResourceName, is_extended_resource
 from devicecore.domain.quantity import Quantity
 
-Json = Any  # the media type that an API server sends and receives
+Json = Any  # parsed JSON, which an API server sends and receives
 
 
 class PatchType(Enum):

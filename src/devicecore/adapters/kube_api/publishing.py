@@ -111,7 +111,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def _end(self, timeout: float = 0.0) -> None:  # after a failed start, there is nothing to wait for
         threads = self._publisher, self._watcher
         for thread in threads:
-            thread.stop(0)  # before the threads can see that this is closing, so that their end is expected
+            thread.stop(0)  # before the threads can see `_closing`, so that their end is expected
         with self._lock:
             self._closing = True
             self._condition.notify_all()
@@ -258,8 +258,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
                 failures, last = 0, None  # the server has ended the watch as usual
             except RequestError as problem:
                 failures += 1
-                # A single failure is not a problem, because servers forget old versions. Compare everything, and watch
-                # from that version.
+                # A single failure is not a problem, because servers forget old versions. Everything is compared, and
+                # watched from the version compared.
                 if failures > 1 and problem.kind not in (last, HTTPStatus.GONE) and not self._closing:
                     seconds = f"{self._backoff.maximum:g} s"
                     _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)

@@ -94,7 +94,7 @@ class ApiServers(HasLifecycle):
                 self._answered = began
             raise
         if not isinstance(answer, dict):
-            message = f"to {request.permission!r}: expected an object, got something else"
+            message = f"expected an object in the answer to {request.permission!r}, got something else"
             raise RequestError(message)
         self._answered = began
         return answer

@@ -1,7 +1,7 @@
 """Publishes a DRA driver's devices as ResourceSlices of its node, and repairs them.
 
 Law: the publisher writes nothing while the slices are correct, and deletes nothing when it is stopped: the driver's
-next instance takes them over, and a kubelet deletes them if the driver does not return.
+next instance takes the slices over, and a kubelet deletes them if the driver does not return.
 """
 
 import logging
@@ -38,7 +38,7 @@ _REPAIRS_FORGOTTEN = 300.0  # seconds for which a repair makes the pauses before
 _MAX_ATTEMPTS = 5  # attempts in a row if other clients write at the same time
 _CHUNK = 100  # slices per page of a list
 _SENTENCES = {
-    404: "the API server has no ResourceSlices of resource.k8s.io/v1, or one was deleted in the meantime",
+    404: "the API server has no ResourceSlices of resource.k8s.io/v1, or a slice was deleted in the meantime",
     409: "other clients keep changing the ResourceSlices",
     422: "a ResourceSlice is invalid, or a policy refuses it",
 }

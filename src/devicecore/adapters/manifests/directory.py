@@ -43,7 +43,7 @@ class Changes:
             both `added` and `removed`.
         removed: pods to release.
         problems: the new problems.
-        fixed: the files that had a problem and no longer have one.
+        mended: the files that had a problem and no longer have one.
         is_complete: whether all manifests have been read. Otherwise the next poll continues immediately.
     """
 

@@ -64,7 +64,7 @@ class Manifest:
 def read_manifest(text: str, file: str) -> Manifest:
     """Parse a manifest, which is YAML or JSON.
 
-    `file` names the manifest in errors, and the UIDs of pods without one are derived from it.
+    `file` names the manifest in errors, and the UIDs of pods without one are derived from this name.
 
     Raises ManifestError if something in the manifest cannot be used, or if the manifest is empty, as a file may be
     while it is being written.
@@ -96,7 +96,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
     Args:
         text: YAML or JSON.
-        file: the manifest's name. It appears in errors, and the UIDs of pods without one are derived from it.
+        file: the manifest's name. It appears in errors, and the UIDs of pods without one are derived from this name.
 
     Raises:
         ManifestError: something in the manifest is unusable, or the manifest contains no pod.
@@ -108,7 +108,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
 
 def pod_objects(text: str, file: str) -> list[object]:
-    """Return the usable pods in a manifest, unchanged and in order."""
+    """Return the Pod objects in a manifest, unchanged and in order."""
     documents = read_documents(text, file, error=ManifestError)
     return [item.data for document in documents for kind, item in _objects_in(document) if kind == _POD]
 
@@ -141,7 +141,7 @@ def template_hint(kind: str) -> str:
         return ""
     template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
     return (
-        f". Its pods are created from {template}: write that as a Pod, or use one of its pods: kubectl get pod "
+        f". Its pods are created from {template}: write it as a Pod, or use one of its pods: kubectl get pod "
         "NAME -o yaml"
     )
 
@@ -150,7 +150,7 @@ _MAKES_PODS = {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "Repli
 
 
 def _pod(document: Value) -> Pod:
-    """Return the pod of a document."""
+    """Return the pod in a document."""
     _refuse_misspelled(document, ("apiVersion", "kind", "metadata", "spec", "status"))
     _check_names(document)
     spec = document["spec"]

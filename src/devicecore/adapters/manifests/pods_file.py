@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 
 
 class PodsFile:
-    """The file that survives a restart. `files` and `ran` are its content when this object was created.
+    """The file that survives a restart. Thread-safe.
 
-    Thread-safe.
+    `files` contains the manifests, and `ran` the pods that were running when this object was created.
     """
 
     def __init__(self, path: Path, boot: str) -> None:

@@ -19,7 +19,7 @@ SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
 
 
 Claims = Callable[[Pod, Container], Sequence[podresources.DynamicResource]]
-"""Returns the claims of a container; `claims.to_dynamic_resources` creates them."""
+"""Returns the claims of a container, as `claims.to_dynamic_resources` creates them."""
 
 
 def no_claims(_pod: Pod, _container: Container) -> Sequence[podresources.DynamicResource]:

@@ -54,7 +54,8 @@ class PodResourcesServer(HasLifecycle):
         look: returns the input for the responses. This function is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
-        observe: called after each call with its method, its API version and whether it failed. It must not block.
+        observe: called after each call with the call's method, the API version and whether the call failed. It must not
+            block.
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, for all callers and methods together.
         burst: how many calls may come at once.
@@ -174,7 +175,7 @@ class PodResourcesServer(HasLifecycle):
         return answer
 
     def _swept(self, answer: Callable[[api.Snapshot], Message]) -> Message:
-        # The sweep may wait for a hanging disk, which a List call does not need.
+        # The sweep may wait for a hanging disk, but a List call does not have to.
         with suppress(TimeoutError):
             in_time(self._sweep, MAX_SWEEP)
         return answer(self._look())

@@ -178,8 +178,8 @@ class PrometheusMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics (prometheus_client: `Collector`)."""
-        # Not the library's Counter and Histogram, because those add a `_created` series to each metric. A kubelet has
-        # no such series, and they can be switched off only for a whole process.
+        # The library's Counter and Histogram are not used, because they add a `_created` series to each metric. A
+        # kubelet has no such series, and they can be switched off only for a whole process.
         with self._lock:
             calls = {name: (of.registrations, of.durations.read()) for name, of in sorted(self._calls.items())}
             admissions, failed = self._admissions.read(), self._failed_admissions
@@ -205,7 +205,7 @@ class PrometheusMetrics:
             )
 
     def serve(self, port: int, host: str = "127.0.0.1", problem: Callable[[], str] = str) -> "MetricsServer":
-        """Answer scrapes over HTTP, on any path but `/healthz`; port 0 means a free one.
+        """Answer scrapes over HTTP, on any path but `/healthz`; port 0 means any free port.
 
         The caller stops the returned server. `/healthz` answers 200, or 503 with the sentence that `problem` returns if
         that is not empty.
@@ -245,7 +245,7 @@ _Value = TypeVar("_Value")
 
 
 def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
-    """Return the value of a key. If there are too many keys, forget the least recently used one."""
+    """Return the value for a key. If there are too many keys, forget the least recently used one."""
     value = values.get(key) or values.setdefault(key, make())
     values.move_to_end(key)
     if len(values) > MAX_RESOURCES:
@@ -310,7 +310,7 @@ def _family(
 
 
 def _plugins(calls: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
-    """Yield the registrations of plugins, and the durations of their answers to Allocate, by resource."""
+    """Yield the number of plugin registrations, and the durations of Allocate calls, by resource."""
     yield _family(
         CounterMetricFamily,
         "kubelet_device_plugin_registration_total",
@@ -328,7 +328,7 @@ def _plugins(calls: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
 
 
 def _devices(counts: Iterable[tuple[str, str, int]]) -> Metric:
-    """Return the devices by resource and state."""
+    """Return the number of devices by resource and state."""
     return _family(
         GaugeMetricFamily,
         "devicecore_devices",

@@ -74,7 +74,7 @@ class _Listener(ThreadingWSGIServer):
         self.server_activate()
 
     def end_connections(self) -> None:
-        """End all connections. A scrape whose collector does not return within `END_SECONDS` is left behind."""
+        """End all connections. A scrape whose collector does not return within `END_SECONDS` is abandoned."""
         with self._lock:
             self._shut_down(accepted_before=math.inf)
             self._lock.wait_for(lambda: not self._connections, END_SECONDS)

@@ -24,7 +24,7 @@ class EvaluationsGivenUpError(SelectorError):
     """The evaluations for one question have taken too long in total, so this evaluation has no result."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"evaluating the expressions of one question took more than {seconds:g} s, and was given up")
+        super().__init__(f"evaluating the expressions of one question took more than {seconds:g} s, and was abandoned")
 
 
 @frozen

@@ -335,7 +335,7 @@ def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence
 
 
 def _has_other_names(situation: Situation, devices: Sequence[PoolDevice]) -> bool:
-    """Return whether the request spells the name of a capacity differently from the device."""
+    """Return whether a request or an allocation may spell the name of a capacity differently from the device."""
     names = {name for claim in situation.claims for one in claim.alternatives for name in one.capacity or ()}
     held = ((device, one) for device in devices for one in situation.held.get(device.key, ()))
     return (

@@ -190,7 +190,7 @@ class PoolSlice:
     place: NodeRule | None = field(factory=NodeRule)
     devices: tuple[PoolDevice, ...] = ()
     counters: CounterUse = ()
-    skip_node_operations: tuple[str, ...] = ()  # the calls that none of its devices needs (Kubernetes 1.37)
+    skip_node_operations: tuple[str, ...] = ()  # the calls that none of the devices need (Kubernetes 1.37)
 
     def place_of(self, device: PoolDevice) -> NodeRule:
         """Return the nodes on which a device of the slice is available."""

@@ -159,7 +159,7 @@ def _held(result: Value, claim: str, pods: tuple[str, ...]) -> Held | None:
 
 
 _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
-"""The only fields of nearly all results. These are read faster: a large cluster has a hundred thousand claims."""
+"""Nearly all results have only these fields, and are read faster: a large cluster has a hundred thousand claims."""
 
 
 def _check_kind(one: Value, kind: str) -> str:
@@ -270,7 +270,7 @@ def _device(name: str, device: Value, driver: str, pool: str, *, per_device: boo
 
 
 _FIELDS_OF_MOST = frozenset({"name", "attributes", "capacity"})
-"""The only fields of nearly all devices. These are read faster: a large cluster has a hundred thousand devices."""
+"""Nearly all devices have only these fields, and are read faster: a large cluster has a hundred thousand of them."""
 
 
 def _capacity(one: Value) -> Capacity:

@@ -216,7 +216,7 @@ class Search:
     # --- before the search ----------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Check the claims, and find the devices for their requests for all devices."""
+        """Check the claims, and find the devices for each request that asks for all devices."""
         for number, claim in enumerate(self.claims):
             for request in claim.alternatives:
                 self._check(claim, request)

@@ -143,7 +143,7 @@ def _decoded(blob: bytes) -> str:
         _check_replaced("bytes that are not UTF-8", undecodable)
         text = _UNDECODABLE.sub("\ufffd", text)
     if "\\ud" in text or "\\uD" in text:
-        _check_replaced("escapes beside surrogates", text.count("\\"))
+        _check_replaced("escapes in a text with surrogates", text.count("\\"))
         text = _LONE_SURROGATE.sub(lambda found: found[1] or found[2] or "\ufffd", text)
     return text
 

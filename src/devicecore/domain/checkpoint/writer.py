@@ -233,7 +233,7 @@ class CheckpointWriter:
 
 
 def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
-    """Append to the last block while it has space, then to new ones."""
+    """Append to the last block while that block has space, and then to new blocks."""
     if blocks and (room := _room(len(blocks)) - len(blocks[-1].pods)) > 0:
         blocks[-1] = blocks[-1].followed_by(texts[:room])
         texts = texts[room:]

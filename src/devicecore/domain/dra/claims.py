@@ -115,8 +115,8 @@ class ClaimBlock(dict[ClaimKey, ClaimInfo]):
 class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     """Claims by key, in order of arrival, in immutable blocks.
 
-    After a change, a table shares all but one block with the previous table. So a change costs the same for any number
-    of claims, and a writer can tell which blocks it has already written.
+    After a change to one claim, a table shares all but one block with the previous table. So such a change costs the
+    same for any number of claims, and a writer can tell which blocks it has already written.
     """
 
     __slots__ = ("blocks",)
@@ -217,14 +217,15 @@ class ClaimCache:
         return cls(ClaimTable().put(claims))
 
     def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
-        """Return the claims that a pod uses."""
+        """Return the keys of the claims that a pod uses."""
         blocks = [block for block in self.claims.blocks if pod in block.pods]
         return tuple([key for block in blocks for key, claim in block.items() if pod in claim.pods])
 
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
-        """Return the claims that each of `pods` uses, and the unused ones under None. Pods without claims are left out.
+        """Return the keys of the claims that each of `pods` uses, and of the unused claims under None.
 
-        The manager never leaves a claim without pods, but a file may contain such claims.
+        Pods without claims are left out. The manager never leaves a claim without pods, but a file may contain such
+        claims.
         """
         found: dict[PodUid | None, list[ClaimKey]] = {}
         for key, claim in self.claims.items():

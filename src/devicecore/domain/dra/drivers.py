@@ -27,7 +27,7 @@ WIPE_DELAY = 30.0
 FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
 """The first and the longest pause between attempts to delete ResourceSlices, in seconds.
 
-Each pause is twice the last.
+Each pause is twice the previous one.
 """
 
 

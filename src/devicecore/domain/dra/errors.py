@@ -205,7 +205,7 @@ class UnknownClaimError(DraError):
 
 @frozen(repr=False)
 class ClaimFailedError(DraError):
-    """A driver reports that a claim failed. `error` is the driver's text."""
+    """A driver reports that preparing or releasing a claim failed. `error` is the driver's text."""
 
     method: str
     claim: str

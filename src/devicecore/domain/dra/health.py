@@ -200,7 +200,7 @@ class ClaimHealthChanged:
 
 
 def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ...]:
-    """Return, sorted, the pods whose claims contain a device with changed health."""
+    """Return the sorted UIDs of the pods whose claims contain a device with changed health."""
     if not update.changed:
         return ()
     holding = (
@@ -270,6 +270,6 @@ def _claim_healths(
 
 
 def _key(pod: Pod, named: ContainerClaim) -> ClaimKey:
-    """Return the claim that a container names: the one created for the entry, or the one that the entry names."""
+    """Return the key of the claim that a container names: of the one created for the entry, or of the entry's own."""
     direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
     return claim_key(pod, pod.generated_claims.get(named.name) or direct or "")

@@ -43,7 +43,7 @@ def claim_key(pod: Pod, name: str) -> ClaimKey:
 
 
 def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
-    """Return the claims that a pod uses, each once. The errors are those of `claim_name`."""
+    """Return the keys of the claims that a pod uses, each once. The errors are those of `claim_name`."""
     names = [claim_name(pod, entry) for entry in pod_claims(pod)]
     return tuple(dict.fromkeys(claim_key(pod, name) for name in names if name is not None))
 

@@ -38,7 +38,7 @@ class AskDriver:
 
     @property
     def keys(self) -> tuple[ClaimKey, ...]:
-        """The claims that the question is about."""
+        """The keys of the claims that the question is about."""
         return tuple(claim.key for claim in self.claims)
 
 

@@ -220,7 +220,7 @@ class StoredSlice:
 
 @frozen
 class SliceChanges:
-    """What to write: the objects to create, the objects to replace, by name, and the slices to delete."""
+    """What to write: the objects to create, the objects that replace stored slices, and the slices to delete."""
 
     generation: int
     create: tuple[Mapping[str, object], ...] = ()

@@ -147,7 +147,7 @@ class StateWriter:
         former = {id(block.claims): block for block in self._blocks}
         kept = [former.pop(id(claims), None) for claims in cache.claims.blocks]
         texts: dict[ClaimKey, tuple[ClaimInfo, bytes, bytes]] = {}
-        for block in former.values():  # drop blocks that have changed or are gone
+        for block in former.values():  # the texts of blocks that have changed or are gone
             texts.update(block.texts)
         blocks = [block or self._block(claims, texts) for claims, block in zip(cache.claims.blocks, kept, strict=True)]
         checksum = _CHECKSUM_OF_START
@@ -169,7 +169,7 @@ class StateWriter:
         return _Block(claims, texts, b",".join(joined), b",".join(escaped))
 
     def _render(self, claim: ClaimInfo) -> tuple[bytes, bytes]:
-        # A copy, because the JSON library's result may keep alive a buffer that is several times as large.
+        # This is a copy, because the JSON library's result may keep alive a buffer that is several times as large.
         text = bytes(memoryview(json_text(ClaimEntry.of(claim).json)))
         return text, _escaped(text)
 
@@ -247,10 +247,8 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
 def _sealed(document: Json) -> tuple[bytes, int]:
     """Return the data of a file, as bytes, and the checksum stored in it."""
     file = _struct(_File(), document)
-    return (
-        file.data.encode(),
-        file.checksum,
-    )  # `parse` has replaced lone surrogates, so this does not fail
+    # `parse` has replaced lone surrogates, so encoding does not fail.
+    return file.data.encode(), file.checksum
 
 
 def _entries(data: bytes) -> tuple[ClaimEntry, ...]:

@@ -93,7 +93,7 @@ def serve_driver(
 class DriverService(Service):
     """The methods of one driver.
 
-    `services` are the ones that the driver lists; the known ones are served. A health report is repeated after
+    Of the `services` that the driver lists, the known ones are served. A health report is repeated after
     `report_period` seconds.
     """
 
@@ -105,7 +105,7 @@ class DriverService(Service):
         self._report: tuple[ReportedHealth, ...] | None = None
 
     def methods(self) -> Methods:
-        """Return the methods for a server."""
+        """Return the handler of each method."""
         methods: dict[rpc.Method[Any, Any], rpc.Behavior] = {}
         for service in self._services:
             if service in SERVICES:
@@ -122,7 +122,7 @@ class DriverService(Service):
         self.changed()
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
-        """Return the unchanged code and text of a `DriverCallError`."""
+        """Return the status of a call that raised `error`; a `DriverCallError` keeps its code and text."""
         if isinstance(error, DriverCallError):
             return calls.CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message
         return super().status(error)

@@ -130,11 +130,11 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims. Also raises DriverCallError if the answer is too large."""
+        """Ask a driver to prepare claims. Raises DriverCallError if the call fails or the answer is too large."""
         return self._ask(instance, calls.PREPARE_METHODS, claims, to_prepared)
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims. Also raises DriverCallError if the answer is too large."""
+        """Ask a driver to release claims. Raises DriverCallError if the call fails or the answer is too large."""
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
     def disconnect(self, instance: InstanceId) -> None:
