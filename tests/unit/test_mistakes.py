@@ -662,7 +662,7 @@ def test_a_socket_that_does_not_exist_is_named_as_the_reason() -> None:
 
 def test_a_command_that_is_one_string_with_spaces_gets_a_hint() -> None:
     process = PluginProcess(["sleep 5"], "/")
-    with pytest.raises(CannotRunError, match="It is one word with spaces in it: pass each word on its own"):
+    with pytest.raises(CannotRunError, match="It is a single word that contains spaces: pass each word as a separate"):
         process.start()
     process.stop()
 

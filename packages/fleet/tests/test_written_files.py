@@ -44,7 +44,7 @@ FLEET = "nodes:\n- name: w-{number}\n  count: 1\n  plugins: [{resource: x.y/z, d
 
 
 def rows() -> dict[str, int]:
-    """Return the table: path patterns, and the mode of each."""
+    """Return the table in SECURITY.md: the mode for each path pattern."""
     found: dict[str, int] = {}
     for line in SECURITY.read_text().splitlines():
         if row := _ROW.match(line):

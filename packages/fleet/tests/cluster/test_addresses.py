@@ -1,4 +1,4 @@
-"""The address of a Node: no process serves there, so requests from kube-apiserver to a kubelet are refused."""
+"""The address of a Node: no process listens there, so requests from kube-apiserver to a kubelet are refused."""
 
 import socket
 from datetime import UTC, datetime

@@ -353,7 +353,7 @@ def _main(node: ClusterNode, pod: str) -> Json:
 
 
 def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: LocalApiServer, tmp_path: Path) -> None:
-    """The messages about cpu and memory are a kubelet's. test_words.py contains a recorded message about a device."""
+    """The messages about CPUs and memory are a kubelet's. test_words.py contains a recorded message about a device."""
     capacity = {"cpu": "4", "memory": "1Gi", "pods": "3"}
     with ClusterNode(server, tmp_path, capacity=capacity) as node:
         bound(node, asking("a", 2, requests={"cpu": "2500m", "memory": "500Mi"}, port=80, ip="10.0.0.1"), a="Running")

@@ -127,7 +127,7 @@ def test_a_list_that_failed_is_waited_for(requests: KubeApiRequests) -> None:
     receiver = Receiver()
     gate = NodeGate(Jobs(), None, lambda: receiver)
     with pytest.raises(RequestError):
-        gate.catch_up(lambda: requests.list(PODS))  # the client was not started
+        gate.catch_up(lambda: requests.list(PODS))  # fails, because the client was not started
     gate.seen("ADDED", a_pod("b", {}))
     assert receiver.told == []
     gate.close()

@@ -1,4 +1,4 @@
-"""Several kinds of requests share a server that answers fewer than are needed, and the log says so."""
+"""Several kinds of requests share a server that answers fewer requests than are needed, and the log says so."""
 
 import threading
 from collections import Counter

@@ -260,7 +260,7 @@ def test_a_node_that_the_controller_has_lost_is_ready_again_by_the_watch(world: 
 def test_a_driver_reports_the_health_of_its_devices_again_and_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A report is valid for 30 seconds, and a real driver sends the next one before it expires."""
+    """A report is valid for 30 seconds, and a real driver sends a new report before the previous one expires."""
     later = [0.0]
     monkeypatch.setattr(assembly, "monotonic", lambda: time.monotonic() + later[0])
     fleet = world.start()

@@ -1,4 +1,4 @@
-"""The command, run in a separate process."""
+"""Runs the command, in a separate process if necessary."""
 
 import os
 import subprocess

@@ -26,7 +26,7 @@ PATIENCE = 60.0  # seconds; far more than needed
 
 
 class Node:
-    """Both managers, their plugins and drivers, and the engine.
+    """The device manager and the DRA manager of a node, with plugins, drivers and the engine.
 
     `claim_store` contains the claims file, and `api_claims` contains the claims on an API server.
     """

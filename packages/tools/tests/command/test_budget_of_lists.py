@@ -13,7 +13,7 @@ from devicecore_tools.budget import MAX_DOCUMENTS
 from devicecore_tools.command.main import main
 
 LARGE = MAX_DOCUMENTS * 2 // 5 // 300
-"""Empty objects that count as 300 bytes each, with their commas: two such lists may be read, but not three."""
+"""The length of a list of empty objects, which count as 300 bytes each. Two such lists may be read, but not three."""
 
 TOO_MUCH = "with this answer, everything read from the API server for this question takes more than 420 MB of memory"
 

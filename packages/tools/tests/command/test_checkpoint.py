@@ -47,7 +47,7 @@ def rich_file(tmp_path: Path) -> str:
 
 
 def test_verify_agrees_with_kubelets(devicecore: Run, tmp_path: Path) -> None:
-    """Every file gets its recorded verdict, but one in format 0 or 1 that was recorded as malformed may be accepted."""
+    """Every file gets its recorded verdict, but a malformed file in format 0 or 1 may be accepted."""
     recorded = [json.loads(line) for line in (DATA / "decode.jsonl").read_text().splitlines()]
     files = [tmp_path / str(number) for number in range(len(recorded))]
     for file, record in zip(files, recorded, strict=True):

@@ -400,7 +400,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [
             "claim ml/train: gets no devices from kube-scheduler, although n1 has them",
             "reason     an error on n2 stops the pod on every node",
-            "because    device gpu.nvidia.com/n2/gpu-0 has no type of domain gpu.nvidia.com; gpu.nvidia.com/n1/gpu-0,",
+            "because    device gpu.nvidia.com/n2/gpu-0 has no type in domain gpu.nvidia.com; gpu.nvidia.com/n1/gpu-0,",
             "do         have gpu.nvidia.com also publish it for gpu.nvidia.com/n2/gpu-0",
             f"DeviceClass gpu: write device.attributes['{GPU}'].?type.orValue(\"\") instead of",
             "do         until that is fixed, keep the pod away from n2",
@@ -457,8 +457,8 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, a_slice("n1", GPU, GPUS)],
         1,
         [
-            "no such key: rank\n  because  device gpu.nvidia.com/n1/gpu-0 has no rank of domain",
-            "do       write a name that devices have, because no device has rank of domain gpu.nvidia.com",
+            "no such key: rank\n  because  device gpu.nvidia.com/n1/gpu-0 has no rank in domain",
+            "do       write a name that devices have, because no device has rank in domain gpu.nvidia.com",
         ],
     ),
     "a domain that is bound to a name is not explained": (
@@ -935,7 +935,7 @@ def test_a_pod_is_explained_by_an_api_server_alone(*, has_template: bool, tmp_pa
 def test_a_name_is_explained_on_servers_of_every_version(
     name: str, title: str, version: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """Given a name, `why` says which nodes have the devices, and why the others do not."""
+    """Given a name, `why` says which nodes have the devices, and why the other nodes do not."""
     spec = a_claim(a_request("r", "gpu", 2))["spec"]
     v1 = "resource.k8s.io/v1"
     template = {**TEMPLATE, "apiVersion": v1, "spec": {"spec": spec}}

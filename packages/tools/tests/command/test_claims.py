@@ -123,7 +123,7 @@ def test_a_claim_is_read_only_once_even_from_standard_input(
     (place / "both.json").write_text("---\n" + json.dumps(CLASS) + "\n---\n" + json.dumps(claim("train", 1)))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((place / "both.json").read_bytes())))
     slices = json.loads((place / "slices.json").read_text())
-    (place / "slices.json").write_text(json.dumps({**slices, "items": slices["items"][1:]}))  # the class is piped too
+    (place / "slices.json").write_text(json.dumps({**slices, "items": slices["items"][1:]}))  # the class is piped, too
     assert run(place, "why", "-", "--slices", "slices.json") == 0
     assert "claim ml/train on node-1: gets its devices\n" in capsys.readouterr().out
 

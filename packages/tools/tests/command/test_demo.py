@@ -94,7 +94,7 @@ def test_a_container_of_two_resources_finds_both_in_its_environment(demo: DemoRu
 
 
 def test_no_device_has_two_owners(demo: DemoRun) -> None:
-    """The three containers hold 8, 3 and 2 GPUs, and no two on one node share a device."""
+    """The three containers hold 8, 3 and 2 GPUs, and no two containers on a node share a device."""
     first = demo.steps["the_kubelet_restarts"]["containers"]
     gpus = [device for given in first.values() for device in given["devices"][GPU]]
     assert (len(gpus), len(set(gpus))) == (10, 10)
@@ -116,7 +116,7 @@ def test_a_restart_loses_nothing(demo: DemoRun) -> None:
 
 
 def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
-    """Without the plugin, allocatable is 0 and capacity stays; an unhealthy device lowers allocatable by one."""
+    """Without the plugin, allocatable is 0 and capacity is unchanged. An unhealthy device lowers allocatable by one."""
     steps = ("a_plugin_dies", "it_comes_back", "a_device_turns_unhealthy")
     assert [demo.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
 

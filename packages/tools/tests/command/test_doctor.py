@@ -86,7 +86,7 @@ def test_a_finding_is_printed_with_everything_that_belongs_to_it(file: Path, cap
 
 
 def large_report(findings: int) -> NodeReport:
-    """300 pods with 3 devices each, 1,100 free devices, and some findings."""
+    """Return a report on 300 pods with 3 devices each, 1,100 free devices, and some findings."""
     held = [
         DeviceRow(
             GPU, f"gpu-{one}", (0,), "Healthy", f"default/pod-{one // 3}", "", "main", (Source.PODS,), OwnerState.LIVE

@@ -88,7 +88,7 @@ def test_nothing_differs_while_nothing_changes() -> None:
 
 
 def test_a_reservation_is_no_change_and_an_allocation_is_one() -> None:
-    """If reservations counted, two refused pods would trigger each other forever."""
+    """If reservations counted, two refused pods would make each other retry forever."""
     state = registered(4)
     in_flight = reserved(state, pod("a"), 2)
     assert not differs(REFUSED, state, in_flight)

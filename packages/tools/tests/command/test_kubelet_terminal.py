@@ -29,7 +29,7 @@ def arguments(root: Path) -> list[str]:
 
 @contextmanager
 def started(starting: "subprocess.Popen[str]") -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
-    """A process that has started, and its log since then."""
+    """Yield a process that has started, and its log since then."""
     with starting as process:
         assert process.stderr is not None
         next(line for line in process.stderr if "started" in line)

@@ -394,7 +394,7 @@ def test_a_driver_with_a_name_that_no_claim_can_have_is_refused(capsys: pytest.C
 
 
 def test_a_configuration_is_not_taken_for_a_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
-    """Click would suggest --kubeconfig. Only commands that have a kubelet's settings as options advise to use them."""
+    """Click would suggest --kubeconfig. Only a command that has options for a kubelet's settings mentions them."""
     assert main(["kubelet", "--config", "config.yaml"]) == 2
     assert "No such option '--config'. Write each setting of a kubelet as an option" in capsys.readouterr().err
     assert main(["nodes", "--config", "config.yaml"]) == 2

@@ -53,7 +53,7 @@ INVALID = {
     "less than its containers": (sized({"cpu": "2"}, resources={"requests": {"cpu": "1"}}), "its containers request 2"),
     "a container that exceeds the pod": (
         sized({"cpu": "2"}, resources={"limits": {"cpu": "1"}}),
-        "container app has one of 2",
+        "container app has a limit of 2",
     ),
     "a port twice": (sized(ports=[*a_port(80), *a_port(80)]), "host port 80 is used twice"),
     "another port": (
@@ -277,7 +277,7 @@ def using(name: str, pod: str = "ask", **spec: Json) -> Json:
 
 
 def takes(count: int) -> Json:
-    """Return a CSINode that says how many volumes n1 can have."""
+    """Return a CSINode that says how many volumes n1 can attach."""
     driver = {"name": "d.io", "nodeID": "n1", "allocatable": {"count": count}}
     return {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": [driver]}}
 

@@ -99,7 +99,7 @@ EXPECTED = {
 
 
 def test_devices_are_counted_as_a_scheduler_counts_them(tmp_path: Path, capsys: Capsys) -> None:
-    """A pod that has not started uses up devices on its node, and one that has ended uses none."""
+    """A pod that has not started takes up devices on its node, and a pod that has ended takes up none."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER))
     assert {key: of for key, of in counts(document).items() if key[0] != "bare"} == EXPECTED
     assert [of["name"] for of in document["nodes"]] == ["bare", "n2", "n10"]

@@ -39,7 +39,7 @@ INIT = {"name": "first", "image": "x", "resources": {"requests": {"cpu": "5"}}}
 
 
 def on(node: str, name: str = "db", **fields: Json) -> Json:
-    """Return a pod that is on a node."""
+    """Return a pod that is bound to a node."""
     return a_pod(name, fields.pop("limits", None), fields.pop("labels", DB), nodeName=node, **fields)
 
 
@@ -56,7 +56,7 @@ def spread(**fields: Json) -> Json:
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """Return a container's ports: just one, which is also a port on the node."""
+    """Return the ports of a container with a single port, which is also a port on the node."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 

@@ -66,7 +66,7 @@ class CannotRunError(PluginProcessError):
 def _hint(command: Sequence[str]) -> str:
     """Return advice for a command whose words are in one string."""
     is_one_word = len(command) == 1 and len(command[0].split()) > 1
-    return ". It is one word with spaces in it: pass each word on its own" if is_one_word else ""
+    return ". It is a single word that contains spaces: pass each word as a separate argument" if is_one_word else ""
 
 
 @frozen

@@ -200,8 +200,11 @@ class Admission:
         if not _is_stored(pod) and lacking:
             namespace = foreign_text(pod["metadata"]["namespace"].text("default"))
             kinds = " and no ".join(lacking)
-            get = f"kubectl get resourcequotas,limitranges -n {namespace} -o json, as an additional file for --slices"
-            yield f"namespace {namespace} has no {kinds}, because none was read: {get}"
+            get = f"kubectl get resourcequotas,limitranges -n {namespace} -o json"
+            yield (
+                f"namespace {namespace} has no {kinds}, because none was read: pass the output of {get} as an "
+                "additional file for --slices"
+            )
 
 
 def _is_stored(pod: Value) -> bool:
@@ -319,7 +322,10 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
                     limit = container["resources"]["limits"][name]
                     if limit.data is not None and limit.amount().nanos > size.nanos:
                         called = foreign_text(container["name"].text(""), 100)
-                        yield f"has a limit of {size} of {name}, but its container {called} has one of {limit.amount()}"
+                        yield (
+                            f"has a limit of {size} of {name}, but its container {called} has a limit of "
+                            f"{limit.amount()}"
+                        )
     yield from _of_sizes(own)
 
 
@@ -360,7 +366,7 @@ def _of_spread(constraints: Value) -> Iterator[str]:
         if action not in {"DoNotSchedule", "ScheduleAnyway"}:
             yield f"expected DoNotSchedule or ScheduleAnyway as whenUnsatisfiable, got {foreign_text(action, 100)}"
         if one["minDomains"].data is not None and (action != "DoNotSchedule" or one["minDomains"].integer(0) < 1):
-            yield "minDomains of a topology spread constraint: expected 1 or more, and whenUnsatisfiable: DoNotSchedule"
+            yield "minDomains of a spread constraint must be 1 or more, and needs whenUnsatisfiable: DoNotSchedule"
 
 
 def _of_affinity(required: Value) -> Iterator[str]:

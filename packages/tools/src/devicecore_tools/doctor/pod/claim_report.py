@@ -318,7 +318,7 @@ def _about_missing(
     """Yield `expression_advice`'s rows about a name that an expression reads but a device lacks."""
     uses = [match for one in expressions for match in _DOMAIN.finditer(one.text) if name == match[3]]
     kind, domain = uses[0].groups()[:2] if uses else ("attributes", "")
-    of = f"{name} of domain {domain}" if domain else f"{name}, which the expression reads"
+    of = f"{name} in domain {domain}" if domain else f"{name}, which the expression reads"
     with_it = [one for one in devices if any(_is_meant(domain, name, found) for found in _names(one))]
     there = f"; {_listed(str(one.key) for one in with_it)} {'has' if len(with_it) == 1 else 'have'} it"
     yield "because", f"device {device.key} has no {of}{there if with_it else _has(device, kind, name)}"

@@ -94,7 +94,7 @@ _MAX_OUT_OF_QUESTION = 20
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label without which an API server refuses claims with admin access."""
 
-_GET_NODES = "kubectl get nodes -o json, as an additional file for --slices, or --kubeconfig"
+_GET_NODES = "pass the output of kubectl get nodes -o json as an additional file for --slices, or use --kubeconfig"
 
 _MAX_ALTERNATIVES = 8
 """The maximum number of alternatives in a request. The first alternative scores highest (scheduler: `computeScore`)."""

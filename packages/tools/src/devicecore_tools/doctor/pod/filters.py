@@ -67,7 +67,7 @@ class Filters:
         asks, objects = self._asks, self._objects
         found = list(asks.unjudged)
         if objects.bound is None:
-            found += [f"{one}: no pods were read (--pods, --kubeconfig)" for one in asks.wishes.names]
+            found += [f"{one}: no pods were read (add --pods or --kubeconfig)" for one in asks.wishes.names]
         elif self._needs_namespaces:
             found.append("the pods of the namespaces that its affinity selects: no Namespace was read")
         if asks.volumes and not objects.volumes.are_read:
@@ -80,7 +80,7 @@ class Filters:
         """The assumptions made because the relevant objects were not read."""
         asks, found = self._asks, []
         if self._objects.bound is None:
-            found.append("no other pod uses its CPU, memory or devices: no pods were read (--pods, --kubeconfig)")
+            found.append("no other pod uses its CPU, memory or devices: no pods were read (add --pods or --kubeconfig)")
         if asks.volumes and self._volumes.are_read:
             found += [f"{what}: {_GET_VOLUMES}" for what in self._volumes.unread(self._namespace, asks.volumes)]
         return tuple(found)
@@ -214,8 +214,8 @@ def used_by(pods: Iterable[BoundPod]) -> Iterator[str]:
 
 
 _GET_VOLUMES = (
-    "kubectl get pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities -A -o json, as an additional "
-    "file for --slices, or --kubeconfig"
+    "pass the output of kubectl get pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities -A -o json as an "
+    "additional file for --slices, or use --kubeconfig"
 )
 
 

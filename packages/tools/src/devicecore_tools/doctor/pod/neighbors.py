@@ -96,10 +96,13 @@ class Neighbors:
             if here + one.selects(self._labels) - least > one.max_skew:
                 shown = foreign_text(f"{key}={value}")
                 numbers = (
-                    f"{shown} has {here:,} such pods, the emptiest domain has {least:,}, and maxSkew is {one.max_skew}"
+                    f"{shown} has {here:,} matching pods, the emptiest domain has {least:,}, and maxSkew is "
+                    f"{one.max_skew}"
                 )
                 if len(counts) < one.min_domains:
-                    numbers = f"{shown} has {here:,} such pods, and {len(counts)} of {one.min_domains} domains exist"
+                    numbers = (
+                        f"{shown} has {here:,} matching pods, and {len(counts)} of {one.min_domains} domains exist"
+                    )
                 return Obstacle(says, numbers, f"whenUnsatisfiable for {key} is ScheduleAnyway, or maxSkew is larger")
         return None
 
@@ -116,7 +119,9 @@ class Neighbors:
                 because = f"no pod that the pod's affinity requires runs at {place}"
                 if value is None:
                     because = f"the node has no label {key}"
-                return Obstacle("node(s) didn't match pod affinity rules", because, "such a pod runs there")
+                return Obstacle(
+                    "node(s) didn't match pod affinity rules", because, "a pod that the affinity requires runs there"
+                )
         for number, one in enumerate(self._wishes.apart):
             value = labels.get(one.topology_key)
             if value is not None and count(_APART, number, value):

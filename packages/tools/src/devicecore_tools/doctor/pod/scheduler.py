@@ -145,7 +145,7 @@ def _errors(text: str) -> Iterator[Unscheduled]:
             f"The scheduler's plugin {plugin} failed, {ended}. {because or f'{problem}.'}",
             change or "Read the scheduler's log around this error.",
             id="SC-02",
-            next="The scheduler retries the pod after a few seconds, with the same error until its cause is removed.",
+            next="The scheduler retries the pod every few seconds, and gets the same error until the cause is removed.",
         )
 
 
@@ -157,7 +157,7 @@ def _of_problem(problem: str) -> tuple[str, str]:
         name, driver = foreign_text(pool[1], 300), foreign_text(pool[1].partition("/")[0], 253)
         if pool[2] == "invalid":
             why = f"A request asks for all devices, and the ResourceSlices of pool {name} contradict each other."
-            return why, f"Fix the publisher of pool {name}, driver {driver}: devicecore why CLAIM.yaml names the fault."
+            return why, f"Fix driver {driver}, which publishes pool {name}: devicecore why CLAIM.yaml names the fault."
         why = f"A request asks for all devices, and not all ResourceSlices of pool {name} are published."
         return why, (
             f"Check whether the pod of driver {driver} is running for that pool, and read its log: it must publish as "
@@ -225,7 +225,7 @@ def _said_besides(text: str) -> Iterator[Unscheduled]:
             f"The scheduler has preempted this pod because {who}, whose priority is higher, needs this pod's place on "
             f"{node}.",
             "Give the pod a priorityClassName with a higher priority, or add nodes. kubectl get pods -A -o "
-            "custom-columns=NAME:.metadata.name,UID:.metadata.uid shows which pod that is.",
+            "custom-columns=NAME:.metadata.name,UID:.metadata.uid shows the name of the pod with that UID.",
             id="SC-05",
             next="The pod's owner, such as its Deployment, creates a new pod. A pod without an owner is gone.",
         )
@@ -299,7 +299,10 @@ def _of_taint(key: str) -> tuple[str, str]:
         return f"{trouble} (taint {key})", change
     key = foreign_text(key, 400)
     if key.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
-        return f"Kubernetes has tainted it with {key} because of a problem", "kubectl describe node NODE shows it."
+        return (
+            f"Kubernetes has tainted it with {key} because of a problem",
+            "kubectl describe node NODE shows the problem.",
+        )
     if key.startswith("node-role.kubernetes.io/"):
         return f"it is reserved for the control plane (taint {key})", ""
     return f"it has the taint {key}, which the pod does not tolerate", (

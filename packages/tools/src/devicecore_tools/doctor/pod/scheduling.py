@@ -207,7 +207,10 @@ def _unjudged(pod: Value) -> Iterator[str]:
     is_stored = pod["metadata"]["uid"].data is not None
     # an API server copies the RuntimeClass into each pod that it stores
     if not is_stored and (name := spec["runtimeClassName"].text("")):
-        get = "kubectl get runtimeclasses -o json, as an additional file for --slices, or --kubeconfig"
+        get = (
+            "pass the output of kubectl get runtimeclasses -o json as an additional file for --slices, or use "
+            "--kubeconfig"
+        )
         yield f"the node selector, tolerations and overhead of RuntimeClass {foreign_text(name, 100)}: {get}"
 
 

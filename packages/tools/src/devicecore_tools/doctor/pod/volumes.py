@@ -280,7 +280,7 @@ class Volumes:
             if claim.is_deleted:
                 because = "it has a deletionTimestamp, so no new pod may use it"
                 return Obstacle(
-                    f'persistentvolumeclaim "{shown}" is being deleted', because, "the pod uses another claim"
+                    f'persistentvolumeclaim "{shown}" is being deleted', because, "the pod uses a different claim"
                 )
             of = self.classes.get(claim.storage_class)
             waits = of is not None and of.waits and not claim.volume

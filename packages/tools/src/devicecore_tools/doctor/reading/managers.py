@@ -95,5 +95,5 @@ def read_managers(root: str) -> ManagersSeen:
     except DocumentError as error:
         problem, knows_machine = problem or str(error), False
     if not configured:
-        problem = problem or "the kubelet's configuration was not found, so its reserved CPUs and memory are not known"
+        problem = problem or "the kubelet's configuration was not found, so the reserved CPUs and memory are unknown"
     return ManagersSeen(configured, configuration, files, machine, knows_machine, problem, errors)
