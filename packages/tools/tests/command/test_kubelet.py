@@ -54,7 +54,7 @@ SERVED = "--root {root} --kubeconfig {root}/config --register-node"
             "This machine does not say how far apart NUMA nodes 71,72 are",
             id="no distances",
         ),
-        pytest.param("--root {root} --numa-distances 10,20/20", "is not a square of numbers", id="distances"),
+        pytest.param("--root {root} --numa-distances 10,20/20", "is not a square matrix of numbers", id="distances"),
         pytest.param("--root {root} --metrics-port {port}", "cannot serve metrics on 127.0.0.1:{port}: ", id="port"),
         pytest.param("--root {root} --kubeconfig {root}/no", "cannot use kubeconfig '{root}/no': ", id="kubeconfig"),
         pytest.param("--root {root} --kubeconfig {root}/broken", "cannot use kubeconfig ", id="broken kubeconfig"),

@@ -245,7 +245,7 @@ def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, direct
         ("--resource a.b/c --count 3 --unhealthy 3", "--unhealthy 3: there are only 3 devices, numbered from 0."),
         ("--resource a.b/c --count 1 --unhealthy 0-1", "--unhealthy 1: there is only 1 device, numbered from 0."),
         ("--resource a.b/c --numa-nodes 3-1", "'3-1' is not a list of numbers such as 0,1 or 0-3."),
-        ("--resource a.b/c --numa-nodes 0-999999999", "has more than 10000 numbers."),
+        ("--resource a.b/c --numa-nodes 0-999999999", "lists more than 10000 numbers."),
         ("--resource a.b/c --endpoint ../c.sock", 'the endpoint "../c.sock" is refused: it is not the name of a file'),
         ("--resource a.b/c --endpoint kubelet.sock", 'the endpoint "kubelet.sock" is refused: it is the kubelet'),
         ("--resource a.b/c --socket-dir /dev/null", "cannot use directory '/dev/null': it is not a directory"),

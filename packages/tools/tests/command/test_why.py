@@ -180,7 +180,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, content: byt
 @pytest.mark.parametrize(("message", "said"), [("", "MESSAGE is em"), (".", ". is a directory"), (sys.executable, "")])
 def test_input_that_is_neither_text_nor_a_file_gives_status_2(message: str, said: str, capsys: Capsys) -> None:
     assert why(message) == 2
-    assert (said or "expected text, got other bytes") in capsys.readouterr().err
+    assert (said or "expected text, got binary data") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-16", ""), ("utf-16-be", "\ufeff"), ("utf-8", "\ufeff")])
@@ -335,7 +335,7 @@ def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.C
     [
         (
             ["train"],
-            "the server has no pod or ResourceClaim of that name, or several: with a namespace, write NAMESPACE",
+            "the server has no pod or ResourceClaim with that name, or several: to give a namespace, write NAMESPACE",
         ),
         (["pod/train"], "expected the name of a pod or ResourceClaim, got pod/train; "),
         (["pod/train"], ": write `why pod train`\n"),

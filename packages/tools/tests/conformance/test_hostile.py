@@ -151,7 +151,7 @@ def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_p
         found = no_sockets_in(tmp_path)
     assert found == (
         ".reg.sock there has a name that starts with a dot, which a kubelet ignores, file there is a regular file, "
-        "link there is a symbolic link to a path without a file"
+        "link there is a symbolic link to a path that does not exist"
     )
     assert no_sockets_in(tmp_path / "removed") == "is no longer a directory"
 
@@ -232,7 +232,7 @@ def test_a_driver_that_hangs_only_with_claims_fails_although_little_time_is_left
     report = run(command("Hangs"), settings=settings, checks=checks)
     assert report.result("prepares-a-claim").failed, report
     assert "there was no answer within 1" in report.results[0].actual
-    assert "there was no answer within 1 second, and none within 1" in report.results[1].actual
+    assert "there was no answer within 1 second, and an earlier call got none within 1" in report.results[1].actual
 
 
 def test_a_device_of_a_claim_that_is_unprepared_is_given_to_later_checks() -> None:

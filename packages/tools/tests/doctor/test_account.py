@@ -192,7 +192,7 @@ def test_a_pod_that_waits_without_a_reason_is_named() -> None:
     silent = evolve(stuck, waiting={"main": ("ContainerCreating", "")}, made_at=0.0)
     look = evolve(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), silent), taken=100.0)
     (hole,) = [one.hole for one in entries(Facts(look)) if one.kind is Kind.POD and one.hole]
-    assert hole == "why pod 'default/stuck' does not start: its status does not show it"
+    assert hole == "why pod 'default/stuck' does not start: its status does not show why"
     outside = evolve(silent, waiting={"main": ("ImagePullBackOff", "no such image")})
     assert holes_in(evolve(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), outside), taken=100.0)) == []
 

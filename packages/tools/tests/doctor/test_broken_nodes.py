@@ -291,7 +291,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "status knows no health": (PLUGINS, health("Unknown"), "whether 'gpu-2' of 'acme.io/gpu' is healthy"),
     "status has another device": (PLUGINS, health("Healthy", "gpu-3"), "holds 'gpu-3' of 'acme.io/gpu'"),
     "socket of the kubelet deleted": (PLUGINS, without_socket_for_plugins, "whether plugins can register"),
-    "a third plugin": (PLUGINS, tried("device-plugins/new.sock  listener"), "3 plugin sockets are served"),
+    "a third plugin": (PLUGINS, tried("device-plugins/new.sock  listener"), "there are 3 live plugin sockets"),
     "driver ended": (PLUGINS, tried("plugins_registry/old.org-reg.sock  no listener"), "driver-gone"),
     "claim file cut short": (DRIVERS, lambda files: files.update(dra_manager_state=""), "kubelet-cannot-start"),
     "device tainted": (DRIVERS, device_taint("NoExecute"), "device-tainted"),

@@ -355,7 +355,7 @@ def test_a_resource_without_a_plugin_is_found_in_the_kubelets_answer_or_in_the_n
     found = [*findings(look), *findings(nodes.without(look, "pod_resources"))]
     assert [one.sentence.partition(" of ")[0] for one in found] == [
         "The kubelet has no healthy device",
-        "The Node has nothing allocatable",
+        "The Node has no allocatable device",
     ]
 
 
@@ -474,7 +474,7 @@ def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
     recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
     found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]
-    kubelet = f"The kubelet, whose topology manager policy is {policy}, accepts {most} and does not start."
+    kubelet = f"The kubelet, whose topology manager policy is {policy}, accepts at most {most}, so it does not start."
     assert [one.sentence for one in found] == [f"This machine has {count} NUMA nodes. {kubelet}"] * is_found
 
 

@@ -575,11 +575,11 @@ def without_device(answer: dict[str, Any], device: str) -> None:
             '"device": "gpu-3", "numa_nodes": null, "health": "Healthy", "owner": "unknown"',
             '"none"',
         ),
-        ("14-dra-healthy", [without_records_of_claims], "'team-14/p2' runs with ResourceClaim 'team-14/k2', of", ""),
+        ("14-dra-healthy", [without_records_of_claims], "'team-14/p2' runs with ResourceClaim 'team-14/k2', but", ""),
         (
             "14-dra-healthy",
             [lambda root: (root / "dra_manager_state").write_text(NODES["01-healthy"]["dra_manager_state"])],
-            "'team-14/p2' runs with ResourceClaim 'team-14/k2', of which the kubelet's file has no record.",
+            "'team-14/p2' runs with ResourceClaim 'team-14/k2', but the kubelet's file has no record of the claim.",
             "no record for",
         ),
         (

@@ -52,7 +52,7 @@ def test_the_other_resources_of_a_plugin_are_named(reports: Mapping[str, Report]
 def test_devices_of_several_containers_are_no_fault(reports: Mapping[str, Report]) -> None:
     assert (
         reports["nvidia"].result("gives-each-device-its-own-nodes").actual
-        == "no device has its own: 4 devices share 2 nodes"
+        == "no device has its own node: 4 devices share 2 nodes"
     )
 
 

@@ -65,7 +65,9 @@ def test_the_devices_are_counted_if_there_was_a_list(fault: str, subject: str, d
 def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -> None:
     report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], directory)
     first, *others = report.results
-    assert first.actual.startswith("no plugin called Register for any resource, for 1 second; is it configured to use ")
+    assert first.actual.startswith(
+        "no plugin called Register for any resource, for 1 second; is the plugin configured to use "
+    )
     assert {result.actual for result in others} == {report.not_made}
     assert report.not_made == "not run, because serves-before-it-registers failed"
     assert not report.cannot_run

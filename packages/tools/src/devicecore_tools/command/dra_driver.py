@@ -116,7 +116,7 @@ def _numa_nodes(context: click.Context, option: click.Parameter, text: str) -> t
 @path_option(
     "--unhealthy-file",
     "FILE",
-    "A file, such as a mounted ConfigMap, that lists the unhealthy devices by name or number; read again when it "
+    "A file, such as a mounted ConfigMap, that lists the unhealthy devices by name or number; it is read again when it "
     "changes.",
 )
 @click.option("--commands", is_flag=True, help="Read commands from standard input.")

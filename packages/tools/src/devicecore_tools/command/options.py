@@ -1,4 +1,4 @@
-"""Options that several commands have.
+"""Options that several commands share.
 
 Law: an option has the same meaning and the same errors in every command.
 """
@@ -42,7 +42,7 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
 
 
 def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> None:
-    """Refuse a number that no device has. Raises click.UsageError if a number is not below the count of devices."""
+    """Raise click.UsageError if one of these device numbers is not below `count`."""
     if missing := [number for number in devices if number >= count]:
         are = "is only" if count == 1 else "are only"
         raise click.UsageError(f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0.")
@@ -55,20 +55,22 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     if any(found is None or not found for found in ranges):
         raise click.BadParameter(f"{text!r} is not a list of numbers such as 0,1 or 0-3.", context, option)
     if sum(len(found) for found in ranges if found) > _MAX_NUMBERS:
-        raise click.BadParameter(f"{text!r} has more than {_MAX_NUMBERS} numbers.", context, option)
+        raise click.BadParameter(f"{text!r} lists more than {_MAX_NUMBERS} numbers.", context, option)
     return tuple(chain.from_iterable(found for found in ranges if found))
 
 
 def distances(context: click.Context, option: click.Parameter, text: str) -> tuple[tuple[int, ...], ...]:
-    """Read rows of integers: `10,21/21,10`."""
+    """Read rows of integers, separated by slashes: `10,21/21,10`."""
     rows = tuple(numbers(context, option, row) for row in text.split("/")) if text else ()
     if {len(row) for row in rows} - {len(rows)}:
-        raise click.BadParameter(f"{text!r:.200} is not a square of numbers such as 10,21/21,10.", context, option)
+        raise click.BadParameter(
+            f"{text!r:.200} is not a square matrix of numbers such as 10,21/21,10.", context, option
+        )
     return rows
 
 
 def policy_options(context: click.Context, option: click.Parameter, text: str) -> PolicyOptions:
-    """Read the options of the topology manager's policy, in the form of a kubelet's flag: `NAME=VALUE,...`."""
+    """Read the topology manager's policy options, written as for the kubelet's flag: `NAME=VALUE,...`."""
     try:
         return policy_options_of(text)
     except ValueError as error:
@@ -86,7 +88,7 @@ numa_distances_option = click.option(
     metavar="N,N/N,N",
     default="",
     callback=distances,
-    help="The distances between NUMA nodes, one row for each node. Default: this machine's.",
+    help="The distances between NUMA nodes, one row for each node. Default: this machine's distances.",
 )
 
 topology_manager_options = option_group(
@@ -105,7 +107,7 @@ topology_manager_options = option_group(
 class _Place(click.types.StringParamType):
     """The name of a file, a directory or a socket: any non-empty string.
 
-    An unset shell variable would result in an empty name.
+    An empty name, which usually comes from an unset shell variable, is refused.
     """
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -120,20 +122,20 @@ PLACE = _Place()
 
 
 def path_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click
-    """Return an option that names a file, a directory or a socket. `text` is its help."""
+    """Return an option that names a file, a directory or a socket. `text` is the help text."""
     return click.option(option, metavar=metavar, type=PLACE, help=text, **others)
 
 
 def seconds_option(
     option: str, default: float | None, text: str, *names: str, least: float = 0.1
 ) -> Callable[[Command], Command]:
-    """Return an option for a number of seconds. `text` is its help, which also shows the default."""
+    """Return an option for a number of seconds. `text` is the help text, to which click adds the default."""
     kind = Seconds(min=least)
     return click.option(option, *names, metavar="SECONDS", type=kind, default=default, show_default=True, help=text)
 
 
 def choice_option(option: str, *names: str, choices: Sequence[str], text: str) -> Callable[[Command], Command]:
-    """Return an option whose value is one of several words, by default the first. `text` is its help."""
+    """Return an option whose value is one of several words, by default the first. `text` is the help text."""
     kind = click.Choice(choices)
     return click.option(option, *names, type=kind, default=choices[0], show_default=True, help=text)
 
@@ -155,7 +157,7 @@ def missing_file(path: str, wanted: str = "file") -> str | None:
 
 
 class ExistingDirectory(click.Path):
-    """The type of options that name an existing directory. It converts to a `Path`."""
+    """The type of options that name an existing directory. Values are converted to a `Path`."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, file_okay=False, path_type=Path)
@@ -171,7 +173,7 @@ class ExistingDirectory(click.Path):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds that a process can wait: neither `nan` nor `inf`, and at most thirty years."""
+    """A number of seconds that a process can wait: neither `nan` nor `inf`, and at most a billion (31 years)."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return `value` as a number, or fail."""
@@ -182,7 +184,7 @@ class Seconds(click.FloatRange):
 
 
 def address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Read an IP address, or return None for None."""
+    """Return an option's IP address after checking it, or None if the option was not given."""
     try:
         return None if text is None else str(ip_address(text))
     except ValueError:

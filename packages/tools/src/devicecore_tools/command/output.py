@@ -1,4 +1,4 @@
-"""The output of commands: text for people, one JSON document for programs.
+"""The output of commands: text for people, or one JSON document for programs.
 
 Law: text from a file cannot control the terminal, and output that does not go to a terminal has no colors.
 """
@@ -37,7 +37,7 @@ def complain(command: str, sentence: str) -> None:
 
 def print_json(document: object) -> None:
     """Print a command's JSON document, which may contain attrs values."""
-    # The document is written in pieces: all its parts together would take many times its size in memory.
+    # The document is written in pieces, because all its encoded parts together would take many times its own size.
     parts = json.JSONEncoder(indent=2, default=_json_of).iterencode(document)
     while piece := "".join(islice(parts, _PARTS)):
         sys.stdout.write(piece)
@@ -45,9 +45,9 @@ def print_json(document: object) -> None:
 
 
 def _json_of(value: object) -> object:
-    if not hasattr(type(value), "__attrs_attrs__"):  # like `attrs.has`, but importing attrs takes a long time
+    if not hasattr(type(value), "__attrs_attrs__"):  # like `attrs.has`, but without the slow import of attrs
         return str(value)
-    from devicecore.system.json_values import to_json  # importing cattrs takes a long time
+    from devicecore.system.json_values import to_json  # imported here because importing cattrs is slow
 
     return to_json(value)
 

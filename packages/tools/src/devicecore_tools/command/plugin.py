@@ -51,7 +51,7 @@ class Place:
     def serve(
         self, plugin: DevicePlugin, *, endpoint: str | None = None, registry: str | None = None
     ) -> "ServedPlugin":
-        """Serve `plugin` here. If the directory does not exist yet, wait for it in the background."""
+        """Serve `plugin` in this directory. If the directory does not exist yet, wait for it in the background."""
         from devicecore.adapters.grpc_unix import serve_plugin
 
         return serve_plugin(
@@ -70,15 +70,15 @@ place_options = option_group(
     path_option(
         "--kubelet-socket",
         "PATH",
-        "The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
+        "The kubelet's socket; by default $KUBELET_SOCKET, or else kubelet.sock in --socket-dir.",
         envvar="KUBELET_SOCKET",
     ),
 )
-"""Adds `--socket-dir` and `--kubelet-socket` to a command, whose function gets the two arguments of `place_of`."""
+"""Adds `--socket-dir` and `--kubelet-socket` to a command, whose function gets `socket_dir` and `kubelet_socket`."""
 
 
 def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:
-    """Return the place from the options, or otherwise from the environment."""
+    """Return the place that the options name, or else the environment."""
     from_environment = click.core.ParameterSource.ENVIRONMENT
     if context.get_parameter_source("kubelet_socket") is from_environment and (
         socket_dir and context.get_parameter_source("socket_dir") is not from_environment
@@ -104,7 +104,7 @@ def log_to_stderr() -> None:
 def plugin() -> None:
     """Run a device plugin that needs no hardware.
 
-    It offers simulated devices, or files, to a real kubelet or to `devicecore kubelet`.
+    The plugin offers simulated devices or files to a real kubelet or to `devicecore kubelet`.
 
     \b
     $ devicecore plugin simulated --resource example.com/gpu
@@ -143,12 +143,13 @@ def plugin() -> None:
 @click.option(
     "--variable",
     metavar="NAME",
-    help="Variable that lists a container's devices; by default EXAMPLE_COM_GPU_DEVICES for example.com/gpu.",
+    help="The environment variable that lists a container's devices; for example.com/gpu, the default is "
+    "EXAMPLE_COM_GPU_DEVICES.",
 )
 @path_option(
     "--unhealthy-file",
     "FILE",
-    "A file, such as a mounted ConfigMap, that lists the unhealthy devices by id or number; read again when it "
+    "A file, such as a mounted ConfigMap, that lists the unhealthy devices by id or number; it is read again when it "
     "changes.",
 )
 @click.option("--commands", is_flag=True, help="Read commands from standard input.")
@@ -171,7 +172,7 @@ def simulated(
     """Offer simulated devices to a kubelet.
 
     The devices of example.com/gpu are gpu-0, gpu-1, and so on. If there is no kubelet yet, or not even its directory,
-    the plugin waits; when the kubelet restarts, the plugin registers again. SIGTERM or Ctrl-C ends it.
+    the plugin waits. When the kubelet restarts, the plugin registers again. SIGTERM or Ctrl-C ends the plugin.
 
     \b
     $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
@@ -201,9 +202,9 @@ def simulated(
 
 
 def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
-    """Execute lines from standard input in a thread. When the input ends, the process exits, too.
+    """Execute commands from standard input in a thread, and tell the process to exit when the input ends.
 
-    `obey` executes a line, given as words, and returns a sentence that says what was done.
+    `obey` executes the words of a line, and returns a sentence that says what was done.
     """
 
     def run() -> None:
@@ -219,13 +220,13 @@ def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
 
 @frozen
 class _Commands:
-    """Executes lines from standard input."""
+    """Executes commands from standard input."""
 
     plugin: "SimulatedPlugin"
     prefix: str
 
     def obey(self, words: list[str]) -> str:
-        """Execute a line. Return the sentence that says what was done."""
+        """Execute the words of a line, and return a sentence that says what was done."""
         match words:
             case ["healthy" | "unhealthy" as wanted, device]:
                 ids = [known.id for known in self.plugin.devices()]
@@ -238,7 +239,7 @@ class _Commands:
                 return f"expected `healthy ID` or `unhealthy ID`, got {' '.join(words)!r}"
 
     def make_unhealthy(self, words: frozenset[str]) -> str:
-        """Make these devices unhealthy and all others healthy. Return the sentence that says what was done."""
+        """Make these devices unhealthy and all others healthy. Return a sentence that says what was done."""
         devices = self.plugin.devices()
         ids = [known.id for known in devices]
         wanted = {id_ for word in words for id_ in self._meant(word) if id_ in ids}

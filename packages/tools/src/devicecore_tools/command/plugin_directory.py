@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 @path_option(
     "--registry",
     "DIR",
-    "Put the plugin's socket here instead, where a kubelet looks for plugins (its plugins_registry).",
+    "Put the plugin's socket in this directory instead, where a kubelet looks for plugins (its plugins_registry).",
 )
 @click.option(
     "--endpoint", metavar="NAME", help="The name of the plugin's socket; by default derived from the resource."
@@ -60,7 +60,7 @@ def directory(
     """Offer the files below PATH to a kubelet: each file is a device.
 
     A new or deleted file is reported within a second. If there is no kubelet yet, or not even its directory, the plugin
-    waits. SIGTERM or Ctrl-C ends it.
+    waits. SIGTERM or Ctrl-C ends the plugin.
 
     \b
     $ devicecore plugin directory --resource example.com/gopher /etc/gophers

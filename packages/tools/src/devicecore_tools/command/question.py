@@ -1,7 +1,7 @@
 """The question that `devicecore why` answers: about messages, a name, or claims.
 
-Law: the argument determines which of the three the question is about, and only `question_of` decides that. A name that
-is not a file is looked up in the sources: first as a pod, then as a claim.
+Law: the argument determines whether the question is about messages, a name or claims, and only `question_of` decides
+that. A name that is not a file is looked up in the sources: first as a pod, then as a claim.
 """
 
 import json
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.look.values import PodSeen
 
 _MAX_SHOWN = 300  # maximum length of the argument in messages
-_MAX_TEXT = 2_000_000  # how many characters of each line are searched
+_MAX_TEXT = 2_000_000  # maximum number of characters in a text
 _NOT_TEXT = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # control characters that no log contains
 _LOG_LINE = re.compile(
     r'\{"(?!kind"|apiVersion"|metadata"|spec"|status"|items")[^\n]*\}[ \t\r]*(?:\n\{|$)'
-)  # a log in JSON
+)  # lines of a JSON log
 _LEADING_COMMENTS = re.compile(r"(?:#[^\n]*\n\s*)+")
 _FILE = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:json|ya?ml|txt|log)")  # no one-word message looks like this
 _NAME = re.compile(r"(?:[a-z0-9][-a-z0-9]{0,62}/)?[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
@@ -45,7 +45,7 @@ class Said:
 
     Attributes:
         texts: the messages.
-        seen: the pod that they are about, or None if unknown.
+        seen: the pod that the messages are about, or None if unknown.
         what: a description of the objects in a document, or an empty string if the messages were given directly.
         manifest: the pod as an API object, or None if `seen` is None.
     """
@@ -60,7 +60,7 @@ class Said:
 class Named:
     """The name of a pod or of a claim, as `name` or `namespace/name`.
 
-    `kind` says which of the two it is, or is empty for either.
+    `kind` is `pod` or `claim`, or empty if the name may belong to either.
     """
 
     name: str
@@ -71,19 +71,19 @@ Question = Said | Named | Wanted
 
 
 KINDS = ("message", "pod", "claim")
-"""The kinds that users can name explicitly. Otherwise, the argument determines the kind."""
+"""The kinds of question that users can ask for explicitly. Otherwise, the argument determines the kind."""
 
 
 def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, budget: Budget) -> Question:
-    """Return the question for a string, the name of a file, `-` for standard input, or a name.
+    """Return the question in an argument: a message, the name of a file, `-` for standard input, or an object's name.
 
-    If an API server is given without a node, a name is looked up for all nodes. `kind` is one of `KINDS`, or empty:
-    then a name is a pod's or, failing that, a claim's, and anything else is a message.
+    If the sources name an API server but no node, a name is looked up in the whole cluster. `kind` is one of `KINDS` or
+    empty. If it is empty, a name means a pod or, failing that, a claim, and anything else is a message.
 
     Raises:
         click.UsageError: the string is empty, or names a directory.
         OSError: a file cannot be read, or does not exist.
-        ValueError: the input cannot be used, or the API server does not have exactly one object of this name.
+        ValueError: the input cannot be used, or the API server does not have exactly one object with this name.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
 
@@ -116,9 +116,9 @@ def _refuse_name(given: str, kubeconfig: str, kind: str) -> NoReturn:
     """Raise ValueError for a name that no object on an API server has, or that several objects have."""
     of_kubectl, _, name = given.partition("/")
     meant = _KINDS_OF_KUBECTL.get(of_kubectl, "")
-    hint = f"write `why {meant} {name}`" if meant else "with a namespace, write NAMESPACE/NAME"
+    hint = f"write `why {meant} {name}`" if meant else "to give a namespace, write NAMESPACE/NAME"
     what = {"pod": "pod", "claim": "ResourceClaim"}.get(kind, "pod or ResourceClaim")
-    problem = f"the server has no {what} of that name, or several: {hint}"
+    problem = f"the server has no {what} with that name, or several: {hint}"
     raise ValueError(f"{kubeconfig}: expected the name of a {what}, got {given}; {problem}")
 
 
@@ -129,7 +129,7 @@ _KINDS_OF_KUBECTL = {
 
 
 def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:
-    """Return the question about a string or documents. Raises ValueError if they are of the wrong kind."""
+    """Return the question in a string or in documents. Raises ValueError if they do not match `kind`."""
     wanted = wanted_in(data, place, sources) if kind != "message" else None
     if kind == "pod" and wanted is not None:
         wanted = evolve(wanted, claims=()) if wanted.pods else None
@@ -143,7 +143,7 @@ def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: s
 
 
 def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
-    """Return the claims in a file, including those that its pods name. Raises ValueError if there are none."""
+    """Return the claims in a file, including those that its pods name. Raises ValueError if the file contains none."""
     items = [item for one in (wanted.others if wanted else ()) for item in items_in(one)]
     claims = [item for item in items if item["kind"].data in CLAIM_KINDS]
     if wanted is None or not claims:
@@ -169,7 +169,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
-    Return None if no object has this name, or more than one has. Raises ValueError if the server cannot be reached.
+    Return None if no object or more than one object has this name. Raises ValueError if the server cannot be reached.
     """
     pods, claims = named_at_server(name, kubeconfig, budget)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
@@ -181,7 +181,7 @@ def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Bud
 def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], root: object) -> Said | Wanted | None:
     """Return the messages of the only pod with this name, or else the question about the only claim, or else None.
 
-    `root` may be the directory of a `devicecore kubelet`, whose `state.json` has pods without their specs.
+    `root` may be the directory of a `devicecore kubelet`, whose `state.json` lists pods without their specs.
     """
     from devicecore_tools.doctor.reading import record
 
@@ -198,7 +198,7 @@ def look_up(named: Named, facts: "Facts | None", documents: Mapping[str, Any], r
 
 
 def _called(name: str, document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON has no better type
-    """Return the only object in a list with this name or `namespace/name`."""
+    """Return the only object in a list that has this name or `namespace/name`, or None."""
     items = (document or {}).get("items") or ()
     names = ((one, one["metadata"]["name"], one["metadata"].get("namespace", "default")) for one in items)
     found = [one for one, own, namespace in names if name in {own, f"{namespace}/{own}"}]
@@ -233,7 +233,7 @@ def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
 
 
 def said_in(data: bytes, place: str) -> Said:
-    """Return the messages in a string or a document. Raises ValueError if it cannot be used."""
+    """Return the messages in a text or a document. Raises ValueError if the input cannot be used."""
     from devicecore.adapters.manifests.pods import template_hint
     from devicecore_tools.doctor.pod.pasted import find_all
     from devicecore_tools.doctor.reading.large_documents import parse_document
@@ -243,7 +243,7 @@ def said_in(data: bytes, place: str) -> Said:
         problem = f"{place}: expected text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
-        raise ValueError(f"{place}: expected text, got other bytes")
+        raise ValueError(f"{place}: expected text, got binary data")
     text = data.decode(errors="replace").strip()
     is_document = _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---"))
     if not is_document or _LOG_LINE.match(text):
@@ -293,7 +293,7 @@ def _refused_pods(document: Value) -> list[Value]:
 
 
 def _messages(document: Value) -> Iterator[str]:
-    """Return every message in a pod, an event or a list of them."""
+    """Yield every message in a pod, an event, or a list of pods or events."""
     if document["items"].data is not None:
         for item in document["items"].sequence():
             yield from _messages(item)

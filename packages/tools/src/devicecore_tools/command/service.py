@@ -1,6 +1,6 @@
-"""Reports to a service manager, such as systemd, and to `/healthz` whether a long-running command works.
+"""Tells a service manager, such as systemd, and `/healthz` whether a long-running command is working.
 
-Law: only the loop of the main thread reports that it is alive, so a hanging loop is noticed.
+Law: only the main thread's loop reports that the command is alive, so a loop that hangs is noticed.
 """
 
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Service:
-    """Reports to a service manager and `/healthz` (systemd: sd_notify(3), sd_watchdog_enabled(3)).
+    """Reports a command's state to a service manager and `/healthz` (systemd: sd_notify(3), sd_watchdog_enabled(3)).
 
     Args:
         environment: contains `NOTIFY_SOCKET` and, if the service manager expects regular reports, `WATCHDOG_USEC`.
@@ -39,7 +39,7 @@ class Service:
         self._problem = ""
 
     def ready(self) -> None:
-        """Report that the command serves plugins, pods or nodes."""
+        """Report that the command is now serving plugins, pods or nodes."""
         self._notify("READY=1")
 
     def stopping(self) -> None:
@@ -55,7 +55,7 @@ class Service:
         return self._next_report
 
     def problem(self) -> str:
-        """Return why the command is not healthy, or an empty string. Any thread may call it."""
+        """Return why the command is not healthy, or an empty string. Any thread may call this method."""
         silence = self._clock() - self._last_round
         return f"the main loop has been stuck for {counted(int(silence), 'second')}" if silence > SILENCE else ""
 
@@ -64,7 +64,7 @@ class Service:
             return
         problem = ""
         if self._socket[0] not in "/@":
-            problem = "expected a path or '@' and the name of an abstract socket"
+            problem = "expected a path, or '@' followed by the name of an abstract socket"
         else:
             # systemd writes '@' for the null byte at the start of an abstract socket's name.
             address = f"\0{self._socket[1:]}" if self._socket[0] == "@" else self._socket

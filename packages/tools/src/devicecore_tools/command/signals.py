@@ -70,13 +70,13 @@ class Signals:
         return self._ended_by
 
     def wake(self) -> None:
-        """End the main thread's current `wait`, or its next one. Any thread may call it."""
+        """End the main thread's current `wait`, or its next one. Any thread may call this method."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def end(self, reason: str) -> None:
-        """Ask the process to end as a signal does. Any thread may call it."""
+        """Tell the process to exit, as a signal in `ENDING` does. Any thread may call this method."""
         with self._changed:
             self._ended_by = self._ended_by or reason
             self._changed.notify_all()
@@ -93,14 +93,14 @@ class Signals:
             return arrived
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
-        """Wait at most `seconds` for the process to be told to exit. Return whether it has been."""
+        """Wait at most `seconds` until the process is told to exit, and return whether it has been told."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
 
     def _receive(self) -> None:
         while not self._is_left:
             number = signal.sigwait(self._received)
-            if number == _STOP:  # sent by `__exit__`, or by another process, where it means nothing
+            if number == _STOP:  # sent by `__exit__`, or, without any meaning, by another process
                 continue
             if number not in self._ending:
                 with self._changed:

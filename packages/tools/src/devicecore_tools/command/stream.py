@@ -1,6 +1,6 @@
-"""Output to a reader that may stall: a terminal after Ctrl-S, a pipe that no process reads.
+"""Output to a reader that may stall: a terminal after Ctrl-S, or a pipe that no process reads.
 
-Law: `write` never waits. A reader that is too slow loses output, and a line says how much.
+Law: `write` never waits. A reader that is too slow loses output, and a line in the output says how much.
 """
 
 import os
@@ -46,7 +46,7 @@ class Stream:
         return self._broken
 
     def write(self, text: str, *, keep: bool = False) -> None:
-        """Queue `text` for writing. With `keep`, it is neither replaced nor dropped."""
+        """Queue `text` for writing. With `keep`, the text is neither replaced nor dropped."""
         data = text.encode("utf-8", "backslashreplace")
         with self._changed:
             if self._broken or self._closing:
@@ -104,7 +104,7 @@ class Stream:
                 return
 
     def _written(self, data: bytes) -> bool:
-        """Write all of `data`. Return False if no reader is left."""
+        """Write all of `data` and return True, or return False if no reader is left."""
         rest = memoryview(data)
         while rest:
             try:

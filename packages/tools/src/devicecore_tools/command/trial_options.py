@@ -1,6 +1,6 @@
 """The shared parts of commands that try a pod on a node: the pod's file, and the topology manager's options.
 
-Law: the defaults are a kubelet's.
+Law: the options have a kubelet's defaults.
 """
 
 import sys
@@ -100,7 +100,7 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     try:
         pods = read_pods(text, place)
     except ValueError:
-        # An API server refuses a request that is not a number of devices, and so does `why`.
+        # If an API server would refuse the pod, for example because a request is not a number, report that instead.
         if manifest := next(_pods_in(data, place), None):
             _check(manifest)
         raise
@@ -130,9 +130,9 @@ class RefusedPodError(ValueError):
 
 
 def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
-    """Refuse --numa-nodes if no device is attached to any of the named nodes, for example because a count was given.
+    """Raise click.UsageError if no device is attached to any of the nodes in --numa-nodes.
 
-    Raises click.UsageError.
+    The user may have given their number instead of a list.
     """
     if click.get_current_context().get_parameter_source("numa_nodes") is click.core.ParameterSource.DEFAULT:
         return
@@ -146,5 +146,5 @@ def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
 
 
 def wants_devices(pod: Pod) -> bool:
-    """Return whether a container of the pod has a limit on a resource that device plugins serve."""
+    """Return whether a container of the pod requests a resource that device plugins serve."""
     return any(is_extended_resource(name) for one in pod.in_start_order for name in one.limits)

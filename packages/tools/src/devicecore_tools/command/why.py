@@ -83,12 +83,12 @@ def why(
 ) -> int:
     """Explain why a kubelet refused a pod, why a pod waits, or why the scheduler finds no node for it.
 
-    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. It may still contain
-    the quotes, line breaks and columns that `kubectl describe` and logs print. A file, or - for standard input,
+    MESSAGE is a message, a file or a name. A message comes from the pod's status or from an event. A message may still
+    contain the quotes, line breaks and columns that `kubectl describe` and logs print. A file, or - for standard input,
     contains messages, or what `kubectl get -o json` prints for events or a pod. The pod's events are read with --events
     or --kubeconfig, because no status says why a pod waits for a claim. A name, or NAMESPACE/NAME, means a pod on the
-    API server or in the other sources, or, if there is none, a ResourceClaim. A word before it says which one you mean:
-    `why pod NAME`, `why claim NAME`, `why message TEXT`.
+    API server or in the other sources, or, if there is none, a ResourceClaim. A word before the argument says which of
+    these you mean: `why pod NAME`, `why claim NAME`, `why message TEXT`.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
@@ -97,30 +97,31 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
-    A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. Then the command
-    says which node accepts the pod and with which devices, or what is in the way on the node that comes closest to
-    fitting, and what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o json`
-    prints, with slices, classes, claims, nodes and pods. --kubeconfig reads all of these from the API server instead.
+    A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. For these, the
+    command says which node accepts the pod and with which devices, or what is in the way on the node that comes closest
+    to fitting, and what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o
+    json` prints, with slices, classes, claims, nodes and pods. --kubeconfig reads all of these from the API server
+    instead.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
     $ devicecore why claim.yaml --kubeconfig ~/.kube/config
 
-    Names the component that decided, the numbers behind its decision, what the kubelet does next, and what would have
-    to change. With sources of the node (see `devicecore doctor --help`), the command also names the pods that hold the
-    devices now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
+    The command names the component that decided, the numbers behind its decision, what the kubelet does next, and what
+    would have to change. With the node's sources (see `devicecore doctor --help`), the command also names the pods that
+    hold the devices now, tries the pod on the node as it is now, and proposes the smallest changes that make it fit.
 
     If a message comes from a different scheduler, an autoscaler, a container runtime or the kubelet's log, the command
-    says so, and says where to ask.
+    says so and names the place to ask.
 
     Exit status: 0 if something was explained, 1 if the message is not recognized, 2 if nothing could be read, 3 if an
     API server has more objects than one question may read. For waiting claims and pods: 0 if they get their devices and
-    a node, 1 if not, 3 if that cannot be known or something decisive was not considered, 4 if the rules allow it, but a
-    scheduler of that release does not find the devices.
+    a node, 1 if not, 3 if that cannot be known or something decisive was not considered, 4 if the rules allow an
+    allocation that a scheduler of the given release does not find.
     """
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
     if len(words) > 1 and not kind:
-        several = "expected one MESSAGE, perhaps after message, pod or claim. Put a message with spaces in quotes."
+        several = "expected one MESSAGE, optionally after message, pod or claim. Put a message with spaces in quotes."
         raise click.UsageError(several)
     budget = Budget()
     try:
@@ -145,7 +146,7 @@ def why(
             options = {**sources, "scheduler": scheduler}
             return explain_claims(question, options, budget=budget, as_json=as_json, all_devices=all_devices)
     except OSError as error:
-        if error.filename is None:  # the start of our own output
+        if error.filename is None:  # not an input file: our own output failed
             raise
         complain("devicecore why", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -157,11 +158,11 @@ def why(
 
 
 _About = tuple[Pod, "Sequence[Toleration]", Value]
-"""A pod, its tolerations, and the API object."""
+"""A pod, its tolerations, and its API object."""
 
 
 def _pod_of(question: Question) -> _About | None:
-    """Return the pod that messages are about, or None if unknown."""
+    """Return the pod that the question's messages are about, or None if unknown."""
     if not isinstance(question, Said) or question.seen is None or question.manifest is None:
         return None
     return question.seen.pod, question.seen.tolerations, question.manifest
@@ -233,13 +234,13 @@ def _about_events(pod: Pod | None, facts: "Facts | None") -> str:
 
 
 def _shows_what_is_free(facts: "Facts", pod: Pod, managers: "ManagersSeen | None") -> bool:
-    """Return whether the sources show what is free. For a plugin's devices, only the node's own files do."""
+    """Return whether the sources show which resources are free. For plugin devices, a Node object is not enough."""
     is_known = facts.look.node.value is not None or bool(managers and managers.files)
     return facts.look.is_enough or (is_known and not wants_devices(pod))
 
 
 def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
-    """Try the pod on the current node. Return None if the pod is running there."""
+    """Try the pod on the node as it is now. Return None if the pod is already running there."""
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.managers import with_managers
     from devicecore_tools.doctor.pod.trial import fit, trial_node
@@ -331,7 +332,7 @@ class _Sources:
 
 
 def _nodes(options: Mapping[str, object], budget: Budget) -> dict[str, dict[str, tuple[int, int]]] | None:
-    """Return capacity and allocatable of all Nodes if an API server is named but no Node, or else None."""
+    """Return the capacity and allocatable of all Nodes if the options name an API server but no Node, or else None."""
     if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
         return None
     from devicecore_tools.doctor.reading.api_server import read_objects

@@ -1,7 +1,7 @@
-"""Conformance checks: what Kubernetes expects of a device plugin or a DRA driver, tested on a running one.
+"""Conformance checks, which test whether a running device plugin or DRA driver does what Kubernetes expects.
 
 `model`, `runner` and `reports` run and report checks for any subject. `device_plugin` contains the checks for device
-plugins, and `dra` those for DRA drivers. Both need gRPC, so this package imports neither of them.
+plugins, and `dra` those for DRA drivers. These two packages need gRPC, so this package imports neither of them.
 """
 
 from devicecore_tools.conformance.model import Abort, Check, Failure, Report, Result, Severity, Skip, Verdict, check

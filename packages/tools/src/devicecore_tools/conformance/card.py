@@ -1,7 +1,7 @@
 """A report as a scorecard: one HTML page and an SVG badge.
 
-Law: the page is complete in itself. The page loads nothing, has no scripts, and escapes all text, so a plugin can add
-nothing but text.
+Law: the page is self-contained. It loads nothing, has no scripts, and escapes all text, so a plugin can add nothing but
+text.
 """
 
 import base64
@@ -78,7 +78,7 @@ def as_page(report: Report, day: date) -> str:
 
 
 def _text(text: str) -> str:
-    """Return an untrusted string for HTML and SVG: printable, bounded and escaped."""
+    """Return an untrusted string made safe for HTML and SVG: printable, bounded and escaped."""
     return escape(foreign_text(text, _MAX_TEXT))
 
 

@@ -1,4 +1,4 @@
-"""A kubelet's connection to the socket of the plugin or driver under test. Its calls are blocking.
+"""A kubelet's connection to the socket of the plugin or driver under test. All calls block.
 
 Law: a call ends within its timeout, with a response or with `CallFailedError`.
 """
@@ -52,7 +52,7 @@ class CallFailedError(Failure):
 
 
 def is_reachable(path: str) -> bool:
-    """Return whether a process listens on the socket at `path`, or False if it is impossible to connect."""
+    """Return whether a process listens on the socket at `path`, or False if connecting to it fails."""
     try:
         return is_served(path)
     except OSError:
@@ -118,7 +118,7 @@ class SocketConnection:
         return f"the process listening on {path} does not speak gRPC or does not answer"
 
     def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
-        """Call the plugin.
+        """Call a method and return its response.
 
         Raises:
             CallFailedError: the response is an error, is too late, or is larger than a kubelet accepts.

@@ -71,7 +71,7 @@ class DoesNotApply(Skip):
 
 
 class DevicesInUse(Skip):
-    """Raised by a check that needs a device while other checks have all devices."""
+    """Raised by a check that needs a device while other checks hold all devices."""
 
 
 class NotYet(Skip):
@@ -212,7 +212,7 @@ class Report:
         tool: the version of devicecore.
         facts: more about the subject for programs, as JSON-compatible values.
         notes: sentences for the reader of the report.
-        results: of every check, in order.
+        results: one result for every check, in order.
         not_made: why the remaining checks were not run, or an empty string if all were run.
         cannot_run: whether the subject could not be started at all, so the results say nothing about it.
         wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names the command.
@@ -324,7 +324,7 @@ def in_context(context: str) -> Iterator[None]:
 
 
 def reworded(text: str, *failures: Failure) -> Failure:
-    """Return a failure with a different text. The new failure counts as late if any of `failures` does."""
+    """Return a failure with a different text. The new failure counts as late if any of `failures` is late."""
     return TookTooLong(text) if any(one.is_late for one in failures) else Failure(text)
 
 

@@ -49,7 +49,7 @@ class SubjectProcess(ABC):
     """A process that is restarted as often as needed.
 
     Args:
-        budget: seconds for the run, named in the message that says they are over.
+        budget: seconds for the run, named in the message that says that the time is over.
         restart: whether a process that exits on its own is restarted, as in Kubernetes.
     """
 
@@ -127,7 +127,7 @@ class SubjectProcess(ABC):
         if isinstance(problem, Skip):
             if not crashes:
                 return problem
-            text = f"{problem}; it crashed: {some(crashes)}"
+            text = f"{problem}; the process crashed: {some(crashes)}"
             return Failure(text) if is_new else type(problem)(text)
         ended = [text for text in map(str, self._exits_during(check, since)) if text not in str(problem)]
         return Failure(f"{problem}; {ended[-1]}") if ended else problem
@@ -152,7 +152,7 @@ class SubjectProcess(ABC):
             self.wait(lambda: len(self.exits) > number, limit)
 
     def notice_exit(self) -> None:
-        """If the process has exited on its own, record that and restart it, so that no later check is blamed."""
+        """If the process has exited on its own, record the exit and restart it, so that no later check is blamed."""
         if self.running is not None and self.running.status is not None:
             self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
 

@@ -1,6 +1,6 @@
 """The conformance checks for device plugins.
 
-`CHECKS` lists every check, with its severity and the rule it follows from. `run` runs them on a plugin.
+`CHECKS` lists every check, with its severity and the rule it follows from. `run` runs the checks on a plugin.
 """
 
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest

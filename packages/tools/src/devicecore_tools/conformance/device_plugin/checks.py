@@ -96,8 +96,8 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
         parts = [silence, *map(str, plugin.process.exits[-1:])]
         if not plugin.process.exits:
             parts.append(
-                f"is it configured to use {kubelet.directory}? If its directory is fixed, pass that directory with "
-                "--socket-dir"
+                f"is the plugin configured to use {kubelet.directory}? If its directory is fixed, pass that directory "
+                "with --socket-dir"
             )
         if plugin.settings.budget < plugin.settings.first and not plugin.process.has_exited:
             parts.append("--budget ended the wait before --starting did")
@@ -283,7 +283,7 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
     expected="numbers from zero, and no NUMA node for a device whose NUMA node is unknown",
     clause="Setting TopologyInfo to nil or providing an empty list of NUMA nodes for a given device indicates that the "
     "Device Plugin does not express a NUMA affinity preference for that device. (kubernetes.io, Device Plugins) Linux "
-    "says -1 for a device without a NUMA node. A kubelet finds no NUMA node with this number. If its policy is "
+    "reports -1 for a device without a NUMA node. A kubelet finds no NUMA node with that number. If its policy is "
     "restricted or single-numa-node, it refuses each pod for which the other devices do not suffice.",
 )
 def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
@@ -314,7 +314,7 @@ def allocates_each_device(plugin: PluginUnderTest) -> str:
         except CallFailedError as error:
             refused[device] = error
             if error.is_late:
-                break  # otherwise, a plugin that hangs would use up the time of all other checks
+                break  # otherwise, a plugin that hangs would use up the time for all other checks
     if refused:
         raise reworded(some([f"{device}: {failure}" for device, failure in refused.items()]), *refused.values())
     return f"{counted(len(plugin.lists.healthy), 'device')} allocated one by one"
@@ -338,7 +338,7 @@ def allocates_in_time(plugin: PluginUnderTest) -> str:
     SHOULD,
     expected="an answer",
     clause=f"{ALLOCATE} A container may request all devices, and most plugins have no reason to refuse that. Plugins "
-    "that share a device among containers may have one.",
+    "that share a device among containers may have such a reason.",
 )
 def allocates_all_devices(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container with all healthy devices, or with 64 of them."""
@@ -352,7 +352,7 @@ def allocates_all_devices(plugin: PluginUnderTest) -> str:
     MUST,
     expected="one answer for the container",
     clause="AllocateResponse.container_responses is one ContainerAllocateResponse for each of "
-    "AllocateRequest.container_requests (api.proto). A kubelet reads only the first.",
+    "AllocateRequest.container_requests (api.proto). A kubelet reads only the first response.",
 )
 def answers_once_per_container(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container with two devices."""
@@ -385,12 +385,12 @@ def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
     SHOULD,
     expected="an empty answer or an error, and a plugin that still answers",
     clause=(
-        "ContainerAllocateRequest.devices_ids is repeated (api.proto), so it may be empty, although no kubelet "
-        "sends an empty one."
+        "ContainerAllocateRequest.devices_ids is repeated (api.proto), so the list may be empty, although no kubelet "
+        "sends an empty list."
     ),
 )
 def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
-    """Allocate is called for one container without devices, and then GetDevicePluginOptions."""
+    """Allocate is called for one container without devices, and then GetDevicePluginOptions is called."""
     connection = plugin.registration.connected()
     try:
         actual = counted(len(plugin.lists.allocate([])), "answer")
@@ -408,7 +408,7 @@ def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
         "the same, that answer is also accepted"
     ),
     clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
-    "request (api.proto). A kubelet requests only listed ids, but may request a removed one until it has the new list.",
+    "request (api.proto). A kubelet requests only listed ids, but may request a removed id until it has the new list.",
 )
 def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
     """Allocate is called for an id that was never listed, and for a listed id with a million added to its number."""
@@ -431,7 +431,7 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
 def _refusal(
     plugin: PluginUnderTest, device: str, share_of: deviceplugin.ContainerAllocateResponse | None = None
 ) -> str:
-    """Return how the plugin refuses a device. Raises Failure if the plugin does not refuse the device."""
+    """Return how the plugin refuses a device. Raises Failure if the plugin accepts the device."""
     try:
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:
@@ -464,7 +464,7 @@ def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
 def _nameless(
     answer: deviceplugin.ContainerAllocateResponse, ids: Sequence[str]
 ) -> deviceplugin.ContainerAllocateResponse:
-    """Return an answer without ids in variables and annotations, so that the answers for shares are equal."""
+    """Return an answer without device ids in variables and annotations, so that the answers for shares are equal."""
     copy = deviceplugin.ContainerAllocateResponse.FromString(answer.SerializeToString())
     for texts in (copy.envs, copy.annotations):
         for name, value in texts.items():
@@ -499,8 +499,8 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
     expected="CDI devices have names like vendor/class=name, and device nodes have one or more of the permissions r, "
     "w and m",
     clause="CDIDevice.name: Fully qualified CDI device name. DeviceSpec.permissions: Cgroups permissions of the "
-    "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else. It also "
-    f"reads CDI devices from annotations whose names begin with {_CDI_ANNOTATION}. (CDI library in Go)",
+    "device, candidates are one or more of r, w, m (api.proto). A container runtime refuses anything else. The runtime "
+    f"also reads CDI devices from annotations whose names begin with {_CDI_ANNOTATION}. (CDI library in Go)",
 )
 def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
     """The CDI devices and the permissions in the answers for single devices and for all devices are read."""
@@ -564,7 +564,7 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
     of_pair = frozenset().union(*(compared(*hardware(one)) for one in _answers(plugin, pair)))
     others = sorted(of_pair - single[0] - single[-1])
     require(not others, f"the answer for {some(pair)} contains {some(others)}, which neither has on its own")
-    return f"{counted(len(together), 'node')} for {counted(len(single), 'device')}, all known from single devices"
+    return f"{counted(len(together), 'node')} for {counted(len(single), 'device')}, all also given for single devices"
 
 
 @check(
@@ -644,9 +644,9 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     # A plugin may list a device or group of devices once for each container that may use it.
     are_copies = len({len(ids) for ids in ids_of.values()}) == 1 or _have_names_like_each_other(nodes)
     same = [] if are_copies else [" and ".join(ids) for ids in ids_of.values() if len(ids) > 1]
-    require(not same, f"these devices have the same nodes, while others have their own: {some(same)}")
+    require(not same, f"these devices share their nodes, while others have their own: {some(same)}")
     if not own:
-        return f"no device has its own: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
+        return f"no device has its own node: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
     others = [id_ for id_ in nodes if id_ not in own and len(ids_of[nodes[id_]]) == 1]
     require(not others, f"these devices have a node of their own: {some(own)}; these have none: {some(others)}")
     return f"each of {counted(len(nodes), 'device')} has its own nodes, or is one of the copies of a device"
@@ -714,10 +714,10 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
     )
     missing = [path for path in sources if not Path(path).exists()]
     require(not missing, f"there is no {some(missing)}")
-    return f"{counted(len(sources), 'mounted path')} exist"
+    return f"{counted(len(sources), 'mounted path')}, all present"
 
 
-# For each part of a response, what the container gets, by name. A name may belong to a single device.
+# How to read each part of a response: the function returns what the container gets, by name.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
     "variable": lambda answer: dict(answer.envs),
@@ -758,8 +758,8 @@ def strange(
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     """Compare these parts of the response for all devices with those of the responses for single devices.
 
-    Raises Failure if a name that only one device has is missing, or if the value for all devices is the value for one
-    of them. Raises Skip if the responses cannot be compared.
+    Raises Failure if a name that only one device has is missing, or if the value for all devices equals the value for
+    one of them. Raises Skip if the responses cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
@@ -952,7 +952,7 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     skip_if(plugin.seen.growth is None, "too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))
-    return "the plugin uses as much as before"
+    return "the plugin uses no more than before"
 
 
 # --- preferences ------------------------------------------------------------------------------------------------------
@@ -960,7 +960,7 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
 PREFERENCE = (
     "GetPreferredAllocation returns a preferred set of devices to allocate from a list of available ones. (api.proto)"
 )
-ADVICE = f"{PREFERENCE} It is advice: a kubelet uses the part of it that fits."
+ADVICE = f"{PREFERENCE} The answer is advice: a kubelet uses the part that fits."
 
 
 @check(
@@ -1045,7 +1045,7 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     "container start. (api.proto)",
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
-    """PreStartContainer, if announced, is called twice for one allocated device, then for two, all, and one other."""
+    """PreStartContainer, if announced, is called twice for one allocated device, then for two, all, and another one."""
     does_not_apply_if(
         not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
     )
@@ -1130,7 +1130,8 @@ def registers_once(plugin: PluginUnderTest) -> str:
     SHOULD,
     expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED // 1000} kB of output per second",
     clause=(
-        "A plugin has nothing to do while the kubelet starts no container, and other programs need processors and disk."
+        "While the kubelet starts no container, a plugin has nothing to do, and other programs need the processors and "
+        "the disk."
     ),
 )
 def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
@@ -1156,7 +1157,7 @@ RETURNS = "the plugin registers again, can be reached, and lists its devices"
 
 @check(MUST, expected="the plugin registers again when the kubelet is back", clause=RESTARTS)
 def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
-    """The kubelet stops, so no process listens on kubelet.sock. Seconds later, it starts and deletes all sockets."""
+    """The kubelet stops, so nothing listens on kubelet.sock. A few seconds later, it starts and deletes all sockets."""
     absence = _absence(plugin)
     if absence.problem is not None:
         raise absence.problem
@@ -1168,7 +1169,7 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
-    """Stop the kubelet for a few seconds, then start it with an empty directory. Only the first call does this."""
+    """Stop the kubelet for a few seconds, then start it with an empty directory. Further calls restart nothing."""
     if plugin.seen.absence is None:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
@@ -1212,8 +1213,8 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
 @check(
     INFO,
     expected=RETURNS,
-    clause=f"{RESTARTS} A plugin may watch only its own socket, because kubelets delete it when they start. It then "
-    "does not notice a kubelet.sock that something else has replaced.",
+    clause=f"{RESTARTS} A plugin may watch only its own socket, because kubelets delete it when they start. Such a "
+    "plugin does not notice a kubelet.sock that something else has replaced.",
 )
 def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
     """Streams end and kubelet.sock is recreated. The plugin's own socket is left alone."""
@@ -1223,8 +1224,8 @@ def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected=f"at most {MAX_RATE:g} registrations per second after the first {MAX_BURST}",
-    clause="Device plugin is expected to terminate upon registration failure (api.proto). Whether it terminates or "
-    "tries again, it should not flood a kubelet that refuses it.",
+    clause="Device plugin is expected to terminate upon registration failure (api.proto). Whether the plugin "
+    "terminates or tries again, it should not flood a kubelet that refuses it.",
 )
 def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     """For a few seconds, the restarted kubelet refuses every registration for all of the plugin's resources."""
@@ -1270,8 +1271,8 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected=f"the plugin ends, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
-    clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise its devices are "
-    "missing until someone restarts it.",
+    clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise the plugin's "
+    "devices are missing until someone restarts it.",
 )
 def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     """After is-patient-with-a-kubelet-that-refuses, the same kubelet accepts registrations for up to 40 seconds."""
@@ -1289,7 +1290,7 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     "the file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete it.",
 )
 def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
-    """The plugin is killed, and started again more than a second after its last start. Its socket is left alone."""
+    """The plugin is killed, and started again more than a second after its last start. Its old socket is left alone."""
     plugin.process.require_process()
     plugin.registration.streaming()
     number = len(plugin.kubelet.registrations)
@@ -1301,12 +1302,12 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | None]]:
     """Put another plugin's socket and a kubelet's checkpoint into the directory for the duration of this block.
 
-    Yield a function that returns whether both still exist, or None if they could not be created.
+    Yield a function that returns whether both files still exist, or None if they could not be created.
     """
     path, checkpoint = plugin.kubelet.directory / _OTHER_SOCKET, plugin.kubelet.directory / _CHECKPOINT
     is_own = not checkpoint.exists()
     with socket.socket(socket.AF_UNIX) as listener:
-        was_made = not plugin.kubelet.is_watcher and _made(listener, path)  # a watcher would mistake it for a plugin
+        was_made = not plugin.kubelet.is_watcher and _made(listener, path)  # a plugin watcher would use the socket
         try:
             if was_made and is_own:
                 checkpoint.write_bytes(b"{}")
@@ -1415,7 +1416,7 @@ CHANGED = "a new list in which a device's health has changed or a device is gone
 def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> bool:
     """Wait until the devices are the same as in the first list, because a new process may find them late.
 
-    Return whether they are.
+    Return whether the devices are the same.
     """
     first = health_of(plugin.lists.first or plugin.lists.devices)
     return bool(
@@ -1485,7 +1486,7 @@ def _allocated_while_sick(
 ) -> Failure | Skip | int:
     """Allocate the devices that are still healthy.
 
-    Return how many have the same nodes as before, or describe the problem.
+    Return how many have the same nodes as before, or what went wrong.
     """
     owner = owners_of(former)
     try:
@@ -1552,7 +1553,7 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected="the same device nodes as before",
-    clause=f"{ALLOCATE} A kubelet continues with the devices that are healthy.",
+    clause=f"{ALLOCATE} A kubelet keeps using the devices that are healthy.",
 )
 def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     """After the --provoke-health command has made devices unhealthy, Allocate is called for the others."""
@@ -1658,7 +1659,7 @@ def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     ),
 )
 def keeps_its_ids(plugin: PluginUnderTest) -> str:
-    """The ids are compared after each restart. A plugin that has not been restarted so far is restarted."""
+    """The ids are compared after each restart. If the plugin has not been restarted so far, it is restarted."""
     plugin.process.require_process()
     before = {device.ID for device in plugin.lists.first or plugin.lists.devices}
     skip_if(not before, "the plugin lists no device")
@@ -1746,7 +1747,7 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the process never exits on its own, except after a kubelet has restarted or refused the plugin",
+    expected="the process never exits on its own, except after a kubelet restart or a refused registration",
     clause="Device plugin is expected to terminate upon registration failure (api.proto), and for no other reason. "
     "While the plugin is gone, a kubelet cannot give its devices to pods.",
 )
@@ -1831,7 +1832,10 @@ def _changed(changes: Mapping[str, str]) -> str:
 
 
 def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-    """Call GetPreferredAllocation for one container. Return the ids. Raises Failure if the plugin does not respond."""
+    """Return the ids that GetPreferredAllocation prefers for one container.
+
+    Raises Failure if the plugin does not respond.
+    """
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce this method")
     container = deviceplugin.ContainerPreferredAllocationRequest(
@@ -1907,7 +1911,7 @@ def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[de
 
 @contextmanager
 def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
-    """Skip the check if this block fails and one of the devices is also refused alone, for example the second time."""
+    """Skip the check if this block fails and a device is also refused on its own, for example because it is taken."""
     try:
         yield
     except Failure:
@@ -1945,7 +1949,7 @@ def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[s
 
 
 def _given(answer: deviceplugin.ContainerAllocateResponse) -> str:
-    """Describe what the answer gives a container, or return an empty string if that is nothing."""
+    """Return what the answer gives a container as text, or an empty string if it gives nothing."""
     envs = [f"{name}={value}" for name, value in sorted(answer.envs.items())]
     mounts = sorted(mount.host_path for mount in answer.mounts)
     annotations = [f"annotation {name}" for name in sorted(answer.annotations)]

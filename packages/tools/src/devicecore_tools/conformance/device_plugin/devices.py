@@ -21,7 +21,7 @@ from devicecore_tools.conformance.model import NotYet, Skip, does_not_apply_if, 
 _MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
-_PATIENCE = 60.0  # seconds for Allocate (a kubelet has no limit), until one call has timed out
+_PATIENCE = 60.0  # seconds allowed for Allocate (a kubelet sets no limit), until one call has timed out
 _SLOW_CALL = 2.0  # seconds; if a call to Allocate takes longer, a few devices must suffice
 _FEW = 2  # devices
 
@@ -36,7 +36,7 @@ class ListedDevices:
         was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
-        answered: each method and request that the plugin has answered without an error.
+        answered: each method, with its request, that the plugin has answered without an error.
     """
 
     registration: PluginRegistration
@@ -150,7 +150,7 @@ class ListedDevices:
             answers = self.allocate([device])
             if not answers:
                 return None
-            self._singles[device] = answers[0].SerializeToString()  # a parsed message may take much more memory
+            self._singles[device] = answers[0].SerializeToString()  # parsed, it may take much more memory
             if sum(map(len, self._singles.values())) > _MAX_ANSWERS:
                 self._singles.clear()
                 return answers[0]

@@ -1,4 +1,4 @@
-"""The kubelet's side of the device plugin API. It has no device manager, so checks see exactly what a plugin sends.
+"""The kubelet's side of the device plugin API, without a device manager, so that checks see exactly what plugins send.
 
 Law: the kubelet's side makes the same calls as a kubelet, in the same order, and records everything.
 """
@@ -80,7 +80,7 @@ class PluginConnection(SocketConnection):
         self.first_list_at: float = 0.0
         self.list_count: int = 0
         self.largest_list: int = 0
-        """Bytes of the largest list."""
+        """The size of the largest list, in bytes."""
         self.ended: str = ""
         """Why the stream of lists ended, or an empty string while it is open."""
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
@@ -106,7 +106,7 @@ class PluginConnection(SocketConnection):
         return lists[len(lists) - min(len(lists), self.list_count - number) :]
 
     def follow(self) -> None:
-        """Call ListAndWatch and read the lists in a thread. Do nothing on a closed connection."""
+        """Call ListAndWatch and read the lists in a thread. Do nothing if the connection is closed."""
         with self._lock:
             if self._closed:
                 return
@@ -160,8 +160,8 @@ class BareKubelet:
         dial_timeout: seconds for connecting to a plugin and for each of its answers.
         resource: the resource under test; if empty, the first resource that registers.
         refusal: if not empty, every registration is refused with this message.
-        registrations: all registrations of the resource under test, up to 10,000. If there are more than 50, only the
-            last ones keep their connections. Strings are truncated in all but the first registration.
+        registrations: all registrations of the resource under test, up to 10,000. Only the last 50 registrations keep
+            their connections. Strings are truncated in all but the first registration.
         others: other resources that have registered, with the time of their last registration in seconds of
             `time.monotonic`.
         unknown_methods: methods that were called but are not part of this API.
@@ -185,7 +185,7 @@ class BareKubelet:
     is_watcher: ClassVar[bool] = False
     """Whether this kubelet watches for plugin sockets instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call to Register"
-    """The words in messages for what a plugin does to register."""
+    """What messages call the step by which a plugin registers."""
     attempts: ClassVar[str] = "calls to Register"
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -306,7 +306,7 @@ class BareKubelet:
             self.registrations.append(registration)
             old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
         if old is not None and old.connection is not None:
-            # so that the server stopping is not mistaken for the plugin stopping
+            # otherwise, the end of this server's stream would be mistaken for the plugin's
             connection, old.connection = old.connection, None
             connection.close()
         return True
@@ -363,7 +363,7 @@ class BareKubelet:
         """Return why `endpoint` cannot be the name of a plugin's socket, or an empty string if it can."""
         path = self.path(endpoint)
         if endpoint.startswith("/") or path == str(self.directory):
-            return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
+            return f"it is not the name of a file in the socket directory; a kubelet looks for the socket at {path}"
         return path_problem(path)
 
 

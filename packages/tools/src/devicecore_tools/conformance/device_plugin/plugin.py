@@ -49,7 +49,7 @@ class PluginObservations:
         reacts_to_refusal: whether the plugin ended or registered again after a refusal, or None if the plugin was not
             refused.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
-        while_sick: how many devices were allocated while a different one was unhealthy, or what went wrong, or None if
+        while_sick: how many devices were allocated while another device was unhealthy, or what went wrong, or None if
             no device was unhealthy.
         situations: what was observed after each event, by event name.
     """

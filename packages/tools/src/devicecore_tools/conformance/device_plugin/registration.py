@@ -1,7 +1,7 @@
 """The registrations of a plugin: its connection to the kubelet, and its return after restarts.
 
-Law: a check finds the plugin registered even if the previous check ended it. If the plugin cannot be
-brought back, the check is skipped. The one check that tests this fails, so a lost plugin never passes.
+Law: a check finds the plugin registered even if the previous check ended it. If the plugin cannot be brought back, the
+check is skipped. The check that tests the plugin's return fails, so a lost plugin never passes.
 """
 
 import time
@@ -63,7 +63,7 @@ class PluginRegistration:
             self.process.deadline = time.monotonic() + self.settings.budget
 
     def _choose_resource(self) -> None:
-        """If the process has several resources and the first lists no device, test one that lists devices."""
+        """If the process has several resources and the first resource has no devices, test one that lists devices."""
         kubelet = self.kubelet
         if self.settings.resource or not self.process.is_ours:
             return
@@ -195,7 +195,7 @@ class PluginRegistration:
         return number
 
     def see_it_return(self, number: int, *, noticing: bool = False) -> str:
-        """Wait for a further registration that is followed by a list. Return a sentence about that registration.
+        """Wait for another registration that is followed by a list, and return a sentence about that registration.
 
         Args:
             number: the number of earlier registrations.
@@ -237,7 +237,7 @@ class PluginRegistration:
     def _note_missing(self, number: int) -> None:
         """Record the devices that were listed before the last return and are not listed again in time.
 
-        Wait only once.
+        If some are missing, later calls do not wait again.
         """
         former = next((one.connection for one in self.kubelet.registrations[:number][::-1] if _has_list(one)), None)
         before = _ids_of(former)

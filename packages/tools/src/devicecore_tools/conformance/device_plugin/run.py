@@ -51,11 +51,11 @@ def run(
     """Run checks against a device plugin and return the report.
 
     Args:
-        command: the command that starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory
-            and the kubelet's socket. Without a command, the user starts the plugin.
+        command: the command that starts the plugin. `{dir}` and `{socket}` in the command are replaced by the socket
+            directory and the kubelet's socket. Without a command, the user starts the plugin.
         settings: how to test the plugin.
         directory: where the plugin looks for kubelet.sock; by default a new directory. The directory is created if
-            missing. All sockets in it are deleted.
+            missing. All sockets in the directory are deleted.
         allow_shared_directory: whether to accept a directory with any owner and mode.
         registry: whether the plugin waits in the directory for the kubelet's plugin watcher instead of calling
             Register. In that case, no socket in the directory is deleted.
@@ -111,7 +111,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
     finally:
         plugin.process.blame(check.name)
     if problem is not None:
-        # If a check could not run because of a crash, it fails, and the crash counts as reported by it.
+        # If a check could not run because of a crash, the check fails, and the crash counts as reported by that check.
         problem = plugin.process.with_exits(check.name, problem, exits)
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])

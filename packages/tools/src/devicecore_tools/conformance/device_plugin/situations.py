@@ -236,7 +236,7 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
     skip_if(seen.leaves_others is None, "another plugin's socket could not be created in the directory")
     require(seen.leaves_others, "the plugin has deleted another plugin's socket or the kubelet's checkpoint")
-    return "both are still there"
+    return "the socket and the checkpoint are still there"
 
 
 RETURNS_AGAIN = Observation(
@@ -283,7 +283,10 @@ CELLS: Mapping[Event, Sequence[Observation]] = {
     KILL: (PRE_STARTS, ALLOCATES, PREFERS, LEAVES),
     TERM: (PRE_STARTS, ALLOCATES, LEAVES),
 }
-"""The observations after each event. PreStartContainer comes before Allocate, which could hide its failure."""
+"""The observations after each event.
+
+PreStartContainer comes first, because calls to Allocate could hide its failure.
+"""
 
 KEPT_NAMES: Mapping[str, str] = {
     "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
@@ -310,10 +313,10 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
         "nothing happens to the plugin",
     ),
     LATE: ("`waits-for-a-late-kubelet`", *("as after a kill",) * 4),
-    TWICE: ("`returns-after-two-restarts`", *("as after one restart",) * 4),
+    TWICE: ("`returns-after-two-restarts`", *("the same as after one restart",) * 4),
     AT_ONCE: (
         "nothing happens to the plugin",
-        "a kubelet calls it for each container right after Allocate",
+        "a kubelet calls PreStartContainer for each container right after Allocate",
         "`answers-calls-at-once`",
         "it is advice",
         "nothing happens to the plugin",

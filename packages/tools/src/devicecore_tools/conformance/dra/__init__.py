@@ -23,7 +23,7 @@ How to add a check
    have `core=True`, and otherwise only in a full run. **A check fails only for its own subject**: it prepares itself
    with methods that raise `Skip` (`calls.ready`, `claims.new`, `registration.instance`), so one fault fails one check.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
-   `checks/events`. It yields where the event happens. All checks for an event share one occurrence.
+   `checks/events`. The generator yields where the event happens. All checks for an event share one occurrence.
    `driver.registration.returns[...]` says how the driver came back.
 3. A check of what the driver reports on startup is decorated with `at_start(...)`. A check after which the driver may
    need a restart is decorated with `at_the_end(...)`. `checks/__init__.py` defines the order of these stages, and of
@@ -31,7 +31,7 @@ How to add a check
 4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails only this check.
 
 A check leaves nothing behind. Claims that the check created with `driver.claims.new` are unprepared and deleted after
-it. API server faults end with the `driver.faults` block, and the server's absence ends with the
+the check. API server faults end with the `driver.faults` block, and the server's absence ends with the
 `driver.without_api_server` block. A driver that has exited or is no longer registered is restarted for the next check.
 """
 

@@ -96,7 +96,7 @@ class Allocator:
             devices: the devices that may be allocated.
             slices: the slices that contain the counters the devices consume.
             taken: the devices of currently allocated claims.
-            is_trial: whether this is only a trial, so that the devices do not count as used.
+            is_trial: whether this is only a trial, in which case the devices do not count as used.
 
         Raises:
             AllocationError: there are too few devices.
@@ -176,7 +176,7 @@ def _asks_for_all(spec: Mapping[str, Any]) -> bool:
 
 
 def _claim(spec: Mapping[str, Any]) -> UnallocatedClaim:
-    """Return a claim that gets each device only once, because checks could not distinguish a device's shares."""
+    """Return a claim that gets each device at most once, because checks could not tell a device's shares apart."""
     claim = claim_of({"metadata": {"name": "claim"}, "spec": spec})
     return evolve(claim, constraints=(*claim.constraints, Constraint(Rule.DISTINCT, _NUMBER)))
 

@@ -1,7 +1,7 @@
 """A kubelet's calls to prepare and unprepare claims, and what they revealed about the driver.
 
-Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
-If a plain call has succeeded once, no check reports that the driver does not support that call.
+Laws: a check's claims are unprepared and deleted after the check. A call takes at most the time that is left for the
+run. If a plain call has succeeded once, no check reports that the driver does not support that call.
 """
 
 import math
@@ -39,7 +39,7 @@ _CONVINCING = 10.0  # seconds without an answer that count as a failure, even if
 
 @define
 class Habits:
-    """What calls have revealed about the driver. None means not known yet.
+    """What calls have revealed about the driver. None means that something is not known yet.
 
     Attributes:
         prepares: whether the driver has prepared a claim.
@@ -47,7 +47,7 @@ class Habits:
         unprepares: whether the driver has unprepared a claim.
         repeats: whether the driver prepares an already prepared claim.
         removes_cdi: whether a claim's CDI devices are gone after it is unprepared.
-        frees: whether a device was prepared for another claim after its claim was unprepared.
+        frees: whether a device was prepared for a second claim after the first claim was unprepared.
         silence: the number of seconds after which an unanswered call was abandoned, if there was one.
     """
 
@@ -98,7 +98,7 @@ class Calls:
 
     @property
     def are_slow(self) -> bool:
-        """Whether even the fastest claim took long, so that only 'must' checks use claims."""
+        """Whether even the fastest claim took so long that only 'must' checks use claims."""
         return SLOW_CLAIM < self.fastest < math.inf
 
     def in_time_for(self, number: int) -> int:
@@ -139,9 +139,9 @@ class Calls:
             claim.is_prepared = claim.was_sent = False
 
     def _unprepare_all(self, claims: Sequence[Claim], *, were_late: bool = False) -> None:
-        """Unprepare claims. If the driver is unreachable or late, they are unprepared before the next check.
+        """Unprepare claims. If the driver is unreachable or late, the claims are unprepared before the next check.
 
-        No other claim gets the devices of a claim for which the driver was late, because it may not have released them.
+        No other claim gets the devices of a claim for which the driver was late, because the driver may not have released them.
         """
         instance, self._left = self.registration.kubelet.newest, list(claims)
         if not claims or instance is None:
@@ -172,7 +172,7 @@ class Calls:
     def require_preparing(self) -> None:
         """Check that the driver prepares plain claims.
 
-        Raises Skip if the driver prepares none; another check reports that.
+        Raises Skip if the driver prepares no plain claim; another check reports that.
         """
         self._learn_once()
         if self.habits.prepares is False:
@@ -209,7 +209,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver now prepares and unprepares a plain claim, or one for the devices of `claim`.
 
-        Return True even if this cannot be determined, or if the driver has never done so.
+        Return True, too, if this cannot be determined, or if the driver has never prepared and unprepared a claim.
         """
         if not self.habits.prepares or not self.habits.unprepares:
             return True
@@ -241,14 +241,14 @@ class Calls:
     def require_repeating(self) -> None:
         """Check that the driver prepares a claim a second time.
 
-        Raises Skip if the driver does not; another check reports that.
+        Raises Skip if the driver refuses the second call; another check reports that.
         """
         skip_if(not self.repeats, "the driver prepares no claim twice")
 
     def require_unpreparing(self) -> None:
         """Check that the driver unprepares claims.
 
-        Raises Skip if the driver unprepares none; another check reports that.
+        Raises Skip if the driver unprepares no claims; another check reports that.
         """
         self._learn_once()
         skip_if(self.habits.unprepares is False, "the driver unprepares no claims")
@@ -380,7 +380,7 @@ class Calls:
                 return self.prepared(claim)
 
     def at_once(self, acts: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """Run all functions concurrently. Each makes one call. Return the results or the failures.
+        """Run all functions, each of which makes one call, concurrently. Return the results or the failures.
 
         The driver is frozen until all calls have been made, so that they overlap even on a busy machine. Raises Skip if
         the driver is unreachable before the calls. Raises Undecided if the calls did not overlap and none failed.
@@ -445,7 +445,7 @@ class Calls:
                 self.process.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
                 silence = self.habits.silence
-                before = f", and none within {counted(silence, 'second')} before that" if silence else ""
+                before = f", and an earlier call got none within {counted(silence, 'second')}" if silence else ""
                 message = f"there was no answer within {counted(round(limit), 'second')}{before}"
                 self.habits.silence = silence or round(limit)
                 raise CallFailedError(error.method, error.code, message) from None

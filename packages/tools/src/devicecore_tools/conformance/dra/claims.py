@@ -1,7 +1,7 @@
 """The ResourceClaims that checks create for a driver's devices.
 
-Laws: a claim belongs to the check that created it. If the user's claim requests all devices, every claim does, and one
-device represents them all.
+Laws: a claim belongs to the check that created it. If the user's claim requests all devices, so does every claim, and
+one device represents all devices.
 """
 
 import itertools
@@ -93,7 +93,7 @@ class Claims:
     def usable(self) -> tuple[SliceDevice, ...]:
         """The published devices that the scheduler may allocate to the checks' claims.
 
-        Raises Skip if there are none.
+        Raises Skip if there are no such devices.
         """
         spec = self.class_of(self.device_class)["spec"]
         expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
@@ -214,7 +214,7 @@ class Claims:
     def require_published(self, claims: Sequence[Claim]) -> None:
         """Check that the driver still publishes the devices of these claims.
 
-        Raises Skip if the driver does not. Such a driver changes the names of its devices at each start, or its devices
+        Raises Skip if it no longer does. Such a driver changes the names of its devices at each start, or its devices
         appear and disappear.
         """
 
@@ -223,10 +223,10 @@ class Claims:
             known = self.slices.by_key
             return [str(device) for claim in claims for device in claim.devices if device.key not in known]
 
-        if gone():  # some drivers publish an empty pool first; renaming does not change the number
+        if gone():  # some drivers publish an empty pool first, so wait for the full number of devices
             complete = self.slices.device_count
             self.slices.process.wait(lambda: not gone() or len(self.slices.by_key) >= complete, _PUBLISHING)
-        skip_if(gone(), f"the driver no longer publishes {some(gone())}, which the claim has")
+        skip_if(gone(), f"the driver no longer publishes these devices of the claim: {some(gone())}")
 
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
@@ -257,7 +257,7 @@ class Claims:
         Args:
             count: how many devices; by default one, or what the user's claim requests.
             devices: if given, the claim gets exactly these devices.
-            spec: if given, the spec of the claim. Its DeviceClass may be left out.
+            spec: if given, the spec of the claim. The spec need not name a DeviceClass.
             name: the name of the claim; by default a new one.
             namespace: an existing namespace.
 
@@ -316,7 +316,7 @@ class Claims:
     def allocation_of(self, *devices: SliceDevice) -> Json:
         """Return the status.allocation of a claim whose requests, from r0 on, get one of these devices each.
 
-        The devices need not be free. Raises Skip if allocating them needs CEL.
+        The devices need not be free. Raises Skip if allocating the devices needs CEL.
         """
         published = self.slices.devices if self._takes_all else ()
         return self._allocate(self._request_each(devices), published if devices[0] in published else devices, ())
@@ -332,7 +332,7 @@ class Claims:
 
     @property
     def _published(self) -> list[Slice]:
-        """The catalog's slices."""
+        """The slices in the catalog of published pools."""
         return [one for pool in self.slices.catalogue for one in pool.slices]
 
     @property
@@ -402,7 +402,7 @@ class Claims:
 
     @property
     def _takes_all(self) -> bool:
-        """Whether the user's claim requests all devices. Drivers whose devices only work together need this."""
+        """Whether the user's claim requests all devices. Drivers whose devices only work together need such a claim."""
         return self._own_request().get("allocationMode") == "All"
 
     def _share_of_capacity(self) -> Json | None:

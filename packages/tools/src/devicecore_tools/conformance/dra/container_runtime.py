@@ -1,4 +1,4 @@
-"""A stand-in for the container runtime, because many drivers are also runtime plugins and exit without one.
+"""A stand-in for the container runtime, because many drivers are also runtime plugins and exit if there is no runtime.
 
 The stand-in speaks the Node Resource Interface (NRI): ttRPC over a connection that multiplexes two connections. A
 driver finds its end of the connection through the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI

@@ -1,7 +1,7 @@
 """The driver under test: its parts, and what checks have observed.
 
 Law: each part has one task and knows only the parts before it. The parts are the process, the registration, the slices,
-    the claims for their devices, and the calls.
+the claims for published devices, and the calls.
 """
 
 import time
@@ -24,7 +24,7 @@ from devicecore_tools.conformance.processes import Waits
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
-_MAX_RENEWALS = 6  # per run; more are allowed until all of them have taken `_MAX_RENEWING`
+_MAX_RENEWALS = 6  # renewals per run; more are allowed until all have taken `_MAX_RENEWING` in total
 _MAX_RENEWING = 10.0  # seconds
 
 

@@ -134,7 +134,10 @@ class Environment:
         return self._kept.get(self.cdi, frozenset())
 
     def plant_cdi(self, name: str, text: str) -> Path:
-        """Write another vendor's CDI file, which remains when the directories are emptied. Return its path."""
+        """Write another vendor's CDI file, which remains when the directories are emptied.
+
+        Return the path of this file.
+        """
         return self._plant(self.cdi, name, text)
 
     def plant_state(self, driver: str, text: str) -> Path:
@@ -166,7 +169,10 @@ class Environment:
             away.rename(self.cdi)
 
     def _add(self, one: Mapping[str, Any]) -> None:
-        """Create one of the user's objects. If it describes the run's own Node, merge it into that Node."""
+        """Create one of the user's objects.
+
+        If the object describes the run's own Node, merge the object into that Node.
+        """
         metadata = one.get("metadata") or {}
         if (one["kind"], metadata.get("name")) != ("Node", self.node):
             self.api.create(dict(one))

@@ -1,7 +1,7 @@
-"""The kubelet's side for one DRA driver. It has no manager, so checks see exactly what the driver returns.
+"""The kubelet's side for one DRA driver, without a manager, so that checks see exactly what the driver returns.
 
 Laws: the kubelet's side finds sockets and registers drivers in the same order as a kubelet's plugin watcher, and
-records each step. It calls the service that a kubelet of version 1.34 or later would choose.
+records each step. The kubelet's side calls the service that a kubelet of version 1.34 or later would choose.
 """
 
 import os
@@ -63,7 +63,7 @@ def _description(path: Path) -> str:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return "is a symbolic link to a path without a file" if path.is_symlink() else ""
+        return "is a symbolic link to a path that does not exist" if path.is_symlink() else ""
     if stat.S_ISSOCK(mode):
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             return "has too long a path"
@@ -77,8 +77,8 @@ class DriverInstance:
 
     Attributes:
         path: the path of the registration socket.
-        identity: which file it was.
-        found_at: when it was found, in seconds of `time.monotonic`.
+        identity: which file the socket was.
+        found_at: when the socket was found, in seconds of `time.monotonic`.
         info: the answer to GetInfo, or None if there was none.
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
@@ -128,21 +128,21 @@ class DriverInstance:
         return self._connection
 
     def prepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
-        """Call NodePrepareResources. Return the answers by UID, as messages.
+        """Call NodePrepareResources, and return the answers by UID, as messages.
 
         Raises CallFailedError if the call failed as a whole.
         """
         return self._ask(calls.PREPARE_METHODS[service or self.service], claims, timeout)
 
     def unprepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
-        """Call NodeUnprepareResources. Return the answers by UID, as messages.
+        """Call NodeUnprepareResources, and return the answers by UID, as messages.
 
         Raises CallFailedError if the call failed as a whole.
         """
         return self._ask(calls.UNPREPARE_METHODS[service or self.service], claims, timeout)
 
     def get_info(self) -> pluginregistration.PluginInfo:
-        """Call GetInfo. GetInfo may be called any number of times. Raises CallFailedError if the call failed."""
+        """Call GetInfo, which may be called any number of times. Raises CallFailedError if the call failed."""
         return self.registrar.call(rpc.GET_INFO, pluginregistration.InfoRequest(), GET_INFO_TIMEOUT)
 
     def notify(self, error: str = "") -> None:
@@ -180,7 +180,7 @@ class DriverKubelet:
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start looking for sockets. Those that are already in the directory are found, too."""
+        """Start looking for sockets. Sockets that are already in the directory are found, too."""
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
         self._watcher.start()

@@ -71,7 +71,7 @@ class DriverProcess(SubjectProcess):
         return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
 
     def spawn(self, pod_uid: str = POD_UID, texts: Mapping[str, str] | None = None) -> PluginProcess:
-        """Start a process of the driver with these placeholders. `run` stops it if the caller does not.
+        """Start a process of the driver with these placeholders. `run` stops the process if the caller does not.
 
         Raises CannotRunError if the program does not exist or is not executable. Raises Skip if the run is out
         of time.

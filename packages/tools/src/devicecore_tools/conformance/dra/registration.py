@@ -82,7 +82,7 @@ class DriverRegistration:
 
     @property
     def first(self) -> DriverInstance:
-        """The first instance that was found, whether registered or refused. Raises Skip if there is none."""
+        """The first instance that was found, whether registered or refused. Raises Skip if no instance was found."""
         first = self.wait_for_first()
         if first is None:
             raise Skip("the driver created no registration socket")

@@ -29,7 +29,9 @@ from devicecore_tools.conformance.processes import guarded, note_of_wrong_comman
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
 
-RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
+RENEWED = (
+    "; afterwards the check's devices could not be prepared for another claim, so the driver got fresh directories"
+)
 """Added to the sentence of a passed check if the driver did not release its devices."""
 
 _OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
@@ -179,7 +181,7 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     if name and not devices:
         notes.append("the driver has not published any devices, so most checks could not be run")
     if driver.calls.are_slow:
-        notes.append(f"{_why_fewer(driver)}; --budget gives them more time")
+        notes.append(f"{_why_fewer(driver)}; --budget gives the checks more time")
     problem = driver.seen.change.problem
     if problem:
         notes.append(note_of_wrong_command("--provoke-devices", problem))

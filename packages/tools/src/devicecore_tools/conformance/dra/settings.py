@@ -22,8 +22,8 @@ class DriverTestSettings:
         data: a directory below `plugins` that exists whenever the driver starts, such as `my-driver`; empty for none.
         environment: additional environment variables of the driver. Placeholders are replaced in the values.
         objects: objects for the API server, such as a DeviceClass. The first ResourceClaim or ResourceClaimTemplate
-            among them is not created: its spec is used for every claim that the checks create. A Node with the name
-            `node` is merged into the run's own.
+            among the objects is not created: its spec is used for every claim that the checks create. A Node with the
+            name `node` is merged into the run's own Node.
         device_class: the class in the claims that the checks create; by default one that selects all of the driver's
             devices.
         starting: for the first registration, and for the first complete pool.
@@ -32,16 +32,16 @@ class DriverTestSettings:
         call_again: for these calls, once one of them has timed out.
         republishing: for complete pools after the slices were deleted.
         race: the time after a write of a slice in which Kubernetes' publishing helper may miss that the slice was
-            deleted. Slices are deleted only after that, which extends the run.
+            deleted. Slices are deleted only after that time, which extends the run.
         grace: for exiting after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is observed without being called.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
         undo_devices: a shell command that undoes the change made by `provoke_devices`.
-        kills: how many times the driver is killed during a prepare.
-        seed: determines the UIDs of all objects; by default they differ for each run, because a driver whose directory
-            is not new may remember the UIDs of an earlier run.
+        kills: how many times the driver is killed during a prepare call.
+        seed: determines the UIDs of all objects; by default the UIDs differ for each run, because a driver whose
+            directory is not new may remember the UIDs of an earlier run.
         owns_children: whether all processes that become children of this one belong to the driver, because this program
-            starts no others. Then daemons that have dropped the driver's environment are ended, too.
+            starts no others. If so, daemons that have dropped the driver's environment are ended, too.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         budget: for the whole run. Checks for which no time is left are skipped. A driver that hangs prolongs the run by
             at most a few seconds, because its calls are then canceled and its processes killed.

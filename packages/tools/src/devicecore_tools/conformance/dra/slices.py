@@ -24,7 +24,7 @@ from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice
 _AFTER_LATE = 10.0  # seconds for complete pools, for a driver that was late before
 _BACK = 2.0  # seconds for the return of devices, once a wait for them has failed
 _SETTLED = 0.3  # seconds without a request for slices, after a start
-_SETTLING = 3.0  # the maximum number of seconds to wait for that pause
+_SETTLING = 3.0  # the maximum number of seconds to wait for such a pause in requests
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -120,7 +120,7 @@ class PublishedSlices:
 
         Return the seconds since the start of the process, or None if the wait failed.
 
-        Some drivers first publish a pool without devices, so this also waits for devices.
+        Some drivers first publish a pool without devices, so this method also waits for devices.
         """
         if not self._waited:
             self._waited = True
@@ -150,9 +150,9 @@ class PublishedSlices:
 
     @property
     def devices(self) -> tuple[SliceDevice, ...]:
-        """The published devices. If there are none, this waits for them, longest right after a start of the driver.
+        """The published devices. If there are none yet, this property waits, longest right after a start of the driver.
 
-        Raises Skip if there are none.
+        Raises Skip if no devices are published in time.
         """
         _ = self.catalogue
         if not self._devices:
@@ -173,7 +173,7 @@ class PublishedSlices:
         return bool(self._complete_pools())
 
     def wait_complete(self) -> bool:
-        """Wait until all pools are complete. Return whether they are.
+        """Wait until all pools are complete, and return whether they are.
 
         Once a driver has been late, which a check reports, the driver gets less time.
         """

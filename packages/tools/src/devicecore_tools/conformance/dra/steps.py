@@ -1,7 +1,7 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
-Law: if several of the chosen checks need the same event, it happens only once for all of them. Their first parts run,
-then the event happens, then each second part runs when the check's turn comes.
+Law: if several of the chosen checks need the same event, it happens only once for all of them. The checks' first parts
+run, then the event happens, then each second part runs when its check's turn comes.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -18,7 +18,7 @@ from devicecore_tools.conformance.model import Check, DevicesInUse, Failure, Sev
 from devicecore_tools.testing.api_server import ApiError
 
 IMPOSSIBLE = (AllocationError, ApiError, OSError)
-"""Errors that prevent a check from running, such as the API server refusing one of its objects."""
+"""Errors that prevent a check from running, such as the API server refusing one of the check's objects."""
 
 
 Parts = Generator[None, None, str]
@@ -169,7 +169,7 @@ class Moment(Enum):
 
 @frozen
 class DriverCheck(Check[DriverUnderTest]):
-    """A check for drivers. `when` is the stage at which it runs, or the event that it needs."""
+    """A check for drivers. `when` is the stage at which the check runs, or the event that the check needs."""
 
     when: Moment | Occurrence = Moment.CALM
 

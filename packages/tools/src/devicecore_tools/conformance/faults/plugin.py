@@ -1,7 +1,7 @@
 """A device plugin that is correct except for the one fault named in its second argument: `plugin.py DIR [FAULT]`.
 
 The plugin uses protobuf messages and gRPC like third-party plugins, and does not use `serve_plugin`. If `PLUGIN_FAULTS`
-names no check for a value of FAULT, that value is not a fault but something that correct plugins also do.
+names no check for a value of FAULT, that value does not select a fault, but something that correct plugins also do.
 
 Law: without a fault, every check passes on the plugin.
 """

@@ -88,7 +88,7 @@ class ClaimedHardware:
         return f"no ResourceSlice lists the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the claim's device that certainly is this device, or why one may be the same, or "" if none can be."""
+        """Return the claim's device that is certainly this one, or why a claim may hold this one, or "" if none can."""
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:
@@ -116,12 +116,12 @@ class ClaimedHardware:
             if _is_one_vendor(resource, driver):
                 return self._same(
                     key,
-                    f"the plugin and the driver both call it {id_}, and the resource and the driver have the same "
-                    "vendor",
+                    f"the plugin and the driver both call the device {id_}, and the resource and the driver have the "
+                    "same vendor",
                 )
             names = self._names.get(driver, set())
             if is_telling and ids == names:
-                because = f"the plugin and the driver both call it {id_}, and list the same {len(ids):,} names"
+                because = f"the plugin and the driver both call the device {id_}, and list the same {len(ids):,} names"
                 return self._same(key, because)
             if ids <= names or names <= ids:  # one of the two lists may be older than the other
                 perhaps = f"a ResourceClaim has a device of {driver} that is also called {id_}"

@@ -58,8 +58,8 @@ class DraDevice:
 
     `pending` names the claims to which it is allocated on the API server, but which the kubelet has not prepared yet.
     `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says whether this node's
-    driver published it. `has_room` says whether its pool has enough left for a claim on this node to get the device, or
-    is None if unknown.
+    driver published it. `has_room` says whether the device's pool has enough left for a claim on this node to get the
+    device, or is None if unknown.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -85,7 +85,8 @@ class DraDevices:
         allocated: for each claim on the API server, the drivers of its devices, or none if it is not allocated.
         waiting: the pods that have started here but have unprepared claims, with these claims.
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.
-        ended: the drivers that have left their registration sockets behind. A kubelet counts them as registered.
+        ended: the drivers that have left their registration sockets behind. A kubelet counts these drivers as
+            registered.
         silent: the registration sockets of drivers that do not answer and that no other source names.
         left: the registration sockets that have no process and whose drivers no source names any longer.
         unasked: the registration sockets that were not called and whose drivers no other source names.
@@ -106,7 +107,7 @@ class DraDevices:
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
-        """Return the devices of a look."""
+        """Return what a `Look` shows about drivers and claims."""
         prepared = look.claims.value
         drivers = {one.driver for one in look.slices.value or () if one.needs_driver}
         drivers |= set(registered_drivers(look))

@@ -63,9 +63,9 @@ class Entry:
 
     Attributes:
         kind: what kind of thing it is.
-        name: the name that identifies it among its kind.
+        name: the name that identifies the thing among those of its kind.
         hole: why it is unknown whether the thing is sound, as the end of a sentence, or an empty string if it is known.
-        resource: the resource or driver whose findings also apply to it.
+        resource: the resource or driver whose findings also apply to the thing.
     """
 
     kind: Kind
@@ -188,7 +188,7 @@ def _registration(facts: Facts, living: int) -> str:
     known = {*facts.lists.resources, *(node.capacity if node else ())}
     if look.plugins.value is None and living > len(known):
         return (
-            f"whether each plugin is registered: {counted(living, 'plugin socket')} are served, and the kubelet "
+            f"whether each plugin is registered: there are {counted(living, 'live plugin socket')}, and the kubelet "
             f"knows {counted(len(known), 'resource')}; --plugins asks each plugin for its list"
         )
     return ""
@@ -352,7 +352,7 @@ def _lacks_sandbox(facts: Facts, pod: PodSeen, late: float | None) -> bool:
 
 _NO_SANDBOX = "FailedCreatePodSandBox"
 _FAILURES = frozenset({_NO_SANDBOX, "FailedPrepareDynamicResources"})
-_NOT_SAID = "its status does not show it"
+_NOT_SAID = "its status does not show why"
 _TO_BEGIN = 60.0  # seconds until a pod has its volumes and its network
 
 
@@ -376,7 +376,7 @@ def _told_otherwise(facts: Facts, pod: PodSeen) -> str:
             if all(pod.identity != one.identity for one in owners):
                 return (
                     f"whether container {name(container)} of pod {name(pod.identity)} holds {name(device)} of "
-                    f"{name(resource)}: only its status says so"
+                    f"{name(resource)}: only the pod's status says so"
                 )
     return ""
 

@@ -94,7 +94,9 @@ _WARNINGS = {
     WhyAbsent.GONE: "the plugin for {} is missing: the kubelet gives no such device to any pod until "
     "the plugin has registered",
     WhyAbsent.SICK: "the plugin for {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
-    WhyAbsent.EMPTY: "the plugin for {} lists no devices: the kubelet gives none to any pod until it lists some",
+    WhyAbsent.EMPTY: (
+        "the plugin for {} lists no devices: the kubelet gives none to any pod until the plugin lists some"
+    ),
     WhyAbsent.UNKNOWN: "the kubelet has no healthy device of {} and gives none to any pod: {}",
 }
 
@@ -119,7 +121,7 @@ class Absence:
 
     @property
     def warning(self) -> str:
-        """What this means for a pod that requests the resource."""
+        """What the absence means for a pod that requests the resource."""
         return _WARNINGS[self.why].format(self.resource, self.because)
 
 
@@ -161,9 +163,9 @@ def _reasons(
 ) -> Mapping[str, WhyAbsent]:
     """Return why each resource is missing.
 
-    A kubelet writes each report of a plugin into its checkpoint. So a resource with healthy devices there, but none in
-    the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if there is one for each of
-    the other resources, their plugins are running.
+    A kubelet writes each report of a plugin into its checkpoint. So a resource with healthy devices in the checkpoint,
+    but none in the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if there is one
+    for each of the other resources, their plugins are running.
     """
     if kubelet is KubeletNow.STARTING:
         return dict.fromkeys(missing, WhyAbsent.AWAITED)

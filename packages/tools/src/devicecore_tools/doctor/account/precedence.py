@@ -63,7 +63,7 @@ class OwnerState(Enum):
 class Owner:
     """A container that holds devices of one resource, as far as the sources show. Empty strings mean unknown.
 
-    `pod` is the owner's pod from the list of pods, if it is there.
+    `pod` is the owner's pod from the list of pods, or None if the list lacks the pod.
     """
 
     uid: str
@@ -386,7 +386,10 @@ def _parts(devices: _Devices, places: AbstractSet[str]) -> tuple[_Devices, _Devi
 def _only_in_the_file(
     look: Look, pods: Pods, kubelet: KubeletNow, owner: Owner, place: tuple[str, str] | None
 ) -> Owner:
-    """Return an owner that the kubelet's answer does not name. `place` is its pod's namespace and name, if known."""
+    """Return an owner that the kubelet's answer does not name.
+
+    `place` is the namespace and name of the owner's pod, if known.
+    """
     api, pod = look.pod_resources.value, pods.by_uid.get(owner.uid)
     if pod is None:
         if pods.is_complete or (not pods.was_read and api is not None and api.pods and place is None):
@@ -598,7 +601,7 @@ class Lists:
 
     @property
     def known_to_kubelet(self) -> Mapping[str, Collection[str]]:
-        """The healthy devices of each resource according to that source."""
+        """The healthy devices of each resource according to `source`."""
         return self.registered if self.allocatable is None else self.allocatable
 
     @cached_property
@@ -635,7 +638,10 @@ class Lists:
         return self.healthy[resource] if resource in self.is_confirmed else frozenset()
 
     def kubelet_has(self, resource: str, device: str) -> bool:
-        """Return whether the live kubelet counts a device as healthy. Its answer omits devices on no NUMA node."""
+        """Return whether the live kubelet counts a device as healthy.
+
+        The kubelet's answer omits devices on no NUMA node.
+        """
         if self.allocatable is not None and device in self.allocatable.get(resource, ()):
             return True
         if self.listed.get(resource, {}).get(device) is not Health.HEALTHY or device not in self.in_file.get(
@@ -648,7 +654,7 @@ class Lists:
     def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
         """Return the devices that are on no NUMA node according to their plugin.
 
-        The kubelet's answer omits them.
+        The kubelet's answer omits such devices.
         """
         return {
             resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}

@@ -67,12 +67,12 @@ def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
             key, which = _PRESSURES[name]
             said = f" ({foreign_text(message, 300)})" if message else ""
             yield Closed(
-                f"The Node has {name}{said}: the scheduler sends it only pods that tolerate that, and the "
+                f"The Node has {name}{said}: the scheduler sends it only pods that tolerate this condition, and the "
                 f"kubelet admits {which}",
                 f"condition {name}: True",
                 f"the Node no longer has {name}",
-                f"Free up whatever is scarce ({name}); kubectl describe node NODE shows since when, and the kubelet's "
-                "log says what it evicts.",
+                f"Free up whatever is scarce ({name}); kubectl describe node NODE shows when this began, and the "
+                "kubelet's log shows what is evicted.",
                 Taint(key, "", "NoSchedule"),
                 admits_only_critical=key != MEMORY_PRESSURE,
             )

@@ -45,9 +45,9 @@ class Found:
 class Keeps(Enum):
     """Which pods a problem prevents from running."""
 
-    NO_OTHERS = "only the pods that it names"
+    NO_OTHERS = "only the pods that the finding names"
     ALL = "all pods of the node"
-    OF_RESOURCE = "pods that request its resource"
+    OF_RESOURCE = "pods that request the finding's resource"
 
 
 @frozen
@@ -55,16 +55,16 @@ class NodeCheck:
     """One kind of finding.
 
     Attributes:
-        code: its name in JSON and metrics.
+        code: the kind's name in JSON and metrics.
         title: a short description.
-        find: yields the problems of one look. The names of its parameters are attributes of `Facts`.
+        find: yields the problems of one look. The names of the function's parameters are attributes of `Facts`.
         next: what the kubelet will do next.
         do: the remedy, with the command.
         confirm: how to confirm the finding by hand.
-        issue: the public issue or page that describes it.
+        issue: the public issue or page that describes the problem.
         patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet writes the
             Node's status every 10 s, and a plugin needs a few seconds to register again.
-        keeps: which other pods, in addition to the named ones, it keeps from running.
+        keeps: which other pods, in addition to the named ones, the problem keeps from running.
         is_one: whether all findings of this kind count as the same finding regardless of their evidence.
     """
 
@@ -82,7 +82,7 @@ class NodeCheck:
 
 @frozen
 class NodeFinding:
-    """A problem on a node. `number` is its number in the report, from 1, or 0 before the findings are numbered.
+    """A problem on a node. `number` is its place in the report, from 1, or 0 before the findings are numbered.
 
     `brief` is a short description. `says` is a kubelet's message that `why` explains.
     """
@@ -105,7 +105,10 @@ class NodeFinding:
 
 
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:
-    """Return evidence from a pod's status about a container's devices, for when no source on the node was read."""
+    """Return what a pod's status says about a container's devices.
+
+    Nothing else does if no source on the node was read.
+    """
     sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
     evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)
     return Found(sentence, evidence, resource, tuple(devices), pods=(pod.identity,))

@@ -155,7 +155,7 @@ class NodeReport:
 
 
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
-    """Return one look's findings, without numbers. Their commands contain the node's name if a source names it.
+    """Return one look's findings, without numbers. Their commands contain the node's name if a source gives it.
 
     When the budget is spent, the remaining checks do not run, and `report` names them.
     """
@@ -234,7 +234,7 @@ class Watched:
         return evolve(self, findings=findings, at=at, since=since)
 
     def rest(self, finding: NodeFinding) -> float | None:
-        """Return how many seconds to wait until a finding has lasted long enough, or None if no look is needed."""
+        """Return the seconds to wait until a finding has lasted long enough, or None if no further look is needed."""
         since = self.since[_lasting(finding)]
         needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
         rest = since + needed - self.at
@@ -300,7 +300,7 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
     """Return the results for the objects of each kind, and the problems that are not ruled out.
 
     An object that was seen but cannot be judged is more likely to be a problem than an object that an unread source
-    might contain. Therefore the two are separate.
+    might contain. Therefore the two kinds are separate.
     """
     named = {one.resource for one in findings if one.resource}
     devices = {(one.resource, device) for one in findings for device in one.devices}

@@ -48,7 +48,7 @@ class TopologySettings:
             return ""
         if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # these policies ignore distances
             return ""
-        return "how far apart the NUMA nodes are: pass it with --numa-distances"
+        return "how far apart the NUMA nodes are: pass the distances with --numa-distances"
 
     def problem_on(self, topology: Topology) -> str:
         """Return why a kubelet does not start on a machine with this topology (`NewManager`), or "" if it starts."""

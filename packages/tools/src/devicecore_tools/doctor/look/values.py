@@ -1,6 +1,7 @@
 """Types for what each source of information about a node said.
 
-Law: a source that could not be read has a reason instead of a value. It is never mistaken for a source without entries.
+Law: a source that could not be read has a reason instead of a value. Such a source is never mistaken for a source
+without entries.
 """
 
 from collections import Counter
@@ -65,7 +66,7 @@ LIST_NAME, ALLOCATABLE_NAME = "pod-resources-list.json", "pod-resources-allocata
 """The files in a record that contain the answers of the pod-resources API."""
 
 CONFIGURATION = "config.yaml"
-"""The kubelet's configuration below its root directory, as kubeadm writes it, and in a record."""
+"""The name of the kubelet's configuration in a record, and in the kubelet's root directory, where kubeadm writes it."""
 
 MAX_NOTES = 10
 """The maximum number of notes that are kept per source."""
@@ -95,11 +96,12 @@ class Reading(Generic[Value]):
 
     Attributes:
         place: the file, directory, socket or address that was read, empty if none was given.
-        value: its content, or None if it could not be read.
+        value: the source's content, or None if the source could not be read.
         problem: why there is no value, or an empty string if there is one.
         notes: one sentence for each part that could not be read, although the source as a whole was.
-        is_whole: whether it is known to contain the objects of all namespaces, which is never known for a file.
-        is_recorded: whether it comes from a record. In that case, it is whole unless the record says otherwise.
+        is_whole: whether the source is known to contain the objects of all namespaces, which is never known for a file.
+        is_recorded: whether the source comes from a record. If so, the source is whole unless the record says
+            otherwise.
     """
 
     place: str = ""
@@ -201,7 +203,7 @@ class _DeviceSeen:
 
     @property
     def key(self) -> Device:
-        """Driver, pool and name."""
+        """The device's driver, pool and name."""
         return self.driver, self.pool, self.device
 
 
@@ -257,11 +259,11 @@ class ClaimsSeen:
 class AllocatedClaimSeen:
     """A ResourceClaim on the API server, with the driver, pool and name of each allocated device.
 
-    `pods` contains the UIDs of the pods that it is reserved for, or is None if it is reserved for something else.
-    `nodes` names the nodes that it is allocated for, if the allocation names nodes. `only_watched` contains the devices
-    to which the claim has only admin access, and `shared` those of which it has only a share. `remarks` contains what
-    drivers say in the claim's status about devices that do not work. `allocated_at` is the time of the allocation, in
-    seconds since 1970.
+    `pods` contains the UIDs of the pods that the claim is reserved for, or is None if the claim is reserved for
+    something else. `nodes` names the nodes that the claim is allocated for, if the allocation names nodes.
+    `only_watched` contains the devices to which the claim has only admin access, and `shared` those of which it has
+    only a share. `remarks` contains what drivers say in the claim's status about devices that do not work.
+    `allocated_at` is the time of the allocation, in seconds since 1970.
     """
 
     claim: str
@@ -277,7 +279,7 @@ class AllocatedClaimSeen:
 
     @property
     def is_local(self) -> bool:
-        """Whether the allocation names nodes, so that its devices belong to a node."""
+        """Whether the allocation names nodes, in which case its devices belong to a node."""
         return bool(self.nodes)
 
 
@@ -297,8 +299,8 @@ class EventSeen:
 class MachineSeen:
     """The machine that was examined: its machineID, its bootID, and its NUMA nodes, each empty if not known.
 
-    `policy` is the topology manager policy of its kubelet, empty if not known. `max_numa_nodes` is the maximum number
-    of NUMA nodes that the kubelet accepts with a policy other than `none` (`max-allowable-numa-nodes`).
+    `policy` is the topology manager policy of the machine's kubelet, empty if not known. `max_numa_nodes` is the
+    maximum number of NUMA nodes that the kubelet accepts with a policy other than `none` (`max-allowable-numa-nodes`).
     """
 
     machine_id: str = ""
@@ -314,7 +316,7 @@ class StateFileSeen:
 
     `problem` says why the kubelet cannot start with the file, or is empty if it can.
 
-    `held` contains the exclusive resources of containers, if it is the file of the CPU manager or the memory manager.
+    `held` contains the exclusive resources of containers, if the file is the CPU manager's or the memory manager's.
     """
 
     name: str
@@ -349,14 +351,16 @@ class PublishedDeviceSeen(_DeviceSeen):
     """A device that a DRA driver has published, with its string attributes.
 
     Attributes:
-        numa_nodes: the value of its attribute `numaNode`, or None if it has none.
+        numa_nodes: the value of the device's attribute `numaNode`, or None if there is none.
         taint: a taint that reserves the device for claims that tolerate it, or an empty string.
         remark: a taint without effect, which a driver uses for a remark about the device, or an empty string.
-        pool_problem: why its pool provides no devices, or an empty string if it does.
-        counters: the counters that it shares with other devices of its pool, or None if it shares none.
-        is_own: whether its ResourceSlice names this node, as the slices of the node's own driver do.
-        is_usable: whether claims on this node can get it, or None if that is not known or its pool is incomplete.
-        needs_driver: whether a kubelet calls the driver for it, in which case the driver has to run on the node.
+        pool_problem: why the device's pool provides no devices, or an empty string if it does.
+        counters: the counters that the device shares with others in its pool, or None if it shares none.
+        is_own: whether the device's ResourceSlice names this node, as the slices of the node's own driver do.
+        is_usable: whether claims on this node can get the device, or None if that is not known or the pool is
+            incomplete.
+        needs_driver: whether a kubelet calls the driver for the device, in which case the driver has to run on the
+            node.
     """
 
     driver: str
@@ -410,19 +414,22 @@ class PodSeen:
     The API server's copy of a static pod has its own UID. The kubelet's UID for it is in an annotation.
 
     Attributes:
-        node: the node that it is bound to, or an empty string.
-        is_acknowledged: whether a kubelet has written its status.
-        is_deleting: whether it has a deletionTimestamp.
-        bound_at: when it was bound to its node, in seconds since 1970, or None if that is not known.
-        ends_by: its deletionTimestamp, at which its grace period ends, in seconds since 1970, or None if it has none.
-        has_sandbox: whether its status says that it has a sandbox, in which case its claims have been prepared.
-        lacks_sandbox: whether its status says that it has no sandbox.
-        statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
-        tolerations: the taints of a Node that it tolerates.
-        labels: its labels with their values, except those that controllers add.
-        made_at: its creation time at the API server, in seconds since 1970, or None if that is not known.
-        said: the reason and message in its status, such as a kubelet's refusal.
-        waiting: by container name, the reason and message of each container that waits or could not be started.
+        node: the node that the pod is bound to, or an empty string.
+        is_acknowledged: whether a kubelet has written the pod's status.
+        is_deleting: whether the pod has a deletionTimestamp.
+        bound_at: when the pod was bound to its node, in seconds since 1970, or None if that is not known.
+        ends_by: the pod's deletionTimestamp, at which its grace period ends, in seconds since 1970, or None if it has
+            none.
+        has_sandbox: whether the status says that the pod has a sandbox, in which case the pod's claims have been
+            prepared.
+        lacks_sandbox: whether the status says that the pod has no sandbox.
+        statuses: the health of each device in the pod's status, by container and resource, as the kubelet last wrote
+            it.
+        tolerations: the Node taints that the pod tolerates.
+        labels: the pod's labels with their values, except those that controllers add.
+        made_at: the pod's creation time at the API server, in seconds since 1970, or None if that is not known.
+        said: the reason and message in the pod's status, such as a kubelet's refusal.
+        waiting: by container name, the reason and message of each container that is waiting or could not be started.
     """
 
     pod: Pod
@@ -444,12 +451,12 @@ class PodSeen:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Namespace, name and UID. The UID is needed because a recreated pod has the same name."""
+        """The pod's namespace, name and UID. The UID is needed because a recreated pod has the same name."""
         return (self.pod.namespace, self.pod.name, str(self.pod.uid))
 
     @property
     def was_refused(self) -> bool:
-        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that none of its containers ever ran."""
+        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that its containers never ran."""
         reason, message = self.said
         return self.phase == "Failed" and (message.startswith(_REFUSED) or reason.startswith(_REFUSALS))
 
@@ -483,7 +490,7 @@ class PodSeen:
 
     @cached_property
     def reusable(self) -> frozenset[str]:
-        """The init containers that end, so that later containers may reuse their devices (kubelet.md 5.2)."""
+        """The init containers that end, whose devices later containers may therefore reuse (kubelet.md 5.2)."""
         return frozenset(one.name for one in self.pod.init_containers if not one.restartable)
 
     def told_health(self, resource: str) -> Iterator[tuple[str, str]]:
@@ -502,12 +509,12 @@ class PodSeen:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """The pod's namespace and name."""
         return self.pod.namespace, self.pod.name
 
     @property
     def identity(self) -> str:
-        """Namespace and name in one string."""
+        """The pod's namespace and name in one string."""
         return f"{self.pod.namespace}/{self.pod.name}"
 
 
@@ -556,10 +563,10 @@ class PluginSeen:
 
     Attributes:
         socket: the path of the socket, relative to the directory that was read.
-        resource: the resource that it reported to the plugin watcher, or an empty string for a plugin in the kubelet's
-            own directory, because no other call returns the resource.
-        options: its options, or None if it did not answer.
-        devices: its first list, or None if it sent none in time.
+        resource: the resource that the plugin reported to the plugin watcher, or an empty string for a plugin in the
+            kubelet's own directory, because no other call returns the resource.
+        options: the plugin's options, or None if the plugin did not answer.
+        devices: the plugin's first list, or None if the plugin sent none in time.
         list_bytes: the size of that list as a message.
         seconds: how long the options and the list took together.
         problem: why `options` or `devices` is None.
@@ -589,7 +596,7 @@ class CdiSpec:
 
     @property
     def names(self) -> Iterator[str]:
-        """The full names of its devices."""
+        """The full names of the file's devices."""
         return (f"{self.kind}={device}" for device in self.devices)
 
 
@@ -615,7 +622,7 @@ class CdiSeen:
 class Look:
     """What each source said when all of them were read once, in this order.
 
-    `taken` is the time in seconds since 1970, or None if that is not known. It is not compared, so looks taken at
+    `taken` is the time in seconds since 1970, or None if that is not known. The time is not compared, so looks taken at
     different times may be equal. `machine` is None if the sources do not come from the machine that read them, or if
     that is not known. `elsewhere` contains, for each driver, the other nodes that its ResourceSlices name, as far as
     slices of other nodes were read.
@@ -645,7 +652,7 @@ class Look:
 
     @property
     def is_of_server(self) -> bool:
-        """Whether only the API server was queried, so that sources on the node do not count."""
+        """Whether only the API server was queried, in which case sources on the node do not count."""
         return self.sockets.problem == ON_THE_NODE
 
     @property

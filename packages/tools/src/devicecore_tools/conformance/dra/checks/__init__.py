@@ -1,6 +1,6 @@
 """The checks for DRA drivers: one module for each group, and modules for watches that only one group needs.
 
-Law: the checks run in the order of `ORDER`. An event listed there starts at that point, so that the wait for it
+Law: the checks run in the order of `ORDER`. An event listed in `ORDER` starts at that point, so that the wait for it
 overlaps with the following checks; any other event happens at the first of its checks.
 """
 

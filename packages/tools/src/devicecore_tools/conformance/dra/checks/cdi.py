@@ -1,4 +1,4 @@
-"""Checks of CDI: what a container runtime finds for the devices in the driver's answers.
+"""CDI checks: what a container runtime finds for the devices in the driver's answers.
 
 Law: a driver may respond without CDI devices, write its files to any directory that runtimes read, and keep files that
     do not depend on claims.
@@ -115,8 +115,8 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
 def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
     """Return all edits that these CDI devices make to a container.
 
-    Raises Failure, prefixed with `context`, if a runtime could not resolve the devices. Raises Skip if they may be in a
-    file that the runtime ignores, because another check reports that.
+    Raises Failure, prefixed with `context`, if a runtime could not resolve the devices. Raises Skip if the devices may
+    be in a file that the runtime ignores, because another check reports that.
     """
     try:
         return _edits(driver, names)
@@ -146,7 +146,7 @@ def own_files(driver: DriverUnderTest) -> list[Path]:
 def require_own_files(driver: DriverUnderTest) -> list[Path]:
     """Return the driver's CDI files.
 
-    Raises DoesNotApply if the driver has none in the environment's CDI directory.
+    Raises DoesNotApply if the driver has no file in the environment's CDI directory.
     """
     files = own_files(driver)
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
@@ -211,7 +211,7 @@ class SeenForms:
 
 
 def seen_forms(driver: DriverUnderTest) -> SeenForms:
-    """Prepare claims of several forms and examine them for all checks in `_OF_FORMS`. Only the first call does this.
+    """Prepare claims of several forms and examine them for all checks in `_OF_FORMS`. Further calls do nothing.
 
     Raises Skip if the first form was not prepared.
     """
@@ -261,7 +261,7 @@ def several_forms(driver: DriverUnderTest) -> Iterator[tuple[str, list[Prepared]
 
 
 def _prepare_together(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Prepared]:
-    """Prepare claims with one request. Raises Failure if the driver did not prepare each of them."""
+    """Prepare all claims in one request. Raises Failure if the driver did not prepare every claim."""
     answer = driver.calls.prepare(*claims)
     return [_prepared(claim, devices_in(answer, claim)) for claim in claims]
 
@@ -273,8 +273,8 @@ def _names_of(prepared: Iterable[Prepared]) -> list[str]:
 @check(
     MUST,
     expected="vendor/class=device, where each part begins and ends with a letter or a digit",
-    clause=f"{ANSWER} A runtime parses them as fully qualified names. (CDI specification)",
-    found=("fluxbind, whose names had a comma",),
+    clause=f"{ANSWER} A runtime parses the ids as fully qualified names. (CDI specification)",
+    found=("fluxbind, whose names contained a comma",),
 )
 def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
     """Claims of several forms are prepared, and the CDI names in the answers are read."""
@@ -304,14 +304,18 @@ def _resolvable_names(driver: DriverUnderTest, what: str, prepared: Sequence[Pre
     try:
         require_edits(driver, filter(is_cdi_name, names), f"for {what}, ")  # another check reports other names
     except Failure as failure:
-        hint = "" if own_files(driver) else "; is the driver configured to write there, with {cdi} or CDI_ROOT?"
+        hint = (
+            ""
+            if own_files(driver)
+            else ("; is the driver configured to write CDI files there, with {cdi} or CDI_ROOT?")
+        )
         raise Failure(f"{failure}{hint}") from None
     return len(names)
 
 
 @check(
     MUST,
-    expected="valid files, with a version of the specification that has every feature they use",
+    expected="valid files, each with a version of the specification that has every feature used in the file",
     clause="A runtime ignores an invalid file as a whole, so none of its devices can be resolved. (CDI "
     "library in Go, pkg/cdi)",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "kubernetes/kubernetes#138136"),
@@ -443,7 +447,7 @@ def describes_its_devices_in_metadata(driver: DriverUnderTest) -> str:
 
 
 def _right_metadata(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
-    if what not in _OF_TWO:  # the requests of the user's claim may have any names
+    if what not in _OF_TWO:  # the requests in the user's claim may have any names
         return 0
     number = 0
     for one in prepared:
@@ -547,7 +551,7 @@ _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int
 
 @check(
     SHOULD,
-    expected="only their owner can write to the driver's CDI files",
+    expected="the driver's CDI files can be written only by their owner",
     clause="A runtime runs the hooks in these files as root.",
 )
 def protects_its_cdi_files(driver: DriverUnderTest) -> str:
@@ -559,7 +563,7 @@ def protects_its_cdi_files(driver: DriverUnderTest) -> str:
             mode = path.stat().st_mode & 0o777
             wrong += [f"{path.name} (mode {mode:04o})"] if mode & _WRITABLE else []
     require(not wrong, f"other users can write to {some(wrong)}")
-    return f"only their owner can write to {counted(len(files), 'file')}"
+    return f"{counted(len(files), 'file')}, writable only by the owner"
 
 
 @check(
@@ -593,7 +597,7 @@ def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#840",),
 )
 def removes_cdi_devices(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, then another one for the same device. The CDI files are compared."""
+    """Two claims for one device are prepared and unprepared in turn, and the CDI files are compared."""
     first = prepare(driver)
     mounted, files = _mounted_files(driver, first), own_files(driver)
     unprepare(driver, first)
@@ -612,7 +616,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     more = _names(driver) - names
     require(not more or not before, f"each claim leaves more devices behind, such as {some(sorted(more))}")
     return (
-        f"{counted(len(before), 'file')} of the driver remained, without the claim's UID"
+        f"{counted(len(before), 'file')} of the driver's remained, without the claim's UID"
         if before
         else "no file remained"
     )
@@ -713,16 +717,16 @@ def keeps_the_cdi_devices_of_claims_of_one_call(driver: DriverUnderTest) -> str:
 def _require_kept(driver: DriverUnderTest, names: Iterable[str], before: frozenset[str], event: str) -> None:
     """Check that a claim's CDI names still have the same edits as before an event."""
     changed = sorted(require_edits(driver, names, f"after {event}: ") ^ before)
-    require(not changed, f"after {event}, these have changed: {some(changed)}")
+    require(not changed, f"after {event}, the edits for these CDI devices have changed: {some(changed)}")
 
 
 @check(
     SHOULD,
     expected="different names, or the same names with the same content",
-    clause="A runtime may still have the previous content of a name in its cache.",
+    clause="A runtime may still have a name's previous content in its cache.",
 )
 def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared, then another one for the same device. The CDI names of both are compared."""
+    """Two claims for one device are prepared, one after the other, and their CDI names are compared."""
     first = prepare(driver)
     before = {name: edits(driver, [name]) for name in first.names}
     unprepare(driver, first)
@@ -740,7 +744,7 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
     "container may use one request of a claim, and then gets only the CDI devices of that request.",
 )
 def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
-    """A claim with two requests is prepared; the edits of each are compared with those of claims for single devices."""
+    """A claim with two requests is prepared; each request's edits are compared with those of a claim for one device."""
     both = prepare(driver, spec=driver.claims.request(1, 1))
     named = {requests for requests, _ in both.devices}
     are_named = named == {frozenset({"r0"}), frozenset({"r1"})}
@@ -907,7 +911,10 @@ def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
 
 
 def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
-    """Prepare and unprepare a claim for one device, and return its edits. This is done once for each process."""
+    """Prepare and unprepare a claim for one device, and return its edits.
+
+    The result is kept until the driver's process is restarted.
+    """
     process = driver.process.running
     key = (0 if process is None else process.pid, *device.key)
     if key not in driver.seen.edits:
@@ -950,7 +957,7 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
     try:
         yield
         _ = driver.registration.instance
-        with suppress(Skip):  # the restart alone shows enough
+        with suppress(Skip):  # the restart alone is enough
             unprepare(driver, prepare(driver))
         require(path.exists(), f"{path.name} was removed")
         now = driver.environment.cdi_files().get(path)

@@ -1,4 +1,4 @@
-"""Devices that appear and disappear. These checks need the user's command that changes devices.
+"""Checks for devices that appear and disappear. These checks need the user's command that changes devices.
 
 Law: the command runs once, and the command that undoes the change runs after the last of these checks.
 """
@@ -165,8 +165,8 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
     MUST,
     expected="success",
     clause=(
-        "The kubelet unprepares the claims of a terminating pod even if a device has disappeared. It retries until "
-        "that succeeds, and the pod stays until then. (kubelet, DRA manager)"
+        "The kubelet unprepares the claims of a terminating pod even if a device has disappeared. The kubelet retries "
+        "until the call succeeds, and the pod stays until then. (kubelet, DRA manager)"
     ),
 )
 def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
@@ -192,7 +192,7 @@ def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
     ),
 )
 def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
-    """Claims are allocated, --provoke-devices is run, and the driver is asked to prepare one whose device is gone."""
+    """Claims are allocated, --provoke-devices is run, and the driver is asked to prepare a claim for a lost device."""
     _require_command(driver)
     claims: list[Claim] = [driver.claims.on(device) for device in driver.claims.allocatable[:_SEVERAL]]
     yield

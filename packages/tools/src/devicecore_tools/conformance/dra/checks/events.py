@@ -65,7 +65,7 @@ def _terminate(driver: DriverUnderTest) -> None:
 
 
 def _restart_kubelet(driver: DriverUnderTest) -> None:
-    """Restart the kubelet: it forgets all drivers, and deletes the node's slices."""
+    """Restart the kubelet, which forgets all drivers and deletes the node's slices."""
     _ = driver.registration.instance
     settle(driver)
     if not _is_calm(driver):
@@ -93,7 +93,7 @@ def _is_calm(driver: DriverUnderTest) -> bool:
 
 
 def wipe(driver: DriverUnderTest) -> None:
-    """Delete the slices, as a kubelet does, and record when."""
+    """Delete the slices, as a kubelet does, and record the time."""
     now, process = time.monotonic(), driver.process.running
     driver.seen.wipe = DeletionOfSlices(
         at=now,
@@ -105,7 +105,7 @@ def wipe(driver: DriverUnderTest) -> None:
 
 
 def settle(driver: DriverUnderTest) -> None:
-    """Give a driver that has just been started time to publish, so that this is not mistaken for republishing."""
+    """Give a new driver process time to publish, so that its first slices are not mistaken for republished ones."""
     driver.slices.settle(_SETTLED, _SETTLING)
 
 

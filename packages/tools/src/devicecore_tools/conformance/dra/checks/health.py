@@ -60,7 +60,7 @@ def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
 
 
 def require_service(watch: HealthWatch) -> None:
-    """Do nothing if the driver serves health.
+    """Check that the driver serves health.
 
     Raises Skip if the driver does not serve health, or if it ends the call with an error (another check reports that).
     """
@@ -137,7 +137,8 @@ def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="only pools and devices that are in the driver's slices",
-    clause="DeviceIdentifier: pool_name and device_name as in the ResourceSlice. A kubelet finds devices by them.",
+    clause="DeviceIdentifier: pool_name and device_name as in the ResourceSlice. A kubelet finds devices by these "
+    "names.",
 )
 def reports_the_health_of_published_devices(driver: DriverUnderTest) -> str:
     """The pools and devices in the first report are compared with the published ones."""
@@ -185,8 +186,8 @@ def reports_when_it_looked(driver: DriverUnderTest) -> str:
     INFO,
     expected="each unhealthy device has a taint with the effect NoSchedule or NoExecute, or is no longer published",
     clause=(
-        "A scheduler does not see the health that a driver reports to the kubelet. It allocates a device with such "
-        "a taint to no further claim. (ResourceSlice, API reference, devices.taints; in v1 since Kubernetes 1.37)"
+        "A scheduler does not see the health that a driver reports to the kubelet. A scheduler allocates a device with "
+        "such a taint to no further claim. (ResourceSlice, API reference, devices.taints; in v1 since Kubernetes 1.37)"
     ),
 )
 def taints_unhealthy_devices(driver: DriverUnderTest) -> str:
@@ -295,8 +296,8 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
     core=True,
     expected="the same health of each device in all reports",
     clause=(
-        f"{SERVICE} It writes the health into the status of the pods that use the devices. Nothing has happened to "
-        "the devices."
+        f"{SERVICE} The kubelet writes the health into the status of the pods that use the devices. Nothing has "
+        "happened to the devices."
     ),
 )
 def reports_no_change_without_a_reason(driver: DriverUnderTest) -> Parts:
@@ -330,7 +331,7 @@ def serves_health_again_and_again(driver: DriverUnderTest) -> str:
                 require(got, f"call {2 * number + 1} or {2 * number + 2} received no report{reason}")
     driver.process.wait(lambda: open_files(driver.environment.marker) <= before + _MORE, FIRST)
     more = open_files(driver.environment.marker) - before
-    require(more <= _MORE, f"afterwards {counted(more, 'more file')} are open than before")
+    require(more <= _MORE, f"the calls left {counted(more, 'more open file')} than before")
     return f"{counted(2 * _RECONNECTS, 'call')} got a report each"
 
 

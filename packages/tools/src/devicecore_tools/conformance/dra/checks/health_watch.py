@@ -1,6 +1,6 @@
 """What a driver reports on its health stream, and when.
 
-Law: a watch that is closed leaves no call and no thread.
+Law: a watch that is closed leaves no call and no thread behind.
 """
 
 import threading

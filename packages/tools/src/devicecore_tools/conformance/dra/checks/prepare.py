@@ -183,11 +183,11 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
 
 
 def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str:
-    """Check that these devices can be prepared for another claim, then unprepare it. Return a sentence that says so.
+    """Check that these devices can be prepared for another claim, unprepare that claim, and return a sentence.
 
-    A single claim gets all of them, because a driver's client may be limited to a few reads of claims per second. Only
-    if that claim is not prepared does each device get a claim of its own, because a driver may refuse a claim for so
-    many devices.
+    A single claim gets all the devices, because a driver's client may be limited to a few reads of claims per second.
+    Only if that claim is not prepared does each device get a claim of its own, because a driver may refuse a claim for
+    so many devices.
     """
     skip_if(not devices, "the claim's devices can no longer be allocated")
     problem = _refused(driver, devices)
@@ -256,7 +256,7 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
     found=("FluxBind",),
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
-    """Up to eight claims are prepared with one request, then one claim together with a claim for an unknown device."""
+    """Up to eight claims are prepared with one request; then, one of the two in a request is for an unknown device."""
     sentence = answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
     for is_bad_first in (False, True):
         good = driver.claims.new(1)
@@ -280,7 +280,7 @@ def answers_for_each(
     """Call these methods with each of these numbers of claims, and check the keys in the last response."""
     number, made = len(driver.claims.allocatable), 0
     for most in numbers:
-        # evaluated once some claims were prepared
+        # evaluated in each round, because only prepared claims show how long one takes
         count = min(most if most <= 2 else driver.calls.in_time_for(most), number)
         if count == made:
             continue
@@ -344,7 +344,8 @@ def prepares_a_claim_of_two_devices(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "success for both, each with its own devices, and the same answers in reverse order and in separate calls"
+        "success for both claims, each with its own devices, and the same answers in reverse order and in separate "
+        "calls"
     ),
     clause=f"{CONTRACT} A kubelet prepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
@@ -385,7 +386,8 @@ def foreign_devices(answer: Rows, own: Claim, others: Iterable[Claim]) -> list[s
 
 @check(
     MUST,
-    expected="success for both, each with its own device and with CDI devices that the other claim does not change",
+    expected="success for both claims, each with its own device and with CDI devices that the other claim does not "
+    "change",
     clause="The name of a ResourceClaim is unique only in its namespace. (Kubernetes, object names)",
 )
 def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
@@ -423,7 +425,7 @@ def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
     ),
 )
 def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
-    """A claim for two devices, or one if there is only one, is prepared."""
+    """A claim for two devices, or for one if there is only one, is prepared."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     found = set(names(answered_devices(driver, claim)))
     # Another check reports devices without names.
@@ -441,7 +443,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     "counts these devices. (kubelet, DRA manager)",
 )
 def answers_with_each_device_once(driver: DriverUnderTest) -> str:
-    """A claim for two devices, or one if there is only one, is prepared, and the devices in the answer are counted."""
+    """A claim for two devices, or for one if that is all, is prepared, and the devices in the answer are counted."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
     answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))
@@ -461,7 +463,7 @@ def answers_with_each_device_once(driver: DriverUnderTest) -> str:
     expected="each device has request names",
     clause=(
         "request_names: If empty, the device is associated with all requests. (dra/v1, api.proto) Then a container "
-        "that uses one request of the claim also gets the devices of the others."
+        "that uses one request of the claim also gets the devices of the other requests."
     ),
 )
 def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
@@ -475,7 +477,7 @@ def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="each device has the request that it was allocated for, or no device has any",
+    expected="each device has the name of the request that it was allocated for, or no device has request names",
     clause="request_names: The requests in the claim that this device is associated with. (dra/v1, api.proto) A "
     "container that uses one request of the claim gets only devices of that request.",
 )
@@ -537,7 +539,7 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 def claim_with(driver: DriverUnderTest, device: SliceDevice, *others: Json) -> Claim:
     """Create a claim that is allocated a device for request r0, and whatever `others` say for r1, r2 and so on.
 
-    Fields that are missing from one of `others` are copied from r0, unless it names a driver.
+    Fields that are missing from one of `others` are copied from r0, unless that element names a driver.
     """
     allocation = driver.claims.allocation_of(device)
     results = allocation["devices"]["results"]
@@ -576,7 +578,7 @@ def difference(before: Rows, after: Rows) -> str:
 @at_start(
     MUST,
     expected="every device can be prepared and unprepared",
-    clause="The scheduler may allocate each device of a ResourceSlice. (ResourceSlice, API reference)",
+    clause="The scheduler may allocate each device in a ResourceSlice. (ResourceSlice, API reference)",
 )
 def prepares_each_device(driver: DriverUnderTest) -> str:
     """Each published device, up to 32 in a tenth of the run's time, is prepared for a claim and unprepared."""
@@ -605,8 +607,8 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
     MUST,
     expected="success within 45 seconds, with every device in the answer if the answer for two devices had both",
     clause=(
-        "32 devices can be allocated to a claim. (ResourceClaim, API reference, status.allocation.devices.results) "
-        "A kubelet waits 45 seconds for all of them, and its next call starts over. (kubelet, DRA manager)"
+        "32 devices can be allocated to a claim. (ResourceClaim, API reference, status.allocation.devices.results) A "
+        "kubelet waits 45 seconds for all devices of a claim, and its next call starts over. (kubelet, DRA manager)"
     ),
 )
 def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
@@ -705,7 +707,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
 
 @check(MUST, expected="an error for the claim", clause=CLAIM_IS_READ)
 def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
-    """A claim is deleted and recreated under the same name, and the driver is asked to prepare the deleted one."""
+    """A claim is deleted and recreated under the same name, and the driver is asked to prepare the deleted claim."""
     driver.calls.require_preparing()
     former = driver.claims.new(1)
     driver.claims.delete_object(former)
@@ -784,7 +786,7 @@ def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> C
     "handle validation and versioning. (ResourceClaim, API reference)",
 )
 def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
-    """The driver is asked to prepare a claim with parameters that no driver knows, then a claim without them."""
+    """The driver is asked to prepare a claim with parameters that no driver knows, then a claim without parameters."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
@@ -837,7 +839,7 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
     expected="within 10 seconds, all conditions or a failure condition are true in the claim's status.devices",
     clause=(
         "bindingConditions: a scheduler binds a pod when all of them are true, and tries another node after ten "
-        "minutes. (KEP-5007) If they are set by a controller that does not run here, exclude this check with "
+        "minutes. (KEP-5007) If a controller that does not run here sets the conditions, exclude this check with "
         "--skip."
     ),
 )
@@ -941,13 +943,13 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
     clause=f"{ADMIN_ACCESS} A monitor may hold claims for all devices for as long as the node runs.",
 )
 def takes_no_device_for_admin_access(driver: DriverUnderTest) -> str:
-    """A device is prepared for a claim with adminAccess and then for an ordinary one, and the first is unprepared."""
+    """A device is prepared for a claim with adminAccess and then for an ordinary one; the first claim is unprepared."""
     driver.calls.require_repeating()
     owner, admin = _with_an_admin(driver)
     with in_context("an ordinary claim after one with adminAccess"):
         before = rows(driver.calls.prepared(owner))
     _unprepare_beside(driver, admin, {name for row in before for name in row.cdi})
-    return "the device was prepared for both"
+    return "the device was prepared for both claims"
 
 
 def _with_an_admin(driver: DriverUnderTest) -> tuple[Claim, Claim]:
@@ -984,7 +986,7 @@ def _unprepare_beside(driver: DriverUnderTest, claim: Claim, cdi: set[str]) -> N
     MUST,
     expected=(
         "CDI names that can be resolved; one share's names stay when the other share is unprepared, and no names are "
-        "left when both are"
+        "left once both are unprepared"
     ),
     clause="A device that may be allocated several times is used by several claims, each with its own share. "
     "(KEP-5075; ResourceSlice, API reference, devices.allowMultipleAllocations)",
@@ -1001,7 +1003,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     for devices in answers:
         require_resolvable(driver, rows(devices))
     added = driver.environment.cdi_names() - before
-    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may use a CDI device that always exists
+    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may use a permanent CDI device
     _unprepare_beside(driver, claims[0], second)
     driver.calls.unprepared(claims[1])
     require_undone(driver, added)
@@ -1267,7 +1269,8 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
         "success for all within 45 seconds, each with its own devices, resolvable CDI names and the edits of its "
         "own device; and nothing is left after they are unprepared"
     ),
-    clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
+    clause="A kubelet starts pods independently of each other, so the calls for different pods overlap. (kubelet, pod "
+    "workers)",
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are prepared by as many concurrent calls and then unprepared; two more claims follow."""
@@ -1293,7 +1296,7 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
         alone = [edits_of(driver, claim.devices[0]) for claim in claims]
         if alone[0] != alone[1]:
             require_separate(found, alone, "call")
-    return f"{counted(min(ROUNDS[0], len(driver.claims.allocatable)), 'call')} at once, and then 2"
+    return f"{counted(min(ROUNDS[0], len(driver.claims.allocatable)), 'call')} at once, and then 2 more"
 
 
 def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
@@ -1317,8 +1320,8 @@ def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
 @check(
     MUST,
     expected="success with the same devices, each time",
-    clause="Two pods that use the same claim may start together. Nothing in a kubelet serializes their calls. "
-    "(kubelet, DRA manager)",
+    clause="Two pods that use the same claim may start together. Nothing in a kubelet serializes the calls for these "
+    "pods. (kubelet, DRA manager)",
     found=("kubernetes-sigs/dra-driver-cpu#175",),
 )
 def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
@@ -1345,13 +1348,13 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     """Twenty calls to prepare a claim are canceled after 50 ms each, and then the claim is prepared."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
-    number = driver.calls.in_time_for(_CANCELLED)  # a driver that does not notice this works on all calls
+    number = driver.calls.in_time_for(_CANCELLED)  # a driver may work on canceled calls, too
     with delayed_reads(driver, 0.1, times=number):
         for _number in range(number):
             try:
                 driver.calls.prepare(claim, timeout=0.05)
             except CallFailedError:
-                continue  # most calls must end like this
+                continue  # most calls must end with an error
     driver.calls.prepared(claim)
     driver.calls.unprepared(claim)
     return "the claim was prepared"
@@ -1361,13 +1364,13 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     MUST,
     expected="the claim has no CDI file, and its device can be prepared for another claim",
     clause=(
-        "A kubelet cancels a call after 45 seconds, and may then unprepare the claim because its pod was deleted. "
-        "A prepare that is still running must not take the device. (kubelet, DRA manager)"
+        "A kubelet cancels a call after 45 seconds, and may then unprepare the claim because its pod was deleted. A "
+        "call to prepare the claim that is still in progress must not take the device. (kubelet, DRA manager)"
     ),
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
-    """The API server is slow: a prepare is canceled, the claim is unprepared, and then the API server answers."""
+    """The API server is slow: a prepare call is canceled, the claim is unprepared, and then the API server answers."""
     driver.calls.require_preparing()
     device = driver.claims.free_device()
     before = driver.environment.cdi_files()
@@ -1382,14 +1385,14 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
         # time for the delayed answer, and for the driver to process it
         driver.process.pause(_LATE + 1.0)
     left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)
-    require(not left, f"after the unprepare, the late prepare left {some(left)}")
+    require(not left, f"after the claim was unprepared, the canceled prepare call left {some(left)} behind")
     driver.claims.forget(claim)
     other = driver.claims.new(devices=[device])
     try:
-        with in_context(f"the late prepare holds {device}"):
+        with in_context(f"the canceled prepare call still holds {device}"):
             driver.calls.prepared(other)
     finally:
-        driver.calls.unprepare(claim)  # for the following checks
+        driver.calls.unprepare(claim)  # so that the device is free again
     return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"
 
 
@@ -1398,7 +1401,7 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="the fields are ignored",
+    expected="the unknown fields are ignored",
     clause="Unknown fields are ignored, so that the API can grow. (Protocol Buffers, proto3)",
 )
 def ignores_unknown_fields(driver: DriverUnderTest) -> str:
@@ -1418,7 +1421,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="errors, and no file outside the driver's directories",
-    clause="uid, name and namespace are required. (dra/v1, api.proto) Drivers use them in file names.",
+    clause="uid, name and namespace are required. (dra/v1, api.proto) Drivers use these fields in file names.",
 )
 def refuses_senseless_names(driver: DriverUnderTest) -> str:
     """The driver is asked to prepare claims with an empty UID and with a UID that is a path."""
@@ -1431,7 +1434,7 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
         is_refused, sentence = try_to_prepare(driver, stranger)
         if not is_refused:
             accepted.append(f"for the UID {uid!r}: {sentence}")
-            driver.calls.unprepare_later([stranger])  # otherwise its device stays in use
+            driver.calls.unprepare_later([stranger])  # otherwise the claim's device stays in use
     require_alive(driver, exits)
     new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
     require(not new, f"the driver created {some(new)}")

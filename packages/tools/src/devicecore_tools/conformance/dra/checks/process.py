@@ -29,7 +29,7 @@ MAX_ATTEMPTS = 20
 
 # claims, claims before the first measurement, maximum seconds
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0
-_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # until this many claims are done, the limit is at least this many seconds
+_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # the fewest claims, for which a longer time limit in seconds applies
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims
@@ -171,7 +171,7 @@ def grows_with_no_claim(driver: DriverUnderTest) -> str:
     if driver.seen.growth is None:
         raise Skip("too few claims were prepared")
     require(not driver.seen.growth, driver.seen.growth)
-    return "the driver uses as much as before"
+    return "the driver uses no more than before"
 
 
 # --- what the driver survives ---------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def closes_its_files(driver: DriverUnderTest) -> str:
     clause="A node can be suspended, and a process can be starved for seconds.",
 )
 def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
-    """The driver is stopped with SIGSTOP for a few seconds, continued with SIGCONT, and called to prepare a claim."""
+    """The driver is stopped with SIGSTOP for a few seconds, continued with SIGCONT, and asked to prepare a claim."""
     process, claim = own_process(driver), driver.claims.new()
     driver.calls.require_answering()
     with stopped(driver.environment.marker):
@@ -389,7 +389,10 @@ def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
 
 @contextmanager
 def _counted_connections(address: tuple[str, int]) -> Iterator[list[float]]:
-    """Accept and close connections in this block. Yield a growing list of the times at which they were opened."""
+    """Accept and close connections in this block.
+
+    Yield a growing list of the times at which connections were opened.
+    """
     times: list[float] = []
     with socket.create_server(address, backlog=100) as listener:
         listener.settimeout(0.1)

@@ -89,7 +89,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
     MUST,
     expected=f"an answer within {GET_INFO_TIMEOUT:g} second",
     clause="GetInfo is the RPC invoked by the kubelet to get the plugin's info. (pluginregistration, api.proto) A "
-    "kubelet waits one second for it.",
+    "kubelet waits one second for the answer.",
 )
 def answers_get_info(driver: DriverUnderTest) -> str:
     """GetInfo is called as soon as the socket exists."""
@@ -186,7 +186,7 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
     MUST,
     expected="success",
     clause="NotifyRegistrationStatus: once the plugin is registered, the kubelet sends the status. "
-    "(pluginregistration, api.proto) Kubelets since 1.36 deregister a driver that does not accept it.",
+    "(pluginregistration, api.proto) Kubelets since 1.36 deregister a driver that does not accept the status.",
 )
 def accepts_its_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called to report that the driver is registered."""
@@ -209,7 +209,7 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
 def serves_what_it_announces(driver: DriverUnderTest) -> str:
     """Both methods of each announced service are called without a claim."""
     instance = driver.registration.instance
-    instance.is_unreachable = False  # a skipped check may have set this; the call below gets the full time
+    instance.is_unreachable = False  # forget what a skipped check has found, so that the call below gets its full time
     if problem := driver.registration.unreachable_because(instance):
         if identity_of(instance.endpoint) is None:
             raise Skip(problem)  # the endpoint check reports this
@@ -258,7 +258,7 @@ def answers_get_info_again(driver: DriverUnderTest) -> str:
     found=("kubernetes-sigs/dra-driver-cpu#291",),
 )
 def survives_a_refused_registration(driver: DriverUnderTest) -> str:
-    """NotifyRegistrationStatus is called with an error, then GetInfo, then NotifyRegistrationStatus with success."""
+    """NotifyRegistrationStatus reports an error, GetInfo is called, and NotifyRegistrationStatus reports success."""
     driver.calls.require_answering()
     exits = len(driver.process.exits)
     with suppress(CallFailedError):  # a kubelet ignores this error
@@ -320,7 +320,7 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
         "name"
     ),
     clause=(
-        "A killed process leaves its socket files, and the kubelet cannot distinguish them from live ones. A "
+        "A killed process leaves its socket files behind, and the kubelet cannot distinguish them from live sockets. A "
         "plugin removes its old sockets before it listens. (kubelet, pluginwatcher README)"
     ),
     found=("kubernetes/kubernetes#128696", "kubernetes/kubernetes#132660", "kubernetes-sigs/dranet#19"),

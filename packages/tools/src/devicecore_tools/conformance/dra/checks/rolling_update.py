@@ -103,7 +103,7 @@ def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> 
 
 
 def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> bool:
-    """Return whether a newly started instance prepares a claim. A kubelet retries until the instance does."""
+    """Return whether a newly started instance prepares a claim. A kubelet retries until the claim is prepared."""
     with suppress(Skip), driver.claims.owning([]):
         claim = driver.claims.new(1)
         try:
@@ -149,7 +149,7 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
     needs=require_instances,
 )
 def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
-    """A claim is prepared with one instance and unprepared with the other; then another claim gets its device."""
+    """A claim is prepared with one instance and unprepared with the other; then its device goes to another claim."""
     with two_instances(driver) as two:
         for first, second in ((two.old, two.new), (two.new, two.old)):
             claim = driver.claims.new(1)
@@ -172,7 +172,7 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no call fails, and in the end only the last unprepared claim is gone",
+    expected="no call fails, and the claims that are prepared at the end have their CDI devices",
     clause=(
         f"{INSTANCES} The newer instance may unprepare claims of pods that started with the older one, while the "
         "older one is still running."
@@ -240,7 +240,7 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
     needs=require_instances,
 )
 def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
-    """A claim's CDI devices are resolved while a newer instance starts and exits, and while one replaces the older."""
+    """A claim's CDI devices are resolved while a newer instance starts and exits, and then replaces the older one."""
     process = own_process(driver)
     claim = driver.calls.ready(1)
     names = prepare(driver, driver.registration.reachable, claim)
@@ -318,7 +318,7 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
     ),
 )
 def survives_a_second_start(driver: DriverUnderTest) -> str:
-    """The driver is started a second time with the same {pod_uid}, and called once the second process has settled."""
+    """The driver is started a second time with the same {pod_uid}, and called after the second process has settled."""
     own_process(driver)
     driver.calls.require_answering()
     sockets = {one.identity for one in driver.kubelet.registered}

@@ -47,7 +47,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 @frozen
 class Form:
-    """A form of claims.
+    """A form that claims can have.
 
     Attributes:
         name: a description in a few words.
@@ -119,7 +119,7 @@ class Situation:
             try:
                 with driver.claims.owning(self.claims):
                     self._prepare(driver)
-            except (Failure, Skip):  # otherwise, its claims would hold their devices until the end of the run
+            except (Failure, Skip):  # otherwise, claims would hold their devices until the end of the run
                 self._finish(driver)
                 raise
         self.left += 1
@@ -178,7 +178,7 @@ class Situation:
                     path.parent.rmdir()
 
     def end(self, driver: DriverUnderTest) -> None:
-        """Mark a cell as finished. After the last one, unprepare and delete the claims."""
+        """Mark a cell as finished. After the last cell, unprepare and delete the claims."""
         self.left -= 1
         if self.left == 0:
             self._finish(driver)
@@ -242,7 +242,8 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         with in_context(f"for {one.form}"):
             driver.calls.unprepared(one.claim)
             require_undone(driver, set(one.names) - one.standing)
-    # This is done only now, because a driver may prepare nothing while it cannot read which devices a claim holds.
+    # First all claims are unprepared, because a driver may prepare nothing while it cannot read which devices a claim
+    # holds.
     devices = {device.key: device for one in known for device in one.claim.devices}
     with in_context("afterwards"):
         return require_free(driver, list(devices.values()))
@@ -251,20 +252,20 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
 def _others_are_there(situation: Situation) -> str:
     gone = [f"{what} of another driver" for path, what in situation.planted.items() if not path.exists()]
     require(not gone, f"{some(gone)} was removed")
-    return f"{counted(len(situation.planted), 'file')} of other drivers still exist"
+    return f"{counted(len(situation.planted), 'file')} of other drivers left alone"
 
 
 RUNNING = "A running container may be restarted at any time, and its runtime then resolves the CDI devices again"
 KEEPS = Observation(
     "keeps-cdi-devices-{}",
-    "Claims of several forms are prepared, {}, and their CDI devices are resolved before any further call.",
+    "Claims of several forms are prepared, {}, and the claims' CDI devices are resolved before any further call.",
     "the same edits to a container as before, and the files that they mount",
     f"{RUNNING}, without a call to the driver. (kubelet, DRA manager; CDI specification)",
     _still_resolve,
 )
 PREPARES = Observation(
     "prepares-claims-{}",
-    "Claims of several forms are prepared, {}, and they are prepared again.",
+    "Claims of several forms are prepared, {}, and the claims are prepared again.",
     "the same answers, with CDI devices that edit a container as before",
     "NodePrepareResources is called again for prepared claims. It must be idempotent. (kubeletplugin, "
     "DRAPlugin.PrepareResourceClaims)",
@@ -272,7 +273,7 @@ PREPARES = Observation(
 )
 FREES = Observation(
     "frees-devices-{}",
-    "Claims of several forms are prepared, {}, and they are unprepared; other claims get their devices.",
+    "Claims of several forms are prepared, {}, and the claims are unprepared; other claims get their devices.",
     "success, no CDI devices left, and success for the other claims",
     "NodeUnprepareResources is the opposite of NodePrepareResources, also across restarts of the driver and the node. "
     "A device that is not released is lost to the node. (dra, api.proto; kubeletplugin, DRAPlugin)",
@@ -282,7 +283,7 @@ FREES = Observation(
 LEAVES = Observation(
     "leaves-files-of-others-alone-{}",
     "Other drivers have a CDI file, a registration socket and state next to the driver's, and {}.",
-    "all of them still exist",
+    "the other drivers' files still exist",
     "The directories for CDI files, registration sockets and plugins belong to all drivers on a node. (pluginwatcher, "
     "README; CDI specification)",
     None,

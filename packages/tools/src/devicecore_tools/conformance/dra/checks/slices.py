@@ -204,7 +204,7 @@ def names_each_device_once(driver: DriverUnderTest) -> str:
 
 
 def require_unique_names(pools: Iterable[PublishedPool], known: Container[str] = ()) -> None:
-    """Check that names are unique in each pool, except the names in `known`, which another check reports."""
+    """Check that device names are unique in each pool, except the names in `known`, which another check reports."""
     require(not (problem := _repetition(pools, known)), problem)
 
 
@@ -263,7 +263,7 @@ def names_its_node(driver: DriverUnderTest) -> str:
     SHOULD,
     expected="an owner reference to the Node with its UID",
     clause=(
-        "A slice whose owner is the Node is deleted together with it. Otherwise, the devices of a deleted node "
+        "A slice whose owner is the Node is deleted together with the Node. Otherwise, the devices of a deleted node "
         "remain allocatable. (kubeletplugin and resourceslice helpers, which set the owner)"
     ),
 )
@@ -553,7 +553,7 @@ def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
     expected="the pools are complete again in time",
     clause=(
         "A kubelet deletes its node's slices when it starts, and a driver's slices once the driver has been "
-        "disconnected for 30 seconds. The driver has to publish them again. (kubelet, DRA manager)"
+        "disconnected for 30 seconds. The driver has to publish its slices again. (kubelet, DRA manager)"
     ),
     found=("NVIDIA/k8s-dra-driver-gpu#330",),
 )
@@ -587,7 +587,10 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     ),
 )
 def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
-    """A slice is changed while the driver is down. The driver starts and repairs it, then all slices are deleted."""
+    """A slice is changed while the driver is down.
+
+    The driver starts and repairs the slice; then all slices are deleted.
+    """
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
     skip_if(
@@ -597,7 +600,7 @@ def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
     driver.process.kill()
     for one in [one for one in slices.now() if one["spec"].get("devices")]:  # other slices contain counters
         driver.slices.follow()
-        driver.slices.expects_changes = True  # here, the check changes devices, not the driver
+        driver.slices.expects_changes = True  # it is the check that changes devices, not the driver
         driver.api.change("ResourceSlice", one["metadata"]["name"], _with_another_device)
     driver.process.start()
     if not driver.process.wait(lambda: _updates(driver), limit):
@@ -648,7 +651,7 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     expected="at most one request in ten seconds, apart from watches",
-    clause="Every node of a cluster may run the driver, and all of their requests reach one API server.",
+    clause="Every node of a cluster may run the driver, and the requests from all nodes reach one API server.",
 )
 def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
     """The driver is left alone, and its requests to the API server are counted."""

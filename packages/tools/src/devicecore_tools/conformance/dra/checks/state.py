@@ -59,7 +59,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     """Kill the driver this many seconds after a prepare call starts, then start it.
 
     Raises Failure if the driver now exits at every start, although it came back after a kill while idle. Raises Skip if
-    the driver did not come back for another reason.
+    there is another reason why the driver did not come back.
     """
     instance, claim.was_sent = driver.registration.reachable, True
     exits = len(driver.process.exits)
@@ -77,7 +77,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
         reason = f"the driver did not come back: {back.problem}"
         at_rest = driver.registration.returns.get("killed")
         ends_now = len(driver.process.exits) > exits and not (at_rest and at_rest.problem)
-        driver.renew()  # for the following checks
+        driver.renew()  # so that later checks find a working driver
         require(not ends_now, reason)
         raise Skip(reason)
 
@@ -115,7 +115,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     ),
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
-    """A device is prepared, the state files are truncated, and the driver is asked to prepare it for another claim."""
+    """A device is prepared, the state files are truncated, and a call asks for the device for another claim."""
     skip_if(not _refuses_devices_in_use(driver), "the driver does not refuse a device in use")
     device = driver.claims.free_device(shared=False)
     claim = driver.claims.new(devices=[device])

@@ -53,7 +53,7 @@ GONE = (
 )
 _OF_A_POD = 3  # claims
 _FOR_AN_EVENT = 6  # how many devices a driver needs so that one of several claims can have two
-_OVERLAPS = 8  # overlapping prepares and unprepares of one claim
+_OVERLAPS = 8  # overlapping calls to prepare and unprepare one claim
 
 
 def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
@@ -65,7 +65,7 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
 
 def require_free_devices(driver: DriverUnderTest, *claims: Claim) -> str:
     """Check that the devices of these claims can be prepared for another claim. Return a sentence that says so."""
-    # one device represents all of them, if claims request all devices
+    # one device represents all devices if claims request all
     usable = {device.key for device in driver.claims.usable}
     devices = [device for claim in claims for device in claim.devices if device.key in usable]
     for claim in claims:
@@ -144,7 +144,7 @@ def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success for each; no CDI device or file of a claim is left, and other claims can get the devices",
+    expected="success for each claim; no CDI device or file of a claim is left, and other claims can get the devices",
     clause=f"{CONTRACT} A kubelet unprepares all claims of a pod with one request. (kubelet, DRA manager)",
 )
 def unprepares_the_claims_of_a_pod(driver: DriverUnderTest) -> str:
@@ -330,8 +330,9 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success for all; no CDI device or file of a claim is left, and other claims can get the devices",
-    clause="A kubelet terminates pods independently of each other, so their calls overlap. (kubelet, pod workers)",
+    expected="success for all claims; no CDI device or file of a claim is left, and other claims can get the devices",
+    clause="A kubelet terminates pods independently of each other, so the calls for different pods overlap. (kubelet, "
+    "pod workers)",
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are unprepared by concurrent calls, then one is unprepared while another is prepared."""
@@ -342,7 +343,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     names = driver.environment.cdi_names() - before
     all_at_once(driver, [partial(driver.calls.unprepared, claim) for claim in claims])
     require_nothing_left(driver, claims, names)
-    with in_context("afterwards"):  # a lost write may leave them in use
+    with in_context("afterwards"):  # a lost write may leave the devices in use
         require_free_devices(driver, *claims)
     first, second = driver.claims.new(1), driver.claims.new(1)
     names = set(own_cdi_names(driver, first))
@@ -363,8 +364,9 @@ def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
 
 @check(
     MUST,
-    expected="no crash, and nothing is left after a final unprepare",
-    clause="Nothing in a kubelet serializes a canceled prepare and the unprepare that follows. (kubelet, DRA manager)",
+    expected="no crash, and nothing is left after a final unprepare call",
+    clause="Nothing in a kubelet serializes a canceled prepare call and the unprepare call that follows. (kubelet, DRA "
+    "manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
@@ -437,8 +439,8 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     KILL,
     MUST,
     expected="success, and the claim's device can be prepared for another claim",
-    clause="While the driver was down, the claim may have been deleted. The kubelet unprepares it, and then its "
-    "devices are free. (kubelet, DRA manager)",
+    clause="While the driver was down, the claim may have been deleted. The kubelet unprepares the claim, and then the "
+    "claim's devices are free. (kubelet, DRA manager)",
     found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
 )
 def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Parts:
@@ -488,8 +490,8 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
     LOSS,
     SHOULD,
     expected="success, and the claim's CDI devices are gone",
-    clause="A claim that the driver does not know is not an error. (kubeletplugin, "
-    "DRAPlugin.UnprepareResourceClaims) Its CDI files can be found by its UID.",
+    clause="A claim that the driver does not know is not an error. (kubeletplugin, DRAPlugin.UnprepareResourceClaims) "
+    "Such a claim's CDI files can be found by its UID.",
 )
 def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""

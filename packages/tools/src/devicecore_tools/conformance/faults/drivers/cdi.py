@@ -187,7 +187,7 @@ class WrongNameOfTheSecondDevice(GoodDriver):
 
 @fails("makes-cdi-devices-for-each-device")
 class OnlyTheFirstDevice(GoodDriver):
-    """All devices of a request get the first one's CDI device."""
+    """All devices of a request get the first device's CDI device."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)

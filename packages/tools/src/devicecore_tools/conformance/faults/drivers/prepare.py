@@ -177,7 +177,7 @@ class LosesCdiAtReboot(GoodDriver):
 
 @fails("prepares-a-claim-of-two-devices")
 class TakesOneDevice(GoodDriver):
-    breaks_too = {"prepares-many-devices-in-one-claim": "This check also has several devices."}
+    breaks_too = {"prepares-many-devices-in-one-claim": "This check's claim also has several devices."}
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -561,7 +561,7 @@ class AcceptsAnyUid(Trusting):
 
 
 class HoldsDevicesForAnyUid(Trusting):
-    """The driver records a holder for each device, but ignores the UID."""
+    """The driver records a holder for each device, but ignores the claim's UID."""
 
     def load(self) -> None:
         super().load()

@@ -153,7 +153,7 @@ class RegistersOnce(GoodDriver):
     """The driver accepts only one registration."""
 
     settings = {"returning": 10.0}
-    breaks_too = {"survives-a-refused-registration": "The registration after the refusal is a second one."}
+    breaks_too = {"survives-a-refused-registration": "The registration after the refusal is also a second one."}
 
     is_first = True
 

@@ -18,7 +18,7 @@ from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, fa
 
 
 class FileLock:
-    """A lock between threads and processes. `on_entry` is called once the lock is held."""
+    """A lock shared by threads and processes. `on_entry` is called once the lock is held."""
 
     def __init__(self, path: Path, on_entry: Callable[[], None]) -> None:
         self.path = path

@@ -43,7 +43,7 @@ class ForgetsWhenRegistered(GoodDriver):
         return super().notify(message, context)
 
     def begin_anew(self) -> None:
-        """Do the thing this driver should not do."""
+        """Do what a correct driver would not do."""
 
 
 @fails("keeps-cdi-devices-after-a-new-registration")
@@ -153,7 +153,7 @@ class KeepsDevices(GoodDriver):
 class KeepsDevicesOfFormerProcesses(KeepsDevices):
     breaks_too = {
         "frees-devices-after-a-reboot": "A reboot also ends the process.",
-        "frees-devices-after-a-corruption": "A corruption also ends the process.",
+        "frees-devices-after-a-corruption": "The event that corrupts the files also ends the process.",
     }
     former: frozenset[str] = frozenset()
 

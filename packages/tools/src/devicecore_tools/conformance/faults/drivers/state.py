@@ -73,7 +73,7 @@ class StuckAfterAKill(GoodDriver):
         others = [path for path in self.directory.glob(f"{claim.uid}.*.started") if path != marker]
         if others and claim.uid not in self.claims:
             raise ClaimError("the claim is in the state PrepareStarted")
-        marker.touch()  # done first, because a busy machine may delay the kill or the rest
+        marker.touch()  # done first, because on a busy machine the kill may come at any later point
         try:
             time.sleep(0.2)
             return super().prepare_claim(claim, context)

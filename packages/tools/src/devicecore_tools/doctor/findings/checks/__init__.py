@@ -36,7 +36,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the Node is not Ready, although its kubelet is running",
         find=kubelet.node_not_ready,
         next="The scheduler sends no pod to the node. Running pods keep their devices.",
-        do="Fix the problem that the message names. If it names none: journalctl -u kubelet.",
+        do="Fix the problem that the message names. If it names none, see the kubelet's log: journalctl -u kubelet.",
         confirm="kubectl describe node NODE shows the condition Ready with its message.",
         issue="https://kubernetes.io/docs/reference/node/node-status/#condition",
         patience=_RESTART,
@@ -51,8 +51,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin hangs for one pod, all other pods wait.",
         do="Restart the hanging plugin if there is a finding about one, or else the kubelet: systemctl restart "
         "kubelet. The kubelet's log shows which pod it has started to admit.",
-        confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists these pods, "
-        "without an IP and without events from the kubelet.",
+        confirm="kubectl get pods -A --field-selector spec.nodeName=NODE,status.phase=Pending lists these pods, which "
+        "have no IP and no events from the kubelet.",
         issue=f"{_KUBERNETES}117435",
         patience=_POD_STATUS,
         keeps=Keeps.ALL,
@@ -73,7 +73,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-closed",
         "the Node accepts no new pods",
         find=kubelet.node_takes_no_pod,
-        next="Running pods keep their devices. New pods cannot use the free devices, unless they tolerate the cause.",
+        next="Running pods keep their devices. New pods cannot use the free devices, unless a taint is the cause and "
+        "they tolerate it.",
         do="Uncordon the Node, remove its taint, or fix the problem that its condition reports.",
         confirm="kubectl describe node NODE shows its taints, its conditions and its pods.",
         issue="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
@@ -87,8 +88,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="A kubelet reads the file when it starts, and exits with an error each time. A kubelet that is already "
         "running continues until it is restarted.",
         do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
-        confirm="The end of the kubelet's log names the file. If it is dra_manager_state, its claims are listed by: "
-        "devicecore checkpoint show dra_manager_state",
+        confirm="The end of the kubelet's log names the file. If the file is dra_manager_state, this command lists its "
+        "claims: devicecore checkpoint show dra_manager_state",
         issue=f"{_KUBERNETES}131253",
         keeps=Keeps.ALL,
     ),
@@ -153,7 +154,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=claims.offered_and_claimed,
         next=(
             "The device counts as allocatable, so the kubelet may allocate it to the next pod that requests the "
-            "resource. Then two pods use it."
+            "resource. Then two pods use the device."
         ),
         do="Exclude the device in the configuration of the plugin or of the driver.",
         confirm="devicecore checkpoint show dra_manager_state names the claim.",
@@ -180,8 +181,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until the deadline of "
         "the call. Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices "
         "stay, so the scheduler keeps sending pods.",
-        do="Restart the driver's pod on this node. Its log says what it is waiting for: kubectl get pods -A -o wide "
-        "--field-selector spec.nodeName=NODE shows the pod.",
+        do="Restart the driver's pod on this node. The pod's log says what the driver is waiting for: kubectl get pods "
+        "-A -o wide --field-selector spec.nodeName=NODE shows the pod.",
         confirm="Check whether the driver's process is running (and not stopped, state T), and look for "
         "'DeadlineExceeded' in the kubelet's log.",
         issue=f"{_KUBERNETES}129402",
@@ -214,8 +215,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a ResourceClaim of a running pod has lost its devices or its reservation",
         find=claims.claim_taken_away,
         next=(
-            "The pod keeps running. The devices count as free, or will when the claim's controller next processes the"
-            " claim. Then the scheduler can allocate them to another pod while this one still uses them."
+            "The pod keeps running. The devices count as free, or will when the claim's controller next processes the "
+            "claim. Then the scheduler can allocate them to another pod while this pod still uses them."
         ),
         do="Delete the pod so that a new one gets its own devices: kubectl delete pod POD.",
         confirm="kubectl get resourceclaim CLAIM -o yaml shows status.allocation and status.reservedFor.",
@@ -260,10 +261,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "device-tainted",
         "a taint keeps claims from a device of a DRA driver",
         find=claims.device_tainted,
-        next="The scheduler gives the device only to claims that tolerate the taint. If its effect is NoExecute, pods "
-        "that hold the device and do not tolerate it are evicted.",
-        do="If the driver set the taint, check its log for what is wrong with the device. If an "
-        "administrator set it, remove the DeviceTaintRule when the work is done.",
+        next="The scheduler gives the device only to claims that tolerate the taint. If the taint's effect is "
+        "NoExecute, pods that hold the device and do not tolerate it are evicted.",
+        do="If the driver set the taint, check the driver's log to see what is wrong with the device. If an "
+        "administrator set the taint, remove the DeviceTaintRule when the work is done.",
         confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml and kubectl get "
         "devicetaintrules show the taint.",
         issue=(
@@ -290,7 +291,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="No pod that requests the driver's devices is scheduled to this node until the driver publishes again. "
         "Pods that have devices keep them.",
         do="Restart the driver so that it publishes its devices again.",
-        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists none from the driver.",
+        confirm="kubectl get resourceslices --field-selector spec.nodeName=NODE lists no slices from the driver.",
         issue=f"{_KUBERNETES}128696",
         patience=_SLICES,
     ),
@@ -310,11 +311,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-gone",
         "the kubelet has no device of a resource that pods hold",
         find=plugins.plugin_gone,
-        next="Pods that have devices keep them, but once the plugin has been gone for 5 minutes, their "
-        "containers cannot restart. The kubelet refuses new pods that request the resource, with 'no healthy "
-        "devices "
-        "present' or 'unregistered device'; ending a pod does not help. The kubelet never connects on its own: the "
-        "plugin has to register.",
+        next="Pods that have devices keep them, but once the plugin has been gone for 5 minutes, their containers "
+        "cannot restart. The kubelet refuses new pods that request the resource, with 'no healthy devices present' or "
+        "'unregistered device'; deleting a pod does not help. The kubelet never connects on its own: the plugin has to "
+        "register.",
         do="Restart the plugin's pod on this node so that it registers: kubectl get pods -A -o wide --field-selector "
         "spec.nodeName=NODE shows it, then kubectl delete pod POD.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}' shows 0 for the resource, even if the "
@@ -394,7 +394,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "release for this version of Kubernetes, or fix the resource name. Otherwise restart the plugin so that it "
         "registers.",
         confirm="Look for 'Register' in the plugin's log, and for 'Got registration request' and 'Bad registration "
-        "request' in the kubelet's.",
+        "request' in the kubelet's log.",
         issue=f"{_KUBERNETES}127457",
         patience=_REGISTRATION,
     ),
@@ -415,8 +415,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-silent",
         "a plugin does not answer",
         find=plugins.plugin_does_not_answer,
-        next="If the plugin hangs, admission of a pod that requests its resource hangs too, because the kubelet has no "
-        "deadline for Allocate. If the plugin is gone, its devices are unhealthy.",
+        next="If the plugin hangs, admission of a pod that requests the plugin's resource hangs, too, because the "
+        "kubelet has no deadline for Allocate. If the plugin is gone, its devices are unhealthy.",
         do="Restart the plugin. The plugin's log shows what it was waiting for.",
         confirm="Check whether the plugin's process is running (and not stopped, state T), and restart it. A socket "
         "without a process is left over from a plugin that was killed.",
@@ -454,7 +454,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="The kubelet knows one plugin for each resource: the one that registered last. The other plugin's devices "
         "are not on the Node, and pods that hold some of them keep running.",
         do="Run one plugin for each resource on the node, or give them resources with different names: kubectl get "
-        "pods -A -o wide --field-selector spec.nodeName=NODE shows them.",
+        "pods -A -o wide --field-selector spec.nodeName=NODE shows the plugins' pods.",
         confirm="devicecore doctor --plugins lists the sockets with their devices.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
         patience=_NODE_STATUS,
@@ -499,9 +499,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device is on a NUMA node that the machine does not have",
         find=devices.numa_node_missing,
         next="With a topology manager policy that requires alignment (single-numa-node, restricted), the kubelet "
-        "refuses each pod that requests the device, with TopologyAffinityError. With other policies, it "
+        "refuses each pod that requests the device, with TopologyAffinityError. With other policies, the kubelet "
         "allocates the device.",
-        do="Fix the topology that the plugin sends. It may be meant for a different machine.",
+        do="Fix the topology that the plugin sends. The topology may be meant for a different machine.",
         confirm="ls -d /sys/devices/system/node/node* on the node lists the NUMA nodes.",
         issue=f"{_KUBERNETES}135541",
         keeps=Keeps.OF_RESOURCE,
@@ -522,7 +522,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=plugins.plugin_lists_nothing,
         next="The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
         do="Look in the plugin's log for the reason, such as a kernel driver that is not loaded yet.",
-        confirm="Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
+        confirm="devicecore doctor --plugins shows that the plugin's list is empty.",
         issue=f"{_KUBERNETES}128043",
         patience=_REGISTRATION,
         keeps=Keeps.OF_RESOURCE,
@@ -553,8 +553,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the kubelet cannot write its checkpoint",
         find=file.unwritable_checkpoint,
         next=(
-            "The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If it restarts,"
-            " it knows only what it had written before."
+            "The kubelet refuses each pod that would get devices ('failed to write checkpoint file'). If the kubelet "
+            "restarts, it knows only what it wrote before."
         ),
         do="Free space on the file system of /var/lib/kubelet. If there is a directory in place of the file, drain "
         "the node, stop the kubelet and move the directory away.",
@@ -619,7 +619,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the pod-resources API and the checkpoint name different holders",
         find=owners.sources_disagree,
         next="The kubelet uses the state that its answer shows, and its next write puts that state into the "
-        "checkpoint. If it restarts before then, it takes its state from the checkpoint.",
+        "checkpoint. If the kubelet restarts before then, it takes its state from the checkpoint.",
         do=(
             "Start a pod that requests devices, so that the kubelet writes its checkpoint. If that does not help, "
             "check the kubelet's log to see why it cannot write the file."
@@ -633,11 +633,11 @@ CHECKS: tuple[NodeCheck, ...] = (
         "there are more NUMA nodes than the topology manager accepts",
         find=devices.many_numa_nodes,
         next="With a topology manager policy other than none, the kubelet does not start unless "
-        "max-allowable-numa-nodes allows it. Computing hints may then take a very long time, because there are 2^N "
-        "combinations of NUMA nodes.",
+        "max-allowable-numa-nodes allows that many. Computing hints may then take a very long time, because there are "
+        "2^N combinations of NUMA nodes.",
         do="Set max-allowable-numa-nodes, or the topology manager policy none, in the kubelet's configuration.",
-        confirm="ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's "
-        "configuration.",
+        confirm="ls -d /sys/devices/system/node/node* on the node lists the NUMA nodes. For the policy, see "
+        "topologyManagerPolicy in the kubelet's configuration.",
         issue=f"{_KUBERNETES}135541",
     ),
     NodeCheck(
@@ -654,9 +654,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "pod-refused",
         "the kubelet has refused pods",
         find=pods.pods_refused,
-        next="A kubelet decides about a pod only once: the pod stays Failed. Its owner may create new pods, "
-        "which can be "
-        "refused in the same way.",
+        next="A kubelet decides about a pod only once: the pod stays Failed. The pod's owner may create new pods, "
+        "which can be refused in the same way.",
         do="devicecore why 'MESSAGE' explains the message.",
         confirm="kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'",
         issue="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",

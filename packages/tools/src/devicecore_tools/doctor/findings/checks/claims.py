@@ -13,11 +13,11 @@ from devicecore_tools.doctor.findings.finding import Evidence, Found, as_told, d
 from devicecore_tools.doctor.look.names import by_number, devices_of, name, names
 from devicecore_tools.doctor.look.values import CLAIM, EventSeen, Look, PodSeen, Source, grouped
 
-_MAX_MESSAGE = 300  # the maximum number of characters shown of an event
+_MAX_MESSAGE = 300  # the maximum number of characters of an event that are shown
 _UNTIL_RESTART = (
-    "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If it "
-    "restarts before then, it forgets the claim: containers cannot start again, and no driver is called to release the "
-    "claim."
+    "The running kubelet still knows the claim, and writes the file when it next prepares or releases one. If the "
+    "kubelet restarts before then, it forgets the claim: containers cannot start again, and no driver is called to "
+    "release the claim."
 )
 
 
@@ -66,7 +66,7 @@ def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware
 
 
 def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers that are not registered although pods use or await their devices, or slices publish them."""
+    """Find drivers that are not registered although pods use or await their devices, or slices list the devices."""
     if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
         return  # a kubelet that has just started registers each driver within seconds
     for socket in dra.left:
@@ -90,7 +90,7 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
             else ""
         )
         waits = f" {counted(len(waiting), 'pod')} cannot start ({names(waiting)})." if waiting else ""
-        sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: none of its sockets is served.{holds}{waits}"
+        sentence = f"DRA driver {name(driver)} {dra.why_gone(driver)}: no process listens at its sockets.{holds}{waits}"
         evidence = [Evidence(Source.SOCKETS, "no process listens at a registration socket of the driver")]
         if devices:
             evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
@@ -102,7 +102,7 @@ _LEFT = (
     "this node. If the driver was removed on purpose, only the socket is left."
 )
 _OF_A_STRANGER = (
-    "The kubelet can neither prepare nor release its claims. No source names the driver or any of its devices."
+    "The kubelet can neither prepare nor release the driver's claims. No source names the driver or any of its devices."
 )
 _NO_ANSWER = Evidence(Source.SOCKETS, "a process listens but does not answer GetInfo")
 
@@ -168,8 +168,12 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
             is_listed = (*pod.place, claim) in listed
             if pod.pod.uid in file.pods.get(claim, ()) or (is_listed and claim in file.pods):
                 continue
-            who = "the kubelet's file has no record" if is_listed else "the kubelet has no record for this pod"
-            sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, of which {who}."
+            who = (
+                ("the kubelet's file has no record of the claim")
+                if is_listed
+                else "the kubelet has no record of the claim for this pod"
+            )
+            sentence = f"Pod {name(pod.identity)} runs with ResourceClaim {name(claim)}, but {who}."
             evidence = [Evidence(Source.PODS, f"{name(pod.identity)} runs and uses {name(claim)}")]
             evidence.append(Evidence(Source.CLAIMS, "no entry for the claim names this pod"))
             if api is not None:
@@ -199,7 +203,7 @@ def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Fo
                 continue  # the claim's namespace may not have been read
             what = "is no longer on the API server"
         elif known.uid and uids.get(claim) not in (None, "", known.uid):
-            what = "was deleted, and now there is a different one with the same name"
+            what = "was deleted and replaced by a different one with the same name"
         elif node is not None and node.name and known.nodes and node.name not in known.nodes:
             what = f"is allocated for a different node ({names(known.nodes)})"
         elif lost:
@@ -244,7 +248,7 @@ def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
             if [*uids] == [pod.pod.uid] and gone:  # if another pod uses the claim, the kubelet calls no driver
                 sentence = (
                     f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
-                    f"to release its ResourceClaim {name(claim)}, {dra.why_gone(gone[0])}."
+                    f"to release the pod's ResourceClaim {name(claim)}, {dra.why_gone(gone[0])}."
                 )
                 evidence = (
                     Evidence(Source.PODS, f"{name(pod.identity)} has a deletionTimestamp"),
@@ -329,7 +333,7 @@ def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
         )
         evidence = (
             Evidence(Source.SLICES, "none from this driver"),
-            Evidence(Source.SOCKETS, "its registration socket is served"),
+            Evidence(Source.SOCKETS, "a process listens at its registration socket"),
         )
         yield Found(sentence, evidence, driver, tuple(used), next="" if used else _NEVER_PUBLISHED)
 
@@ -341,7 +345,7 @@ _NEVER_PUBLISHED = (
 
 
 def held_not_published(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find containers that hold a device that its driver no longer publishes in that pool."""
+    """Find containers that hold a device that its driver no longer publishes in the device's pool."""
     published = look.slices.value or ()
     whole = {one.key[:2] for one in published if one.is_own and one.is_usable is not None}
     known = {one.key for one in published}

@@ -115,7 +115,7 @@ def unhealthy_device(
         yield from _counted_unhealthy(node, pods, holders, lists)
     for resource in lists.resources:
         if "" in not_free or resource in not_free:
-            continue  # a container may hold it
+            continue  # a container may hold the device
         if resource in lists.listed:
             held = holders.in_use.get(resource, ())
             sick = [
@@ -162,7 +162,7 @@ def _counted_unhealthy(node: NodeSeen, pods: Pods, holders: Holders, lists: List
         if len(lists.in_file.get(resource, ())) > allocatable:
             continue  # one of the sources is older than the other
         if any(owner.pod is None for owners in holders.by_device.get(resource, {}).values() for owner in owners):
-            continue  # a pod that is missing from the list of pods may hold it
+            continue  # a pod that is missing from the list of pods may hold the device
         if allocatable and count > 0 and all(_names_all(pod, resource) for pod in (*pods.here, *pods.perhaps_here)):
             are = "is" if count == 1 else "are"
             sentence = (
@@ -248,7 +248,7 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
     if machine is not None and machine.policy and len(machine.numa_nodes) > machine.max_numa_nodes:
         sentence = (
             f"This machine has {len(machine.numa_nodes):,} NUMA nodes. The kubelet, whose topology manager policy is "
-            f"{machine.policy}, accepts {machine.max_numa_nodes:,} and does not start."
+            f"{machine.policy}, accepts at most {machine.max_numa_nodes:,}, so it does not start."
         )
         yield Found(sentence, ())
         return
@@ -258,7 +258,8 @@ def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Foun
         api = Source.POD_RESOURCES if look.pod_resources.value else Source.PLUGINS
         source = Source.CHECKPOINT if believed_file(look) else api
         sentence = (
-            f"The devices of this node are on {len(found):,} NUMA nodes; the topology manager accepts {MAX_NUMA_NODES}."
+            f"The devices of this node are on {len(found):,} NUMA nodes; the topology manager accepts at most "
+            f"{MAX_NUMA_NODES}."
         )
         yield Found(sentence, (Evidence(source, f"NUMA nodes {named}"),))
 
@@ -319,7 +320,7 @@ def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mappin
                 f"({names(holding)}): the Node's status was reset, or the plugin has not registered since the "
                 "Node was created."
             )
-            evidence = (Evidence(Source.NODE, "neither status.capacity nor status.allocatable names it"),)
+            evidence = (Evidence(Source.NODE, "neither status.capacity nor status.allocatable names the resource"),)
             yield Found(sentence, evidence, resource, pods=holding)
 
 

@@ -43,7 +43,7 @@ def wrong_checksum(look: Look) -> Iterator[Found]:
     if file is not None and file.verdict.verdict is FileVerdict.CHECKSUM:
         verdict = file.verdict
         sentence = f"The checkpoint was changed after it was written: {foreign_text(verdict.problem, 300)}."
-        text = f"the file says {verdict.stored}, its data has {verdict.computed}"
+        text = f"the file contains the checksum {verdict.stored}, but its data has {verdict.computed}"
         yield Found(sentence, (Evidence(Source.CHECKPOINT, text),))
 
 
@@ -60,7 +60,7 @@ def old_format(look: Look) -> Iterator[Found]:
         evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
     else:
         evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet serves pod resources v1, so it is 1.20 or later"))
-    sentence = f"The checkpoint has format {file.verdict.format}, which kubelets wrote before 1.20."
+    sentence = f"The checkpoint has format {file.verdict.format}, which kubelets before 1.20 wrote."
     converts = file.verdict.format == 1 and _CONVERTS <= version < _NO_FORMAT_1
     following = _READS_IT if converts else ""
     yield Found(sentence, tuple(evidence), next=following)

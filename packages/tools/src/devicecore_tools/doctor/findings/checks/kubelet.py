@@ -113,7 +113,7 @@ _UNHEARD = (
 )
 _CUT_OFF = (
     "Pods on the node continue to run with their devices. No new pod reaches the kubelet and no status leaves it. "
-    "After 5 minutes the pods on the Node are marked for deletion, and controllers recreate theirs on other nodes."
+    "After 5 minutes the pods on the Node are marked for deletion, and controllers create replacements on other nodes."
 )
 
 
@@ -156,8 +156,8 @@ def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holde
     wanted = wanted_resources(pods, holders)
     awaited = [one for one in sorted({*wanted, *lists.registered}) if not (lists.allocatable or {}).get(one)]
     waits = (
-        f" The plugin for {', '.join(awaited)} has not registered again yet; until then, the kubelet gives none of its "
-        "devices to any pod."
+        f" The plugin for {', '.join(awaited)} has not registered again yet; until then, the kubelet gives none of the "
+        "plugin's devices to any pod."
         if awaited and lists.allocatable is not None
         else ""
     )

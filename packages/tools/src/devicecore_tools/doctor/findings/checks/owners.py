@@ -30,8 +30,8 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
         sentence = (
             f"{counted(len(pods), 'pod')} that {by_number(pods, 'runs', 'run')} here "
             f"{by_number(pods, 'requests', 'request')} devices of {resource} that the kubelet has no record of: "
-            f"{requests}. Either it has lost the record, so it can give the devices they use to other pods, or "
-            "it admitted them before it knew the resource, so they run without devices."
+            f"{requests}. Either the kubelet has lost the record, so it can give the devices that these pods use to "
+            "other pods, or it admitted the pods before it knew the resource, so they run without devices."
         )
         first = missing[0]
         text = f"{name(first.pod.identity)}, container {name(first.container)} requests {first.requested:,}"
@@ -125,7 +125,7 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
             next_ = _FORGETS if is_absent else ""
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices), next=next_)
         elif allocation.resource in lists.left_out:
-            continue  # the answer omits its devices
+            continue  # the answer omits this resource's devices
         elif allocation.devices and _is_missing_in_the_answer(look, owner):
             what = devices_of([*allocation.devices], allocation.resource)
             sentence = f"The checkpoint gives {what} to {described(owner)}, but the kubelet lists no such container."
@@ -136,8 +136,8 @@ def sources_disagree(look: Look, holders: Holders, lists: Lists) -> Iterator[Fou
 
 
 _FORGETS = (
-    "The kubelet writes the file when it next allocates devices or a plugin reports. If it restarts before then, it "
-    "starts without any allocation, so devices that containers use may be allocated again."
+    "The kubelet writes the file when it next allocates devices or a plugin reports. If the kubelet restarts before "
+    "then, it starts without any allocation, so devices that containers use may be allocated again."
 )
 
 

@@ -54,7 +54,7 @@ def plugin_gone(
         hold = by_number(holding, "holds or requests", "hold or request")
         while_ = f", while {counted(len(holding), 'pod')} {hold} it ({names(holding)})" if holding else ""
         is_told = Source.POD_RESOURCES in sources
-        nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
+        nothing = "The kubelet has no healthy device of" if is_told else "The Node has no allocatable device of"
         sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {one.because}."
         evidence = tuple(Evidence(source, text) for source, text in one.proof)
         shown = foreign_text(resource, 100)
