@@ -341,7 +341,7 @@ def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.C
         (["pod/train"], ": write `why pod train`\n"),
         (
             ["claim", "gpu"],
-            "expected the name of a ResourceClaim, got gpu; the server has no ResourceClaim of that name",
+            "expected the name of a ResourceClaim, got gpu; the server has no ResourceClaim with that name",
         ),
     ],
 )

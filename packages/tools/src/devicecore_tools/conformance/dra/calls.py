@@ -141,7 +141,7 @@ class Calls:
     def _unprepare_all(self, claims: Sequence[Claim], *, were_late: bool = False) -> None:
         """Unprepare claims. If the driver is unreachable or late, the claims are unprepared before the next check.
 
-        No other claim gets the devices of a claim for which the driver was late, because the driver may not have released them.
+        If the driver was late for a claim, no other claim gets its devices, because the driver may still hold them.
         """
         instance, self._left = self.registration.kubelet.newest, list(claims)
         if not claims or instance is None:
