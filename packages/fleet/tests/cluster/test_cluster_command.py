@@ -260,7 +260,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Make one of the two nodes tick, and send the requests that this puts into its queue."""
+        """Make one of the two nodes tick, and send the requests that the node has queued."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]

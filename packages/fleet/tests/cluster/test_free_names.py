@@ -47,7 +47,7 @@ class Registrations:
         ]
 
     def registered(self, number: int) -> list[str]:
-        """Register a node that has devices, and return the requests that it needed."""
+        """Register a node that has devices, and return the requests that the registration needed."""
         self.nodes[number].publish(NodeStatus({GPU: 1}, {GPU: 1}))
         self.nodes[number].tick()
         return self.jobs.sent(self.requests, self.server)

@@ -68,7 +68,7 @@ def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
 
 
 def test_a_container_that_a_probe_stops_waits_for_the_back_off_of_its_end_before() -> None:
-    """The first two restarts are immediate, and so are later ones if the container ran for longer than its back-off."""
+    """The first two restarts are immediate, and so are later restarts if the container ran longer than its back-off."""
     stopped = parse("not-live after 2s")[""]
     assert (at(stopped, 1).is_ready, at(stopped, 2).restarts, at(stopped, 4).restarts) == (True, 1, 2)
     waiting = at(stopped, 6)

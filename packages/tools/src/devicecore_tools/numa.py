@@ -154,7 +154,7 @@ def _reserved(text: str) -> dict[str, object]:
 
 
 def may_be_pinned(pod: Mapping[str, Any], *, cpus: bool, memory: bool) -> bool:
-    """Return whether a static CPU or memory policy would pin anything for a pod, judging by its object.
+    """Return whether a static CPU or memory policy would pin anything for a pod, judging by the API object.
 
     A Guaranteed pod always gets pinned memory, and also pinned CPUs if a container requests whole CPUs.
     """
@@ -184,7 +184,7 @@ def _guaranteed_cpus(resources: Mapping[str, Any]) -> int | None:
 
 @frozen
 class Pinned:
-    """What a static policy gives to a container: `resource`, plus a short description of it."""
+    """What a static policy gives to a container: the resource, and a short description of what is given."""
 
     container: str
     resource: str
@@ -193,7 +193,7 @@ class Pinned:
 
 @frozen
 class Holding:
-    """What a container holds exclusively according to a state file: the resource, and a short description of it."""
+    """What a container holds exclusively according to a state file: the resource, and what is held, in words."""
 
     pod_uid: str
     container: str
@@ -371,7 +371,7 @@ def read_policies(configuration: Mapping[str, object], machine: object) -> "Poli
 
 
 def described_machine(machine: object) -> dict[str, object]:
-    """Return cAdvisor's description of a machine, or of this machine if it is None. Raises NumaError."""
+    """Return cAdvisor's description of a machine, or of this machine if `machine` is None. Raises NumaError."""
     if not is_installed():
         raise NumaError(INSTALL)
     from devicecore_numa.adapters.described import machine_document
@@ -455,7 +455,7 @@ class Pods(Protocol):
         """Return whether all pods are known, in which case a pod that is not active is gone."""
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as an API object, or an empty object if it is unknown."""
+        """Return a pod as an API object, or an empty object if the pod is unknown."""
 
 
 class NodeManagers:

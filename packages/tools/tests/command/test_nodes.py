@@ -119,7 +119,7 @@ def test_a_cluster_and_its_files_give_the_same_table(tmp_path: Path, capsys: Cap
 
 
 def test_each_device_is_listed_with_who_has_it(tmp_path: Path, capsys: Capsys) -> None:
-    """Claims name the devices of drivers. A pod's status names some devices of plugins, and the rest are counted."""
+    """Claims name the devices of drivers. A pod's status names some plugin devices, and the others are only counted."""
     cluster = json.loads(json.dumps(CLUSTER))
     running = next(one for one in cluster if one["metadata"]["name"] == "runs")
     health = [{"name": GPU, "resources": [{"resourceID": "gpu-7", "health": "Unhealthy"}]}]

@@ -146,7 +146,7 @@ class ClaimReleases:
                 left[uid] = None
             elif uid in problems:
                 self._left.put((uid, problems[uid]))
-            else:  # another call, or the source of pods, keeps the pod
+            else:  # not released, because another call or the source of pods still uses the pod
                 self._leaving[uid].is_queued, self._leaving[uid].is_alone = False, True
         self._together, self._look_at = left, now + _LOOK if left else math.inf
 

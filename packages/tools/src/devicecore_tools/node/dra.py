@@ -52,7 +52,7 @@ def make(
     """Create a DRA manager with a node's adapters, without starting it.
 
     If the options name an API server, the manager reads claims and deletes slices there. Raises SetUpError if there are
-    no credentials for it.
+    no credentials for the server.
     """
     with ExitStack() as closing:
         claims, slices = None, None

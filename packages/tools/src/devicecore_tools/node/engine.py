@@ -75,7 +75,7 @@ class NodeEngine:
         manager: allocates the devices. The engine starts and stops this manager.
         pods: where pods come from, or None if there are none.
         claims: prepares and releases the claims of pods. The first pod or driver that needs the DRA manager starts it;
-            the engine stops it.
+            the engine stops that manager.
         wake: called from other threads when `advance` has something to do.
         reporter: receives the outcomes of pods.
         observe: called after each `advance` in the engine's thread, with the state of the device manager and what is
@@ -106,7 +106,7 @@ class NodeEngine:
         self._observe = observe
         self._clock = clock
         self._entries: dict[PodUid, PodEntry] = {}
-        self._pending: dict[PodUid, PodEntry] = {}  # pods that may still be tried; the others do not slow down a pass
+        self._pending: dict[PodUid, PodEntry] = {}  # pods that may still be tried; other pods do not slow down a pass
         self._threads = Lanes(workers=workers)
         self._evictions = Evictions(manager, self._threads, wake, managers)
         self._attempts = Attempts(manager, managers, claims, self._before, self._refusal, self._threads, wake, clock)

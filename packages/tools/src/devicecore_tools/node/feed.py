@@ -95,7 +95,7 @@ class PodReporter(Protocol):
     """Receives reports about pods. The engine's thread calls the reporter, which never waits."""
 
     def report(self, pod: Pod, report: PodReport) -> None:
-        """Receive the current state of a pod. The new report replaces earlier ones about this pod."""
+        """Receive the current state of a pod. The new report replaces earlier reports about this pod."""
 
     def released(self, pod: PodUid) -> None:
         """Record that a removed pod no longer holds any device or claim."""

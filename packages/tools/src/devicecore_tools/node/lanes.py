@@ -105,7 +105,7 @@ class Lanes:
         self._workers.submit(partial(self._do_all, lane))
 
     def close(self) -> None:
-        """Drop the work that has not started, without waiting for the rest."""
+        """Drop the work that has not started, and do not wait for work in progress."""
         with self._lock:
             self._closed = True
             for queue in self._queues.values():

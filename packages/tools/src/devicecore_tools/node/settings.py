@@ -149,6 +149,6 @@ class NodeSettings:
     def deletes_slices(self) -> bool:
         """Whether this program deletes the node's ResourceSlices.
 
-        If a kubelet writes the Node, that kubelet deletes them.
+        If a kubelet writes the Node, that kubelet deletes the slices.
         """
         return self.server is not None and not self.server.beside_kubelet

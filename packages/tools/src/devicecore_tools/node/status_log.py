@@ -39,7 +39,7 @@ class LoggedSink(NodeStatusSink):
         return foreign_text(str(error)) if error else None
 
     def wait(self, seconds: float) -> None:
-        """Wait until the other sink has published, if it is one that publishes later.
+        """Wait until the other sink has published, if that sink publishes later.
 
         If the sink has not published after `seconds`, `problem` says why.
         """

@@ -129,7 +129,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         return Path(self._files.enter_context(short_directory()) if given is None else given)
 
     def _watch(self, process: PluginProcess) -> PluginProcess:
-        """Start a process. Until `close` stops the process, waits raise an error if it exits on its own."""
+        """Start a process. If the process exits before `close` stops it, waits raise an error."""
         self._cleanup.enter_context(process)
         self._processes.append(process)
         return process

@@ -299,8 +299,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         Args:
             driver: the driver's name.
             count: the number of devices.
-            devices: specific devices, instead of a count. The claim tolerates their taints; with a count, tainted
-                devices are not chosen.
+            devices: specific devices, instead of a count. The claim tolerates the devices' taints; with a count,
+                tainted devices are not chosen.
             parameters: opaque parameters for the driver.
             name: the claim's name; by default a new one.
 
@@ -321,7 +321,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def prepare(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
-        """Start a pod that uses these claims: reserve them for it, and prepare them.
+        """Start a pod that uses these claims: reserve the claims for the pod, and prepare them.
 
         Args:
             claims: the pod's claims.
@@ -461,7 +461,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
 
 class DraKubelet(BaseDraKubelet):
-    """A kubelet with a directory in which drivers in any language can register, and an API server for them.
+    """A kubelet with a directory in which drivers in any language can register, and an API server for the drivers.
 
     Args:
         directory: the parent of `registry`, `plugins` and `cdi`; by default a new one with a short path, which `close`

@@ -1,6 +1,6 @@
 """Pytest fixtures for authors of device plugins and DRA drivers. Pytest loads them if devicecore is installed.
 
-Law: this module imports nothing but pytest, because every pytest run imports it. The fixtures import the rest.
+Law: this module imports nothing but pytest, because every pytest run imports it. The fixtures import everything else.
 """
 
 from collections.abc import Callable, Iterator

@@ -68,14 +68,14 @@ _MAX_PAIRED = 8  # requests
 class Change(NamedTuple):
     """A change that may help: its description, and the changed claims and classes.
 
-    If several changes have the same `kind`, the first one that helps is enough.
+    If several changes have the same `kind`, the first change that helps is enough.
 
     Attributes:
         holder: the owner of the devices that are released.
         pods: the pods for which the owner holds these devices.
         device_class: the new class of a request.
         classes: the changed classes, by name.
-        is_pair: whether the change consists of two changes. Such a pair is pointless if one of the two helps on its
+        is_pair: whether the change consists of two changes. A pair is pointless if one of its changes helps on its
             own.
     """
 

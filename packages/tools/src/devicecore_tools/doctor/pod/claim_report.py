@@ -340,7 +340,7 @@ def _about_missing(
 
 
 def _is_meant(domain: str, name: str, found: tuple[str, str]) -> bool:
-    """Return whether `found`, the domain and name of a device's value, is meant. An empty `domain` matches any."""
+    """Return whether `name` in `domain` means `found`, a value's domain and name. An empty `domain` matches any."""
     return found[1] == name and domain in ("", found[0])
 
 

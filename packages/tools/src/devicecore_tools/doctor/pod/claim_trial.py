@@ -451,7 +451,7 @@ class ClaimTrial:
     def idle_claims(self, pod: Pod, uid: str = "") -> list[str]:
         """Return the pod's allocated claims that no other pod uses.
 
-        A scheduler deallocates them if it finds no node for the pod (`deallocateOrDeletePodClaims`).
+        A scheduler deallocates such claims if it finds no node for the pod (`deallocateOrDeletePodClaims`).
         """
         return self._idle(self.claims_named_by(pod), pod.name, uid)
 
@@ -586,7 +586,7 @@ class ClaimTrial:
         return ""
 
     def _foreign_claim(self, pod: Pod, uid: str) -> str:
-        """Return an error if a claim was created for a pod other than this stored one (Kubernetes: `IsForPod`)."""
+        """Return an error if a claim of the pod was created for a different pod, or "" (Kubernetes: `IsForPod`)."""
         for name in pod.generated_claims.values():
             claim = self._objects.claims.get(f"{pod.namespace}/{name}")
             owners = claim["metadata"]["ownerReferences"].sequence() if claim is not None else []

@@ -118,7 +118,7 @@ class ClusterObjects:
         return found
 
     def target_nodes(self, only: str | None = None) -> list[TargetNode]:
-        """Return the nodes to try: the known Nodes, or else the nodes that slices name, or the node `only`."""
+        """Return the nodes to try: the node `only`, or by default the known Nodes, or else the nodes in slices."""
         known = {one.name: one for one in self.nodes}
         named = {one.place.node for one in self.slices if one.place and one.place.node}
         named |= {device.place.node for one in self.slices for device in one.devices if device.place}
@@ -130,7 +130,7 @@ class ClusterObjects:
 
 @frozen
 class _Objects:
-    """The objects read so far, by name. If two objects have the same kind and name, the first one counts."""
+    """The objects read so far, by name. If two objects have the same kind and name, the first object counts."""
 
     budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
@@ -263,7 +263,7 @@ class _Objects:
 
     @property
     def served(self) -> dict[str, str]:
-        """The DeviceClass that serves each resource: the newest class, or the first by name among equally new ones."""
+        """The DeviceClass that serves each resource: the newest, or the first by name among equally new classes."""
         classes = sorted(self.classes.values(), key=lambda of: of[2].name, reverse=True)
         classes.sort(key=itemgetter(0))
         named = {resource: one.name for _, resource, one in classes}
@@ -298,7 +298,7 @@ def objects_of(
 ) -> ClusterObjects:
     """Return the objects in documents: lists from `kubectl get -o json`, or single objects. Other kinds are ignored.
 
-    If several objects have the same kind and name, for example because a file is passed twice, the first one counts.
+    If several objects have the same kind and name, for example because a file is passed twice, the first counts.
 
     Args:
         documents: lists or objects.

@@ -1,6 +1,7 @@
 """Explains why a pod does not run, from the kubelet's or scheduler's message and the facts about the node.
 
-Law: the explanation of a message is the same for every node. Every statement about the node comes from its sources.
+Law: the explanation of a message is the same for every node. Every statement about the node comes from the node's
+sources.
 """
 
 import json
@@ -101,7 +102,8 @@ def explain(
 def _of_others(text: str, facts: Facts | None, nodes: NodesSeen | None, *, is_refused: bool) -> Iterator[Explanation]:
     """Explain messages from the scheduler and other programs.
 
-    If the text contains a refusal, lines of a kubelet's log are skipped, because they only repeat its cause.
+    If the text contains a refusal, lines of a kubelet's log are skipped, because they only repeat why the pod was
+    refused.
     """
     if text:
         node = facts.look.node.value if facts else None

@@ -19,7 +19,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import Quantity
 from devicecore.domain.text import foreign_text
 
-_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer ones are not edited
+_MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longer expressions are not edited
 _MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
 _MAX_VALUES = 100  # how many of an attribute's values are compared with a literal
 _LEAST_ALIKE = 0.7  # the minimum similarity of names, so that `tpye` is taken for `type`
@@ -74,7 +74,7 @@ class Edit:
 
 
 def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression with the names and types that devices have, or None if it already uses them."""
+    """Return an expression with the names and types that devices have, or None if the expression already uses them."""
     if len(expression) > _MAX_EDITED:
         return None
     spelt = _respelled(expression, devices)
@@ -222,7 +222,7 @@ def misplaced(expression: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def wanted_drivers(expression: str) -> list[str]:
-    """Return the drivers that an expression requires, or none if it contains a negation."""
+    """Return the drivers that an expression requires, or none if the expression contains a negation."""
     found = re.findall(rf"\bdevice\.driver\s*==\s*({_TEXT})", expression)
     return [] if re.search("!(?!=)", expression) else list(map(_unquoted, found))
 

@@ -1,6 +1,6 @@
 """Builds the claim that a scheduler creates for a pod's extended resources from DeviceClasses.
 
-Law: its requests, their order and the mapping to containers equal those of Kubernetes' `createRequestsAndMappings`.
+Law: the requests, their order and their mapping to containers equal those of Kubernetes' `createRequestsAndMappings`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,7 +110,7 @@ def _of_init_containers(
             mappings.append(RequestMapping(container.name, resource, request.name))
     if not made:
         return (), mappings
-    largest = max(made, key=lambda one: one.count)  # the first one if several are equally large
+    largest = max(made, key=lambda one: one.count)  # the first request if several are equally large
     own = {one.name for one in made}
     return [largest], [evolve(one, request=largest.name) if one.request in own else one for one in mappings]
 

@@ -23,8 +23,8 @@ class BoundPod:
 
     Attributes:
         name: `namespace/name`.
-        is_ending: whether it is being deleted.
-        started: when its kubelet accepted it, or an empty string if unknown.
+        is_ending: whether the pod is being deleted.
+        started: when the kubelet accepted the pod, or an empty string if unknown.
         priority_class: its PriorityClass if the pod has no numeric priority yet, as in a manifest, or None.
         is_nominated: whether the scheduler reserves capacity on the node for it.
         volumes: the names of its PersistentVolumeClaims.

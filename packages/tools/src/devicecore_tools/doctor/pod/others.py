@@ -20,7 +20,7 @@ _MAX_TEXT = 400
 
 @frozen
 class Foreign:
-    """Another program's message: its source, its meaning, and what to do or where to look next."""
+    """A message from another program, with the program, the meaning, and what to do or where to look next."""
 
     text: str
     id: str

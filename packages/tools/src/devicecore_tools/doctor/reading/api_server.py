@@ -112,7 +112,7 @@ def _listed(server: ApiServer, kind: str, fields: str, *, has_older: bool = True
 
 
 def _slices_of_no_node(server: ApiServer) -> list[Json]:
-    """Return the slices that name no node. They are for all nodes, or have a node selector or a node per device."""
+    """Return the slices that name no node: slices for all nodes, with a node selector, or with a node per device."""
     try:
         return all_of(server, SLICES, "spec.nodeName=", page=_PODS_AT_ONCE)[0]
     except RequestError as problem:
@@ -137,7 +137,7 @@ def read_version(kubeconfig: str | PathLike[str] | None, budget: Budget) -> str:
 def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str, budget: Budget) -> list[Json]:
     """Return the objects of a kind with the name `name` or `namespace/name`, in all namespaces by default.
 
-    Raises RequestError if they cannot be read.
+    Raises RequestError if the objects cannot be read.
     """
     namespace, _, short = name.rpartition("/")
     server = _server(kubeconfig, budget)
@@ -163,8 +163,8 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    `events_of` is the namespace and name of a pod. If it is given, that pod's events are read; otherwise, the events
-    that say why pods do not start.
+    If `events_of`, the namespace and name of a pod, is given, that pod's events are read. Otherwise, the events that
+    say why pods do not start are read.
 
     If a kind cannot be read, or `budget` does not allow reading it, its value is a sentence that says why. Raises
     NodeNameError if no node can have this name.

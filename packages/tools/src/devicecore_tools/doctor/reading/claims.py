@@ -184,7 +184,7 @@ def _numa_nodes(device: PoolDevice) -> tuple[int, ...] | None:
 def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
     """Return the ResourceClaims of a list, including those without devices.
 
-    Raises DocumentError if it is not a complete list of ResourceClaims.
+    Raises DocumentError if the document is not a complete list of ResourceClaims.
     """
     return tuple(map(_allocated, items_of(document, "ResourceClaims", "ResourceClaimList")))
 

@@ -47,7 +47,7 @@ _POD_RESOURCES = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = (PLUGINS_PREFIX + _KUBELET, _POD_RESOURCES)
 """The sockets of the kubelet itself, by their names in `SocketsSeen.made`.
 
-A kubelet creates them one after another when it starts.
+A kubelet creates these sockets one after another when it starts.
 """
 _CDI_ANNOTATION = "cdi.k8s.io/"
 
@@ -225,6 +225,6 @@ def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str,
 
 
 def _cdi_devices(response: ContainerAllocateResponse) -> tuple[str, ...]:
-    """Return the CDI devices in a plugin's answer. Before Kubernetes 1.28, plugins named them in annotations."""
+    """Return the CDI devices in a plugin's answer. Before Kubernetes 1.28, plugins named them only in annotations."""
     annotated = [value for key, value in response.annotations.items() if key.startswith(_CDI_ANNOTATION)]
     return tuple(dict.fromkeys((*response.cdi_devices, *(name for value in annotated for name in value.split(",")))))

@@ -74,7 +74,7 @@ def text_of(look: Look, files: Mapping[Source, Mapping[str, str]] = {}) -> bytes
 def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
     """Read a look, and return it with the digests of each source's other files.
 
-    Raises ValueError if a later release wrote the file, or if it is damaged.
+    Raises ValueError if a later release wrote the file, or if the file is damaged.
     """
     try:
         document = json.loads(data)

@@ -61,7 +61,7 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
 def numa_nodes_of(root: str) -> tuple[int, ...]:
     """Return the NUMA nodes of the kubelet's machine: the one that its root directory describes, or else this machine.
 
-    The result is empty if they are unknown.
+    The result is empty if the NUMA nodes are unknown.
     """
     described = Path(root) / MACHINE_FILE
     with suppress(OSError, DocumentError):

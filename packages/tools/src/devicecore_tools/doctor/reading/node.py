@@ -1,6 +1,6 @@
 """Reads the sources of a node for `doctor`, `why` and `fits`.
 
-Law: an unreadable source is named with the reason, and the others are still read.
+Law: an unreadable source is named with the reason, and the other sources are still read.
 """
 
 import errno
@@ -130,7 +130,7 @@ class NodeSources:
     plugins: bool | None = None
     """Whether plugins are asked for their lists.
 
-    If None, they are only asked to identify themselves. If False, they are not queried at all.
+    If None, plugins are only asked to identify themselves. If False, plugins are not queried at all.
     """
 
     plugin_timeout: float = 10.0
@@ -142,7 +142,7 @@ class NodeSources:
     """
 
     clock: Callable[[], int] = time.time_ns
-    """Returns the current time, in nanoseconds since 1970. It is not used for a record, which has its own time."""
+    """Returns the current time, in nanoseconds since 1970. It is ignored for a record, which has its own time."""
 
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The objects last read from the API server, by the names of their files in a record."""

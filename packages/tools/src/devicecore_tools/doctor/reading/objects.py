@@ -65,14 +65,14 @@ def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
 
 
 def pods_in(document: Value) -> tuple[PodSeen, ...]:
-    """Return the pods in a list. Raises DocumentError if it is not a complete list of pods."""
+    """Return the pods in a list. Raises DocumentError if the document is not a complete list of pods."""
     return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
 
 
 def events_in(document: Value) -> tuple[EventSeen, ...]:
     """Return the events about pods in a list, or in one event.
 
-    Raises DocumentError if it is not a complete list of events.
+    Raises DocumentError if the document is not a complete list of events.
     """
     if document["kind"].text("") == "Event":
         return tuple(_event(document))
@@ -123,7 +123,7 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
 
 
 def node_in(document: Value) -> NodeSeen:
-    """Return the parts of a Node that concern devices. Raises DocumentError if it is not a Node."""
+    """Return the parts of a Node that concern devices. Raises DocumentError if the document is not a Node."""
     kind = document["kind"].text("")
     status = document["status"]
     if not kind and document["capacity"].data is not None:

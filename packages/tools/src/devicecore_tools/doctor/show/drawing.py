@@ -42,7 +42,7 @@ DEFINITIONS = (
     '<defs><pattern id="sick" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path class="lines" d="M0 0V7"/></pattern></defs>'
 )
-"""The definitions that the style sheet references with `url(#...)`. The document must contain them once."""
+"""The definitions that the style sheet references with `url(#...)`. A document must contain the definitions once."""
 
 
 def text_of(text: str, limit: int = 1_000) -> str:
@@ -331,7 +331,11 @@ def _lines(text: str, y: float, *, x: float = 0, style: str = "", room: float = 
     return "\n".join(drawn), y + _LINE * len(lines)
 
 
-_BOLD_12, _BOLD_13, _REGULAR = 12.0, 13.0, 0.9 * 12  # font sizes in pixels; regular letters are narrower than bold ones
+_BOLD_12, _BOLD_13, _REGULAR = (
+    12.0,
+    13.0,
+    0.9 * 12,
+)  # font sizes in pixels; regular letters are narrower than bold letters
 
 
 def _wide(text: str, size: float = _REGULAR) -> float:

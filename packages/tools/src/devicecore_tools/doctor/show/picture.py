@@ -213,7 +213,7 @@ def _grouped(rows: Sequence[DeviceRow]) -> dict[tuple[_Place, str], _Devices]:
 
 
 def _place(numa_nodes: tuple[int, ...] | None) -> _Place:
-    """Return a key that puts single NUMA nodes first, then several, then none, then unknown ones."""
+    """Return a sort key: a single NUMA node comes first, then several nodes, then none, then unknown nodes."""
     if numa_nodes is None:
         return 3, ()
     return (0 if len(numa_nodes) == 1 else 1 if numa_nodes else 2), numa_nodes

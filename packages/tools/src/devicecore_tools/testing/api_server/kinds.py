@@ -15,7 +15,7 @@ from devicecore_tools.testing.api_server.definition_rules import definition_caus
 from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, UnknownKindError, bad_request
 
 Rules = Callable[[Json, Json | None], Sequence[Cause]]
-"""Returns what is wrong with a new object, given the old object, or None if it is being created."""
+"""Returns what is wrong with a new object. The second argument is the old object, or None if there is none."""
 
 RESOURCE_GROUP = "resource.k8s.io"
 

@@ -1,7 +1,7 @@
 """The options of lists and watches: the starting version, and the initial events.
 
-Law: an option that kube-apiserver honors is honored, and one that it refuses is refused with the same message. Only
-`limit` has no effect, so a list contains all objects, and no client gets a continue token.
+Law: an option that kube-apiserver honors is honored, and an option that it refuses is refused with the same message.
+Only `limit` has no effect, so a list contains all objects, and no client gets a continue token.
 """
 
 from collections.abc import Iterator, Mapping

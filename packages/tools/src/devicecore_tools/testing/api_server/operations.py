@@ -230,7 +230,7 @@ def _manager(request: Request) -> str:
 
 
 def parsed(body: bytes, content: str) -> JsonValue:
-    """Return the parsed body of a request, or None if it has none.
+    """Return the parsed body of a request, or None if the request has no body.
 
     Raises ApiError unless the body is JSON, a protobuf object, or YAML where YAML is accepted.
     """

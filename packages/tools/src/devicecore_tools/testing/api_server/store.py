@@ -163,7 +163,7 @@ class ObjectStore:
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
         """Return the objects of one namespace or all, sorted by name, and the version of the list.
 
-        These are the stored objects themselves; they are never modified, because each write creates a new one.
+        These are the stored objects themselves. They are never modified, because each write creates a new object.
         """
         with self._changed:
             stored = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
@@ -452,7 +452,7 @@ class ObjectStore:
         pending = after["metadata"].get("finalizers") or after["metadata"].get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in after["metadata"] and not pending:
             last = self._with_managed_fields(place, after, owners, writer)
-            self._remove(place)  # watches see the old object, and the client sees the new one
+            self._remove(place)  # watches see the old object, and the client gets the new object
             return last
         return self._write(place, after, owners, writer=writer)
 

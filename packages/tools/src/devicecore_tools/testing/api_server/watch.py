@@ -32,7 +32,7 @@ class Watch:
         self._version = number(query, "resourceVersion")
         self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
         self._generation = generation
-        self._is_late = api.is_stopping  # read after `generation`, because `stop` changes it first
+        self._is_late = api.is_stopping  # read after `generation`, because `stop` changes the two in the opposite order
         self._present: list[Json] = []
         if self._initial or not self._version:  # sent now, because a client may write as soon as it has the headers
             present, self._version = api.store.select(target.kind, target.namespace, self._selector)
