@@ -1,6 +1,6 @@
-"""Collect Kubernetes' messages about devices and claims from its sources: errors, log lines, events and statuses.
+"""Collect the messages about devices and claims in Kubernetes' sources: errors, log lines, events and statuses.
 
-Law: the messages are in the order of files and lines, so the same sources lead to the same result. The tools' tests
+Law: messages are printed in the order of files and lines, so the same sources lead to the same output. The tools' tests
 keep a verdict on each message in `sentences_of_kubernetes.jsonl`.
 """
 
@@ -29,7 +29,7 @@ _KINDS = {"Eventf": "event", "fwk.NewStatus": "status", "statusUnschedulable": "
 
 
 def sentences(release: str, modules: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield each message of a release with its location in the source and its kind."""
+    """Yield the place in `PLACES`, the kind and the text of each message of a release."""
     versions = {"kubernetes": f"v{release}", "dynamic-resource-allocation": RELEASES[release]}
     for place, module, folder in PLACES:
         root = modules / "k8s.io" / f"{module}@{versions[module]}" / folder
@@ -52,7 +52,7 @@ def _kind(call: str) -> str:
 
 
 def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
-    """Return the kind and the releases of each message, by location and text."""
+    """Return the kind and the releases of each message, by place and text."""
     cache = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
     found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for release in RELEASES:
@@ -64,7 +64,7 @@ def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Write the messages as lines of JSON, without those in the given tables. Return the exit status."""
+    """Write the messages that the given tables lack as lines of JSON. Return the exit status."""
     known = set()
     for table in sys.argv[1:]:
         rows = map(json.loads, Path(table).read_text(encoding="utf-8").splitlines())

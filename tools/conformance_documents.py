@@ -25,7 +25,7 @@ NOT_OF_A_PROGRAM = "this concerns the deployment, but a check sees only a progra
 
 @frozen
 class Row:
-    """A requirement from a document, abbreviated, with the `checks` for it or the reason why there are none."""
+    """A requirement of a document, abbreviated, with the `checks` for it or the reason why there are no checks."""
 
     document: str
     sentence: str
@@ -34,7 +34,7 @@ class Row:
 
 
 def _rows(document: str, sentences: Mapping[str, str]) -> list[Row]:
-    """Return rows. A string that starts with `-` is a reason; any other string lists the names of checks."""
+    """Return a row for each sentence. A value that starts with `-` is a reason; any other value names checks."""
     return [
         Row(document, sentence, reason=text[1:].strip())
         if text.startswith("-")

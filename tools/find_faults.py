@@ -1,8 +1,8 @@
 """Write docs/maintain/found-faults.md: which injected faults the conformance checks find, and which checks find them.
 
 `make found` runs every program of `devicecore conformance faults` under `devicecore conformance`, as a user would:
-first with the default checks, and then with those of the program's checks that need `--full`. No test compares the
-page, because that takes many minutes.
+first with the default checks, and then with the program's checks that run only with `--full`. No test verifies the
+page, because the runs take many minutes.
 """
 
 import sys
@@ -43,11 +43,11 @@ INTRODUCTION = """\
 # Which injected faults are found
 
 For maintainers of the conformance checks. `make found` writes this page: it runs each program of
-`devicecore conformance faults` under `devicecore conformance`, with the same time limits that users get. A program is
-also run with `--full --only` for those of its checks that are not in the default run. A fault counts as found if every
-check that it names fails. A fault also names the checks that cannot pass alongside it; these do not count as other
-failures. On a busy machine, a check that fails for lack of time is reported as undecided, so run `make found` on an
-idle machine.
+`devicecore conformance faults` under `devicecore conformance`, with the same time limits that users get. If a program's
+fault names checks that the default run leaves out, these checks run with `--full --only`. A fault counts as found if
+every check that it names fails. A fault also names the checks that cannot pass while the fault is present; such checks
+do not count as other failures. On a busy machine, a check that fails for lack of time is reported as undecided, so run
+`make found` on an idle machine.
 """
 
 
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
         run: which checks ran, `DEFAULT` or `FULL`.
         missed: the checks that the fault names but that did not fail.
         others: the other checks that failed.
-        undecided: the checks that reached no verdict.
+        undecided: the checks with the verdict `undecided`.
         seconds: how long the run took.
     """
 
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page. The command's argument is the number of programs to run at once."""
+    """Write the page. The first argument, if any, is the number of programs to run at once."""
     at_once = int(arguments[0]) if arguments else AT_ONCE
     findings: list[Finding] = []
     for run in (DEFAULT, FULL):
@@ -100,12 +100,12 @@ def find(fault: Planted, run: str) -> Finding:
 
 
 def wanted_in(fault: Planted, run: str) -> list[str]:
-    """Return the checks that a fault names and that must fail in this run."""
+    """Return those checks named by a fault that are expected to fail in this run."""
     return [name for name in fault.checks if (name in IN_FULL[fault.kind]) == (run == FULL)]
 
 
 def said(found: Finding) -> str:
-    """Return, in a few words, how the verdicts of a run differ from those that the fault calls for."""
+    """Return, in a few words, how the verdicts of a run differ from those expected for the fault."""
     parts = [f"not found by {', '.join(found.missed)}"] if found.missed else []
     parts += [f"also {', '.join(found.others)}"] if found.others else []
     parts += [f"not decided: {', '.join(found.undecided)}"] if found.undecided else []
@@ -113,7 +113,7 @@ def said(found: Finding) -> str:
 
 
 def page(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the lines of the results."""
+    """Yield the lines of the page that show the results."""
     yield "| programs | checks | number | all named checks failed | and no others | longest run |"
     yield "|---|---|---|---|---|---|"
     for kind, run, group in product(COMMANDS, (DEFAULT, FULL), GROUPS):
@@ -132,7 +132,7 @@ def page(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def group_of(found: Finding) -> str | None:
-    """Return the group in `GROUPS` that a program belongs to, or None if no check has to fail on it in this run."""
+    """Return the group in `GROUPS` of a program, or None if no check is expected to fail in this run."""
     if not found.fault.checks:
         return HABIT
     severities = {SEVERITIES[found.fault.kind][name] for name in wanted_in(found.fault, found.run)}

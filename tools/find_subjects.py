@@ -1,8 +1,8 @@
 """Run the conformance checks on the programs in `peers/subjects/`, and print tables for docs/maintain/found-faults.md.
 
 `python3 tools/make_peers.py subjects` builds the programs, and `python -m tools.find_subjects` runs each fault and each
-unusual behavior under `devicecore conformance`, as a user would, which takes half an hour to an hour. With the names of
-faults as arguments, the program runs only those faults, and prints no tables.
+unusual behavior under `devicecore conformance`, as a user would; a run takes half an hour to an hour. If the command
+line names faults, only these faults are run, and no tables are printed.
 """
 
 import json
@@ -25,12 +25,12 @@ PROGRAMS = ("driver", "plugin")
 
 @frozen
 class Found:
-    """The result of running the checks on a program.
+    """The result of the checks for a program.
 
     Attributes:
         planted: the fault's entry in `planted.json`.
         failed: the checks that failed, with their severities.
-        passed: whether the exit status was 0.
+        passed: whether the exit status of the checks was 0.
         seconds: how long the run took.
     """
 

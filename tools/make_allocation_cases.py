@@ -1,4 +1,4 @@
-"""Write `docs/claims/cases.jsonl`: cases for authors of other allocators, solved by exhaustive search."""
+"""Write `docs/claims/cases.jsonl`: cases for testing other allocators, solved by exhaustive search."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ CASES = Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl"
 
 
 def lines(*, possible: bool) -> Iterator[str]:
-    """Yield cases, one per line, whose claims can be allocated if `possible` and cannot otherwise."""
+    """Yield lines, each with a case. The claims of all cases can be allocated if `possible`, and cannot otherwise."""
     for number in count():
         case = random_case(Random(f"case-{number}"))  # noqa: S311 - no secret
         if "features" in case:
@@ -27,7 +27,7 @@ def lines(*, possible: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write a file with equal numbers of possible and impossible cases."""
+    """Write equal numbers of possible and impossible cases to the file."""
     with CASES.open("w") as file:
         for possible in (True, False):
             file.writelines(islice(lines(possible=possible), 60))

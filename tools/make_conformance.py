@@ -67,7 +67,7 @@ def _plugins() -> Iterator[str]:
 
 
 def _table() -> Iterator[str]:
-    """Yield the lines of the page with the table of situations: each event with each observation."""
+    """Yield the lines of the page about situations: a row for each event and a column for each observation."""
     seen = list({one.name: one for _, cells in CELLS.values() for one in cells}.values())
     yield "# Checks for DRA drivers: the table of situations\n"
     yield f"Claims are prepared before each event: {', '.join(form.name for form in FORMS)}."

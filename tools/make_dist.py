@@ -1,9 +1,9 @@
 """Build all distributions and try them: `python -m tools.make_dist [--no-try]` or `make dist`.
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone,
-with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses them as a user
-would. To show that no compiler is needed, the newest versions of all dependencies are installed from wheels, and then
-the lowest versions, with all extras.
+with the CPU and memory managers, and with the tools, into empty environments outside the clone, and uses the packages
+as a user would. To show that no compiler is needed, the newest versions of all dependencies are installed from wheels,
+and then the lowest versions, with all extras.
 """
 
 import re
@@ -31,7 +31,7 @@ assert not loaded, loaded
 
 
 def main() -> int:
-    """Build the distributions. Return 1 if a distribution does not work."""
+    """Build and try the distributions. Return 1 if a distribution does not work."""
     shutil.rmtree(DIST, ignore_errors=True)
     for project in PROJECTS:
         run(sys.executable, "-m", "build", "--outdir", str(DIST), str(project))
@@ -39,7 +39,7 @@ def main() -> int:
     for wheel in sorted(DIST.glob("*.whl")):
         relative = relative_links(wheel)
         if relative:
-            print(f"== {wheel.name}: expected links with full addresses, got {', '.join(relative)}")
+            print(f"== {wheel.name}: expected links with full URLs, got {', '.join(relative)}")
             return 1
     if "--no-try" in sys.argv[1:]:
         return 0
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def is_good(python: str, version: str) -> bool:
-    """Return whether the distributions can be installed and used with an interpreter."""
+    """Return whether the distributions can be installed and used with a Python interpreter."""
     library, numa, tools, fleet = wheels()
     sources = [str(path) for path in sorted(DIST.glob("*.tar.gz"))]
     program = readme_program() + _NO_TOOLS

@@ -25,7 +25,7 @@ EVENTS = (
 
 
 def main() -> None:
-    """Draw the terminal that docs/run-it.md shows first."""
+    """Draw the first terminal in docs/run-it.md."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 8, numa_nodes=[0, 1])))

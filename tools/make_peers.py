@@ -179,7 +179,7 @@ def use_go_of(sources: Path) -> None:
 
 
 def _numbers(version: str) -> list[int]:
-    """Return the numbers in a Go version, for comparison."""
+    """Return the numbers in a Go version, so that versions can be compared."""
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
@@ -220,7 +220,7 @@ def derived(version: str, sources: Path) -> str:
 
 
 def module_file(version: str, sources: Path) -> Path:
-    """Return the module file for Kubernetes' own programs, with its `go.sum` next to it."""
+    """Return the module file for Kubernetes' own programs. Its `go.sum` is in the same directory."""
     path = cache_of(version) / "go.mod"
     path.parent.mkdir(parents=True, exist_ok=True)
     if version == default_version():
@@ -279,7 +279,7 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
-            names = [one] if isinstance(one, str) else one  # a list names one map as in several releases
+            names = [one] if isinstance(one, str) else one  # a list has the names of one map in several releases
             expression = next((each for each in names if f" range {each} {{" in text), "")
             if not expression:
                 raise PeersError(f"{name} does not iterate over {' or '.join(names)}, which {IN_ORDER.name} names")
@@ -304,7 +304,7 @@ def replaced(sources: Path, tree: Path, inside: Path) -> Iterator[tuple[str, Pat
 
 
 def link_flags(version: str) -> str:
-    """Return the version flags that Kubernetes' own build passes to its programs."""
+    """Return the linker flags with which Kubernetes' own build sets a program's version."""
     major, minor, _ = version.split(".", 2)
     values: Mapping[str, str] = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
@@ -318,7 +318,7 @@ def folder_of(subject: str) -> str:
 
 
 def build(version: str, names: Iterable[str]) -> None:
-    """Build programs, Kubernetes' own only if their module file or Go has changed. Raises PeersError."""
+    """Build programs. Kubernetes' own are built only if their module file or Go has changed. Raises PeersError."""
     sources = sources_of(version)
     use_go_of(sources)
     modules = module_file(version, sources)
@@ -376,7 +376,7 @@ def check(version: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build or check the programs that the command line names, and return the exit status."""
+    """Build the programs that the command line names, or check our own. Return the exit status."""
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
     every = ", ".join([*OURS, *TOOLS, DESCRIBED])
     parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or `subjects`")

@@ -1,6 +1,6 @@
 """From `proto/*.proto`, rewrite `descriptors.binpb` and the stubs next to the message modules of two packages.
 
-Run this program with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
+The program needs grpcio-tools: `python tools/make_protos.py [DIRECTORY]`.
 """
 
 import sys
@@ -18,7 +18,7 @@ PACKAGES = {
 
 
 def make_protos(wire: Path, target: Path) -> None:
-    """Write the descriptors and stubs of the package in `wire` into `target`."""
+    """Write the descriptors and stubs for the `.proto` files below `wire` into `target`."""
     protos = sorted(path.name for path in (wire / "proto").glob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         status = protoc.main(

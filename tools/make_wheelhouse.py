@@ -28,7 +28,7 @@ _WITHOUT_NETWORK = ("unshare", "--net", "--map-root-user")
 
 
 def main() -> int:
-    """Write the archive. Return 1 if devicecore cannot be installed from it."""
+    """Write the archive. Return 1 if devicecore cannot be installed from the archive."""
     version = metadata.version("devicecore")
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     name = f"devicecore-{version}-wheelhouse-{python}-{sysconfig.get_platform().replace('-', '_')}"

@@ -41,7 +41,7 @@ def pythons() -> dict[str, str]:
 
 
 def version_of(python: str) -> str | None:
-    """Return the version of an interpreter that can create environments, or None if it cannot be run."""
+    """Return the version of an interpreter that can create environments, or None if the interpreter cannot be run."""
     script = "import platform, venv; print(platform.python_version())"
     try:
         run = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
@@ -69,7 +69,7 @@ def lowest() -> Iterator[str]:
 
 
 def check(python: str, version: str, dependencies: str) -> bool:
-    """Return whether the tests pass in a separate environment. Show their output."""
+    """Return whether the tests pass in a separate environment. Show the tests' output."""
     home = ROOT / ".matrix" / f"{version}-{dependencies}"
     executable = str(home / "bin" / "python")
     constraints = home.with_suffix(".txt")
@@ -99,7 +99,7 @@ def check(python: str, version: str, dependencies: str) -> bool:
 
 
 def main() -> int:
-    """Run the tests in every combination. Return 1 if they fail in one of them."""
+    """Run the tests in every combination. Return 1 if the tests fail in a combination."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     results = {}
     for version, python in pythons().items():

@@ -1,14 +1,14 @@
 """Change a package at random places, and report the changes that no test detects.
 
-`make mutants` runs this program. A mutant is one change inside a function: a comparison, a condition, an operation or a
-number is replaced, or a statement is left out. Forks of the process that collected the tests, one for each CPU, run the
+`make mutants` runs this program. A mutant is one change inside a function: a different comparison, condition, operation
+or number, or a statement that is left out. Forks of the process that collected the tests, one for each CPU, run the
 tests that reach the changed line, the most specific tests first, until a test fails.
 
-A room is a package and the tests for it. A mutant that is noticed only by tests of other rooms survives, because people
-who change code in a room run that room's tests first.
+A room is a package and the tests for it. Only the room's own tests run for a mutant: they should suffice, because
+people who change code in a room run that room's tests first.
 
-A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run the program again with
-more patience.
+A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run the program again with a
+larger value.
 
 `build/mutants-ROOM.json` keeps the results, and `build/mutants-ROOM-reached.json` keeps the lines that the tests reach,
 so the next run continues where the last one stopped. A result is valid until the mutant's function changes; if the
@@ -53,7 +53,7 @@ class Room:
     Attributes:
         parts: folders with the code, relative to the top of the repository.
         tests: files and folders of tests.
-        left_out: the name of a folder in these parts that does not belong to the room.
+        left_out: the name of a folder below `parts` that does not belong to the room.
     """
 
     parts: tuple[str, ...]
@@ -166,7 +166,7 @@ _OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
 
 @frozen
 class Mutant:
-    """One change to a module: the `number`-th of all that `changes` can make there.
+    """One change to a module: the `number`-th of all changes that `changes` yields for the module.
 
     Attributes:
         key: identifies the mutant until its function changes.
@@ -181,7 +181,7 @@ class Mutant:
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
-    """Yield the possible replacements of `node`, each of which is a mistake that a programmer could make."""
+    """Yield possible replacements of `node`, such as a programmer could have written by mistake."""
     match node:
         case ast.Compare(ops=[first, *others]) if type(first) in _COMPARISONS:
             yield ast.Compare(node.left, [_COMPARISONS[type(first)](), *others], node.comparators)
@@ -210,10 +210,10 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - a table
 
 
 class _Mutating(ast.NodeTransformer):
-    """Makes the `number`-th change inside a function.
+    """Makes the `number`-th of a module's possible changes.
 
-    `note` is called for each possible replacement, with the node, its replacement, and the source of the outermost
-    function around it.
+    `note` is called for each possible replacement, with the node, the replacement, and the source of the outermost
+    function around the node.
     """
 
     def __init__(self, number: int, note: Callable[[ast.AST, ast.AST, str], None] = lambda *_: None) -> None:
@@ -223,7 +223,7 @@ class _Mutating(ast.NodeTransformer):
         self._function = ""  # the source of the outermost function
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Replace this node, or one inside it, if that is the place of the change."""
+        """Replace this node, or a node inside it, if the change is at that node."""
         if self._function:
             for other in changes(node):
                 self._note(node, other, self._function)
@@ -261,7 +261,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def shown(node: ast.AST) -> str:
-    """Return the first line of a node's source."""
+    """Return the first line of a node's source, at most 120 characters."""
     return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0][:120]
 
 
@@ -280,8 +280,7 @@ def functions(code: CodeType) -> Iterator[CodeType]:
 def live_functions(files: Sequence[Path]) -> dict[str, list[FunctionType]]:
     """Import these modules, and return all functions of this process by file.
 
-    The forks inherit the result, so that they need not search: a fork that visits all objects would copy this process's
-    memory.
+    The forks inherit the result and need not search: a fork that visits all objects would copy this process's memory.
     """
     for path in files:
         if path.name != "__main__.py":
@@ -297,7 +296,7 @@ def live_functions(files: Sequence[Path]) -> dict[str, list[FunctionType]]:
 
 
 def mutate(mutant: Mutant, live: Mapping[str, Sequence[FunctionType]]) -> None:
-    """Apply a mutant to the functions of this process. Raises ValueError if none of them has the mutant's code."""
+    """Apply a mutant to the functions of this process. Raises ValueError if no function has the mutant's code."""
     path = ROOT / mutant.file
     tree = _Mutating(mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
     compiled = compile(tree, str(path), "exec", dont_inherit=True)  # type: ignore[call-overload]  # a module again
@@ -335,8 +334,8 @@ class Reached:
     def in_order(self, mutant: Mutant) -> list[int]:
         """Return the tests that reach a mutant, in the order in which to run them."""
         by_line = self.tests.get(mutant.file, {})
-        # Lines reached in a fork or a non-Python thread are not seen. If no test is known to reach the line, run all
-        # tests that reach the file.
+        # Coverage does not see lines that are reached in a fork or a non-Python thread. If no test is known to reach
+        # the line, run all tests that reach the file.
         near = by_line.get(mutant.line) or {test for tests in by_line.values() for test in tests}
         tests = sorted(near, key=lambda test: (self.breadth[test], self.seconds[test]))
         # The tests that reach little else run first, and then those that reach the most lines per second.
@@ -412,7 +411,7 @@ class Runner:
         reached = Reached({}, {}, _digest(*keys.values()))
         for path, numbers in by_file.items():
             seconds, lines = kept[keys[path]]
-            reached.seconds.update(zip(numbers, seconds, strict=False))  # tests that this process has already run
+            reached.seconds.update(zip(numbers, seconds, strict=False))  # the tests of the file that were run in time
             for file, by_line in lines.items():
                 of_file = reached.tests.setdefault(file, {})
                 for line, tests in by_line.items():
@@ -571,7 +570,7 @@ def _run_tests(
 
 
 def _measure(session: pytest.Session, room: Room, numbers: Sequence[int], key: str, results: Connection) -> None:
-    """Run the tests of a file, and send their durations and, for each line of the room, the tests that reach it."""
+    """Run the tests of a file. Send each test's duration, and the tests that reach each line of the room."""
     _prepare(session)
     measuring = coverage.Coverage(data_file=None, source=[str(ROOT / part) for part in room.parts], config_file=False)
     # the tests of some files reach no code of the room

@@ -1,8 +1,8 @@
-"""Run Kubernetes' own tests of the CPU and memory managers, and record their questions and answers.
+"""Run Kubernetes' own tests of the CPU and memory managers, and record the tested functions' arguments and results.
 
 `peers/_tables/` becomes part of Kubernetes' packages for the two managers, and records the calls to the functions that
-decide. `packages/numa/tests/test_tables_of_kubernetes.py` asks our functions the same questions. Like `make oracle`,
-this program needs Go:
+choose CPUs and memory. `packages/numa/tests/test_tables_of_kubernetes.py` calls our functions with the same arguments.
+Like `make oracle`, this program needs Go:
 
     python3 -m tools.record_numa_tables
 """
@@ -69,7 +69,7 @@ def recorded(version: str, where: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def table_of(records: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return all tests with their table cases, and each recorded call once, with the tests that make it."""
+    """Return all tests with their table cases, and each distinct call once, with the tests that make this call."""
     tests: dict[str, list[str]] = {}
     calls: dict[str, dict[str, Any]] = {}
     for package, record in records:

@@ -1,6 +1,6 @@
-"""Print what changed in a release: `python -m tools.release_notes v1.2.3`.
+"""Print the changelog's entries for a release: `python -m tools.release_notes v1.2.3`.
 
-The release workflow runs this program before publishing anything.
+The release workflow runs this program before it publishes anything.
 """
 
 import re

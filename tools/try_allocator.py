@@ -1,6 +1,6 @@
 """Try an allocator on the published cases: `python tools/try_allocator.py COMMAND...`.
 
-COMMAND is run once per case: it reads the case as JSON from standard input, and prints a list of the claims'
+COMMAND is run once per case. It gets the case as JSON on standard input, and has to print a list of the claims'
 `status.allocation`, or null if the claims cannot be allocated.
 """
 
