@@ -159,7 +159,7 @@ class NoCdiFileError(ValueError):
 
 
 def cdi_files(directory: Path) -> list[Path]:
-    """Return the .json and .yaml files in a directory, sorted by name: runtimes read no others.
+    """Return the .json and .yaml files in a directory, sorted by name. Runtimes read only such files.
 
     Raises OSError if the directory cannot be listed. A missing directory counts as empty.
     """
@@ -177,13 +177,13 @@ def _is_directory(path: Path) -> bool:
 def read_spec(path: Path) -> CdiDocument:
     """Read and parse a file, without checking it as `problems_of` does.
 
-    Raises NoCdiFileError if the file is not a CDI file, and OSError if it cannot be read.
+    Raises NoCdiFileError if the file is not a CDI file, and OSError if the file cannot be read.
     """
     return spec_in(read_file(path, MAX_BYTES, follow_links=True), path.name)
 
 
 def spec_in(data: bytes, name: str) -> CdiDocument:
-    """Return the content of a file called `name`. Raises NoCdiFileError if the content is not that of a CDI file."""
+    """Return the content of a file called `name`. Raises NoCdiFileError if `data` is not the content of a CDI file."""
     content = _first_document(data, name)
     devices = content.get("devices") if isinstance(content, dict) else None
     if isinstance(devices, list) and len(devices) > MAX_DEVICES:
@@ -195,7 +195,7 @@ def spec_in(data: bytes, name: str) -> CdiDocument:
 
 
 def _first_document(data: bytes, name: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the document that the library reads: the first one, read as YAML, which includes JSON."""
+    """Return the document that the library reads: the first document, read as YAML, which includes JSON."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -275,7 +275,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return what is wrong with an ignored file whose text contains this device name, or an empty string."""
+    """Return what is wrong with an ignored file whose text contains this device name, or "" if no such file exists."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -286,7 +286,7 @@ def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
 
 
 def problem_of(path: Path) -> str:
-    """Return why runtimes ignore a file, or an empty string if they do not.
+    """Return why runtimes ignore a file, or an empty string if they use the file.
 
     Raises OSError if the file cannot be read.
     """

@@ -33,15 +33,14 @@ _MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many distin
 
 
 class FileStore:
-    """The checkpoint in one file, mode 0600. A symbolic link is not followed.
+    """The checkpoint in one file with mode 0600. A symbolic link is not followed.
 
-    Only one store at a time may write the file. If another process has written the file, `save` notices this and raises
-    an error.
+    Only one store at a time may write the file. `save` raises an error if another process has written the file.
 
     Args:
         path: the path of the file.
-        max_bytes: the maximum length of a saved checkpoint; a longer one is refused, and so is the pod whose admission
-            it would save.
+        max_bytes: the maximum length of a saved checkpoint; a longer checkpoint is refused, and so is the pod whose
+            admission it would save.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:
@@ -50,7 +49,7 @@ class FileStore:
         self._file = DurableFile(self.path, 0o600, max_bytes=MAX_BYTES)
         self._lock = threading.Lock()
         self._ours: tuple[bytes | None, ...] | None = None
-        """The possible contents of the file if no other process writes it, or None if it may contain anything."""
+        """The possible contents of the file if no other process writes it, or None if the contents are unknown."""
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.path)!r})"
@@ -72,7 +71,7 @@ class FileStore:
             return blob
 
     def save(self, blob: bytes) -> None:
-        """Replace the file. When this returns, the new content is on the disk.
+        """Replace the file. When this method returns, the new content is on the disk.
 
         Raises:
             StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
@@ -96,7 +95,7 @@ class FileStore:
         if self._ours is not None and old is not None and old not in self._ours:
             problem = "another process has written it since; only one manager at a time can use it"
             raise OSError(errno.EBUSY, problem)
-        self._ours = (old, blob)  # a failed write may leave either the old or the new content
+        self._ours = (old, blob)  # after a failed write, the file may have either the old or the new content
         self._file.write(blob, old)
         self._ours = (blob,)
 

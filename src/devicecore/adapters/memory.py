@@ -1,4 +1,4 @@
-"""Every port, implemented within one process: for tests, and for programs without sockets and files.
+"""Every port, implemented within one process for tests and for programs without sockets and files.
 
 Law: these adapters fulfill the same contracts as the real adapters.
 """
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 class MemoryTransport:
     """A `PluginTransport` to plugins that are objects in this process.
 
-    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted. A call's time limit
-    is the only promise of the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that
-    never answer.
+    Calls run in the caller's thread, so a plugin's method that hangs is not interrupted. A call's time limit is the
+    only promise of the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never
+    answer.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class MemoryConnection:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def open(self) -> None:
-        """Read the first list and every later one."""
+        """Read the first list and every later list."""
         with self._in_turn:
             self._unsubscribe = self.plugin.subscribe(self.report)
             self.report()

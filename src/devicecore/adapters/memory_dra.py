@@ -108,7 +108,7 @@ class MemoryDriverTransport:
         if not instance.is_connected:
             cause = f"dial unix {id_.endpoint}: connect: no such file or directory"
             message = f'connection error: desc = "transport: Error while dialing: {cause}"'
-            raise DriverCallError(method, "Unavailable", message)  # nothing was sent, so the driver did nothing
+            raise DriverCallError(method, "Unavailable", message)  # nothing was sent, so the driver has done nothing
         try:
             return call(instance.driver)
         except DriverCallError:
@@ -197,7 +197,7 @@ class MemorySlices:
         self.slices.setdefault(driver, set()).update(names)
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete the slices of one driver, or of all."""
+        """Delete the slices of one driver, or of all drivers."""
         if driver is None:
             self.slices.clear()
         else:

@@ -1,8 +1,8 @@
 """CEL evaluated by Google's C++ library, in the environment that Kubernetes provides for device selectors.
 
-Laws: an expression is compiled once, and evaluated once for all devices that are identical in everything it reads. A
-domain in which the device has no attributes is an empty map. Every evaluation is bounded in memory and time: an
-expression that might need a lot of either is compiled and evaluated in a process with limits.
+Laws: an expression is compiled once, and evaluated once for all devices whose values that the expression reads are
+identical. A domain in which the device has no attributes is an empty map. Every evaluation is bounded in memory and
+time: an expression that might need much memory or time is compiled and evaluated in a process with limits.
 
 The library visits at most 10,000 elements for one expression; Kubernetes allows more if each element costs little.
 """
@@ -53,7 +53,7 @@ _MAX_VALUES = 10_000
 _TOO_LONG = "Iteration budget exceeded"
 """The library's message about an expression that visits too many elements.
 
-Such an expression is then evaluated in pieces.
+An expression with this error is then evaluated in pieces.
 """
 
 _TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))
@@ -86,12 +86,12 @@ def _sentence(error: Exception) -> str:
 
 
 def _in_go(text: str) -> str:
-    """Return an error in the words of Kubernetes' library, because people search for its messages."""
+    """Return an error in the words of Kubernetes' library, because people search for that library's messages."""
     return _NO_KEY.sub(r"no such key: \1", text)
 
 
 def _again(error: SelectorError) -> SelectorError:
-    """Return a copy of an error. A cached error would collect the tracebacks of all callers that raise it."""
+    """Return a copy of an error, because a cached error would collect the tracebacks of all callers that raise it."""
     return SelectorError(error.problem, at_run_time=error.at_run_time)
 
 
@@ -135,13 +135,13 @@ class _Compiled:
 class CelSelectors:
     """Implements the port `Selectors`.
 
-    An instance can be kept forever: it remembers only the most recently used expressions.
+    An instance can be kept forever, because it remembers only the most recently used expressions.
 
     Args:
         features: the feature gates of the scheduler.
         is_limited: whether expensive expressions are evaluated in a process with limits.
         max_seconds: the limit for all evaluations together, such as the time after which a scheduler gives up on a
-            node. Use an instance with such a limit for one question only: once the time is used up, asking for a value
+            node. Use an instance with `max_seconds` for one question only: once the time is used up, asking for a value
             that is not yet known raises `EvaluationsGivenUpError`.
     """
 
@@ -266,7 +266,7 @@ class CelSelectors:
         return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
-        """Return a compiled expression, or its error. Either result is cached."""
+        """Return a compiled expression, or the expression's error. The compiled expression or the error is cached."""
         with self._charged():
             return self._compile_now(expression)
 
@@ -347,7 +347,7 @@ class CelSelectors:
         return ""
 
     def _has_an_unknown_type(self, elements: list[list[str]]) -> bool:
-        """Return whether some elements have a known type and others do not."""
+        """Return whether some elements have a known type and other elements an unknown type."""
         if not any(token in ("device", "dyn") for one in elements for token in one):
             return False
         kinds = set()

@@ -19,7 +19,7 @@ from devicecore.domain.allocation import Features, PoolDevice, SelectorError
 
 
 def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
-    """Report that everything is imported, and answer questions from standard input until it ends.
+    """Report that all imports are done, and answer questions from standard input until its end.
 
     Nothing is ever written to the pipe `watched`, which closes when the asking process has ended.
     """
@@ -43,9 +43,9 @@ def serve(watched: int, *, list_attributes: bool, max_seconds: int) -> None:
 def _end_with(watched: int) -> None:
     """Make the kernel end this process when the other end of a pipe is closed.
 
-    No Python code runs here while an expression is evaluated, so this process would otherwise outlive the asking
-    process. Instead, the kernel sends SIGIO to the pipe's owner, and this signal ends a process that does not handle
-    it.
+    No Python code runs here while an expression is evaluated, so this process could not notice that the asking process
+    has ended. Instead, the kernel sends SIGIO to the pipe's owner, and SIGIO ends a process that does not handle the
+    signal.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
@@ -63,7 +63,7 @@ def _next(questions: BinaryIO) -> tuple[str, PoolDevice | None] | None:
 
 
 def _answer(selects: CelSelectors, expression: str, device: PoolDevice | None) -> tuple[bool, str, bool]:
-    """Return the value of an expression, its error, and whether the error occurred during evaluation."""
+    """Return the value of an expression, the error or "", and whether the error occurred during evaluation."""
     try:
         if device is None:
             selects.check(expression)

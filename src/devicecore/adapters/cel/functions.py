@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
 
 Law: each function has the same name, arguments and result as in Kubernetes. Values of types that CEL does not know are
-messages with one string, which is the same for equal values. The size of every function's result is bounded.
+messages with one string; equal values have equal strings. The size of every function's result is bounded.
 """
 
 import ipaddress
@@ -31,8 +31,8 @@ _MAX_INCLUDED = 48
 TYPES = ("Quantity", "Semver", "URL", "IP", "CIDR")
 
 # For type checking, each type has a message. At run time, the library knows only that a value is a message, so it
-# cannot distinguish functions of the same name for two types. There, one message represents all types, and one of its
-# fields names the type.
+# cannot distinguish functions of the same name for two types. At run time, one message represents all types, and a
+# field of the message names the type.
 POOL = descriptor_pool.DescriptorPool()
 _FILE = descriptor_pb2.FileDescriptorProto(name="kubernetes/selectors.proto", package="kubernetes", syntax="proto3")
 for _name in (*TYPES, "Value"):
@@ -348,7 +348,7 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
     return parts if not 0 < limit < len(parts) else [*parts[: limit - 1], text[limit - 1 :]]
 
 
-# Python's own regular expressions can take forever; the library's cannot.
+# Python's own regular expressions can take forever; those of the CEL library cannot.
 _REGULAR = cel.NewEnv(
     config=cel.NewEnvConfigFromYaml("extensions: [{name: optional}, {name: regex}]"),
     variables={"text": _TEXT, "pattern": _TEXT},

@@ -1,8 +1,8 @@
 """Evaluation of CEL expressions in a process with limits.
 
 Laws: evaluating an expression takes at most `MAX_MEMORY` bytes, `MAX_SECONDS` of CPU time and `MAX_WAIT` seconds, or
-raises a `SelectorError`. The process exits when its parent does, even if the parent is killed, and leaves nothing
-behind. A fork of the parent starts its own evaluating process, and never ends the parent's.
+raises a `SelectorError`. The process exits when its parent exits, even if the parent is killed, and leaves nothing
+behind. A fork of the parent starts its own evaluating process, and never ends the parent's evaluating process.
 
 Most expressions only compare attributes, and cannot need more memory than a small multiple of their length. Such
 expressions need no separate process (`is_harmless`).
@@ -30,7 +30,7 @@ MAX_SECONDS = 5
 """Seconds of CPU time for one expression, roughly what Kubernetes' cost limit allows."""
 
 MAX_WAIT = 30.0
-"""Seconds to wait for an answer: a process that is stopped, or gets no CPU time, uses none of its `MAX_SECONDS`."""
+"""Seconds to wait for an answer: a process that is stopped or gets no CPU time uses none of its `MAX_SECONDS`."""
 
 GIVEN_UP = f"its evaluation took more than {MAX_MEMORY // 1024**2} MiB of memory or {MAX_SECONDS} s, and was abandoned"
 
@@ -53,7 +53,7 @@ _MAX_HARMLESS = 2_000
 
 
 def is_harmless(tokens: Sequence[str]) -> bool:
-    """Return whether an expression cannot need much memory or time: it has no loops, and creates no long values."""
+    """Return whether an expression has no loops and creates no long values, and so cannot need much memory or time."""
     if len(tokens) > _MAX_HARMLESS or tokens.count("matches") > _MAX_PATTERNS:
         return False
     calls = (name for name, following in pairwise(tokens) if following == "(")
@@ -76,7 +76,7 @@ class NoProcessError(SelectorError):
 
 
 class LimitedProcess:
-    """A process that evaluates expressions one by one. It is started on demand, and restarted if it dies."""
+    """A process that evaluates expressions one by one. The process is started on demand, and restarted if it dies."""
 
     def __init__(self, features: Features, *, max_seconds: int = MAX_SECONDS) -> None:
         self._arguments = f"list_attributes={features.list_attributes}, max_seconds={max_seconds}"
@@ -93,7 +93,7 @@ class LimitedProcess:
         Raises:
             SelectorError: the expression is not valid, has no value, or would take too much memory or time.
         """
-        # The process does not need the rest of the device, such as functions.
+        # The evaluating process does not need the device's other fields, such as functions.
         small = device and PoolDevice(device.key, device.attributes, device.capacity, is_shared=device.is_shared)
         with self._lock:
             is_new = self._process is None
@@ -108,7 +108,7 @@ class LimitedProcess:
         return value
 
     def forget(self) -> None:
-        """Abandon the process in a fork: otherwise, parent and child would read each other's answers from one pipe.
+        """Abandon the process in a fork. Otherwise, parent and child would read each other's answers from one pipe.
 
         Another thread, which does not exist in the child, may have held the lock while the parent forked.
         """

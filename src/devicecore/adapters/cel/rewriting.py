@@ -71,7 +71,7 @@ def written_out(tokens: list[str]) -> list[str]:
 
 
 def _indexed_name(tokens: Sequence[str], index: int) -> str:
-    """Return the name in `device.attributes["domain"]["name"]` if it may be written `.name`, otherwise ""."""
+    """Return the name in `device.attributes["domain"]["name"]` if the name may be written as `.name`, otherwise ""."""
     device, dot, what, opening, _, closing, second, name, end, *_ = [*tokens[index : index + 9], *[""] * 9]
     text = _PLAIN_TEXT.fullmatch(name)
     if (device, dot, opening, closing, second, end) != ("device", ".", "[", "]", "[", "]") or what not in _MAPS:
@@ -81,7 +81,7 @@ def _indexed_name(tokens: Sequence[str], index: int) -> str:
 
 
 def _with_bound_names(tokens: list[str]) -> list[str]:
-    """Replace a name from `cel.bind` with what it stands for, so that a missing domain stays an empty map."""
+    """Replace a name from `cel.bind` with the bound expression, so that a missing domain stays an empty map."""
     found, index = list(tokens), 0
     while index < len(found):
         arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
@@ -146,7 +146,7 @@ def constant_parts(tokens: list[str]) -> list[str]:
 
 
 def is_unknown_type(tokens: list[str]) -> bool:
-    """Return whether the whole expression is `dyn(...)`, which Kubernetes refuses although it accepts an attribute."""
+    """Return whether the whole expression is `dyn(...)`. Kubernetes refuses this but accepts an attribute's value."""
     return tokens[:2] == ["dyn", "("] and _closing(tokens, 1) == len(tokens) - 1
 
 
@@ -190,7 +190,8 @@ def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
 def _with_comparable_values(tokens: list[str]) -> list[str]:
     """Rewrite comparisons of an attribute so that comparing a version with a different type fails, as in Go.
 
-    This applies to `version == text` and `version in [text]`. With `text == version` and `!=`, the values just differ.
+    The comparisons are `version == text` and `version in [text]`. With `text == version` and `!=`, the values just
+    differ.
     """
     written = list(tokens)
     for middle, operator in enumerate(tokens):
@@ -233,7 +234,7 @@ def _start_of_default(tokens: Sequence[str], end: int) -> int | None:
 
 
 def _is_plain(elements: Sequence[str]) -> bool:
-    """Return whether there are elements and all are literals.
+    """Return whether there is at least one element and all elements are literals.
 
     Go looks such elements up in a set, which contains no versions.
     """
@@ -328,7 +329,7 @@ def _is_formatted(tokens: list[str], opening: int) -> bool:
 
 
 def _brackets(tokens: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the position of each `[` and `{`, and of the bracket that closes it."""
+    """Yield the position of each `[` and `{`, with the position of the closing bracket."""
     for opening, token in enumerate(tokens):
         if token in ("[", "{") and (closing := _closing(tokens, opening)) is not None:
             yield opening, closing
@@ -343,7 +344,7 @@ def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
 
 
 def _closing(tokens: Sequence[str], opening: int) -> int | None:
-    """Return the position of the bracket that closes the one at `opening`."""
+    """Return the position of the bracket that closes the bracket at `opening`."""
     depth = 0
     for index in range(opening, len(tokens)):
         depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))

@@ -42,8 +42,8 @@ class SemanticVersion:
         return self._order() < other._order()
 
     def _order(self) -> tuple[object, ...]:
-        # Of versions with the same numbers, one without pre-release identifiers is the newest, and a numeric identifier
-        # is older than a word.
+        # If versions have the same numbers, the version without pre-release identifiers is the newest, and a numeric
+        # identifier is older than a word.
         parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.before)
         return self.numbers, not self.before, parts
 

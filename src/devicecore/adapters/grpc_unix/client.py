@@ -1,6 +1,6 @@
 """One connected plugin instance.
 
-Law: an instance has one connection for its stream, which is never reestablished once it is lost (kubelet.md 3.2).
+Law: an instance has one connection for its stream, and a lost connection is never reestablished (kubelet.md 3.2).
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class PluginClient:
         self.identity: SocketIdentity | None = None
         """Which socket file the connection leads to, or None until the connection exists."""
         self.outcome: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
-        """The outcome of the registration: None if it succeeded, else why it was refused."""
+        """The outcome of the registration: None if it succeeded, otherwise why the plugin was refused."""
         self.asked_again: bool = False
         """Whether a Register call has found this instance connected."""
         self.follower: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class PluginClient:
         return to_options(options)
 
     async def reports(self) -> AsyncIterator[bytes]:
-        """Yield each list that the plugin sends, unparsed, until its stream ends.
+        """Yield each list that the plugin sends, unparsed, until the plugin's stream ends.
 
         Raises grpc.RpcError if the stream breaks.
         """
@@ -106,7 +106,7 @@ class PluginClient:
     def call(
         self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
     ) -> Response:
-        """Call the plugin and return its answer. Any thread except the loop's may call this.
+        """Call the plugin and return the answer. Any thread except the loop's may call this.
 
         Raises PluginStoppedError if the instance is gone and nothing was sent, PluginCallError if the call failed, and
         LoopStoppedError and ForkedError as `PeerConnection.call` does.
@@ -123,14 +123,14 @@ class PluginClient:
             raise PluginCallError(self.plugin.resource, method.name, cause) from None
 
     async def close(self) -> None:
-        """Close the connection. Calls in flight fail; later ones are not sent."""
+        """Close the connection. Calls in flight fail, and later calls are not sent."""
         connection, self._connection = self._connection, None
         self._stream = None  # the stream would keep file descriptors open
         if connection is not None:
             await connection.close()
 
     async def _dial(self) -> PeerConnection:
-        """Connect, and record the socket file that was there both before and after connecting."""
+        """Connect until the socket file is the same before and after connecting, and record this file's identity."""
         path = self.plugin.socket
         while True:
             self.identity = await self._socket()

@@ -44,7 +44,7 @@ class PeerConnection:
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:
         """From now on, make direct calls to the socket file with `identity`, or none if `identity` is None.
 
-        Calls in progress continue. Their connection closes when the last of these calls ends.
+        Calls in progress continue. The connection for these calls closes when the last call ends.
         """
         self._direct = None
         if identity is not None:
@@ -54,7 +54,7 @@ class PeerConnection:
     def call(
         self, loop: LoopThread, method: rpc.Method[Request, Response], request: Request, seconds: float
     ) -> Response:
-        """Call `method` and return its answer. Any thread except the loop's may call this.
+        """Call `method` and return the answer. Any thread except the loop's may call this.
 
         An interrupt ends the wait at once. A direct call then continues until its deadline. Any other call is
         cancelled.
@@ -82,7 +82,7 @@ class PeerConnection:
             raise ClosedConnectionError from None
 
     async def close(self) -> None:
-        """Close the connection. Calls in flight fail; later ones are not sent."""
+        """Close the connection. Calls in flight fail, and later calls are not sent."""
         self._is_closed = True
         self._direct = None
         for direct in list(self._open_direct):

@@ -58,7 +58,7 @@ class SocketDirectory:
             raise
 
     def hold(self) -> None:
-        """Recreate the directory if it was deleted, check it, and lock it if it is not the directory that was claimed.
+        """Recreate the directory if it was deleted, check it, and lock it if a different directory is now at the path.
 
         Raises DirectoryError or DirectoryInUseError.
         """
@@ -140,7 +140,7 @@ class SocketDirectory:
             return False
 
     def _clean(self) -> None:
-        if is_served(self.socket):  # a real kubelet does not take our lock, but it answers at its socket
+        if is_served(self.socket):  # a real kubelet does not take our lock, but answers at its socket
             raise DirectoryInUseError(str(self.path))
         problems = []
         # All entries are examined before any is deleted: once a socket is deleted, a link to it no longer leads to a

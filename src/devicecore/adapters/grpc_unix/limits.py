@@ -1,4 +1,4 @@
-"""How much a plugin may send, and how often.
+"""Limits on how much a plugin may send, and how often.
 
 Law: a plugin that exceeds a limit gets a short error, which never repeats everything that the plugin sent.
 """
@@ -22,7 +22,7 @@ _MANY_BUCKETS = 1000
 
 @frozen(kw_only=True)
 class ConnectionLimits:
-    """How long a socket may take to answer, in seconds, and how long a message from it may be, in bytes."""
+    """How long a socket may take to answer, in seconds, and how long a message from the socket may be, in bytes."""
 
     dial: float = 10.0
     message_bytes: int = 4 * 1024 * 1024
@@ -71,7 +71,7 @@ class TooManyRegistrationsError(PluginError):
 
 @frozen
 class UnansweredRegistrationsError(PluginError):
-    """A plugin registers at a socket where too many registrations are already waiting for an answer."""
+    """A plugin registers with a socket from which too many registrations are already waiting for an answer."""
 
     socket: str
     limit: int
@@ -81,7 +81,7 @@ class UnansweredRegistrationsError(PluginError):
 class RegistrationRate:
     """How often each resource may register: `burst` times at once, and then `per_second`.
 
-    One resource's calls do not count against another's.
+    Calls for one resource do not count against the limit of another resource.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:

@@ -19,9 +19,9 @@ from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryI
 from devicecore.runtime.lifecycle import Lifecycle
 
 LARGE_MESSAGE = 64 * 1024
-"""Larger lists and reports are read one at a time.
+"""Lists and reports larger than this are read one at a time.
 
-This many bytes hold about 3,000 devices, and take a few milliseconds to read.
+A list of this size contains about 3,000 devices, and takes a few milliseconds to read.
 """
 
 MAX_PAUSE = 1.0
@@ -149,7 +149,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
     """A transport with a listener. Subclasses define what runs during a run. Errors mention `name` and `directory`."""
 
     expected: ClassVar[tuple[type[Exception], ...]] = ()
-    """The errors of a listener that was stopped and is about to stop this transport. They are not logged."""
+    """The errors of a listener that was stopped and is about to stop this transport. Such errors are not logged."""
 
     def __init__(self, name: str, directory: str) -> None:
         self._place = directory
@@ -187,7 +187,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
         """Return the error that refuses a registration if the listener fails with `error`, or None for other events."""
 
     def call_listener(self, listener: Callable[[Reported], object], event: Reported) -> None:
-        """Call the listener, which may neither start nor stop this transport."""
+        """Call the listener, which must neither start nor stop this transport."""
         self._lifecycle.call("the listener", listener, event)
 
     def _begin(self, listener: Callable[[Reported], object]) -> None:

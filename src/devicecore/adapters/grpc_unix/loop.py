@@ -46,7 +46,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """An event loop in its own thread. `acquire` returns it, and `release` gives it back.
+    """An event loop in its own thread. `acquire` returns the shared loop, and `release` gives it back.
 
     All users share one loop, because grpc.aio wakes every event loop of the process whenever any of them has an event.
     """
@@ -70,7 +70,7 @@ class LoopThread:
 
     @classmethod
     def acquire(cls, close: Close) -> "LoopThread":
-        """Return the loop, and start it if it is not running. `close` is called if the program ends without `release`.
+        """Return the loop, started if needed. `close` is called if the program ends without `release`.
 
         Raises OSError if no loop can be created, and ForkedError in a fork, because gRPC cannot start over there.
         """
@@ -92,7 +92,7 @@ class LoopThread:
     def release(self, close: Close) -> None:
         """Run `close` on the loop, then give the loop back.
 
-        If this was the last user, the loop's thread has ended on return.
+        If this was the last user, the loop's thread has ended when this method returns.
 
         Raises ForkedError if called in a fork of the loop's process.
         """
@@ -117,8 +117,8 @@ class LoopThread:
         """Call `start` on the loop and wait for its coroutine; an interrupt cancels the coroutine.
 
         Any other thread may call this. `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the
-        caller is interrupted before it has the future. Raises LoopStoppedError if the loop stops while this waits, and
-        ForkedError in a fork.
+        caller is interrupted before it has the future. Raises LoopStoppedError if the loop stops before the coroutine
+        has ended, and ForkedError in a fork.
         """
         task: asyncio.Task[None] | None = None
         results: list[Result] = []
@@ -165,13 +165,13 @@ class LoopThread:
             raise ForkedError(self._process, os.getpid())
 
     def _submit(self, callback: Callable[[], None]) -> None:
-        with self._submitting:  # the stop cancels callbacks that were submitted before it, so none is forgotten
+        with self._submitting:  # the stop cancels callbacks that were submitted earlier, so no callback is forgotten
             if self._stopping:
                 raise LoopStoppedError
             self._loop.call_soon_threadsafe(callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Schedule `callback` on the loop, from any thread. This does nothing if the loop has stopped."""
+        """Schedule `callback` on the loop, from any thread. If the loop has stopped, this method does nothing."""
         self._loop.call_soon_threadsafe(callback)
 
     async def in_worker(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -213,8 +213,8 @@ class LoopThread:
         self._stop = asyncio.Event()
         self._workers = ThreadPoolExecutor(8, thread_name_prefix="devicecore-plugin")
         self._started.set()
-        # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to detect for
-        # itself that the program has ended without a stop.
+        # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So the loop's thread has
+        # to detect that the program has ended without a stop.
         while not self._stop.is_set() and not self._stop_if_abandoned() and threading.main_thread().is_alive():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 1)
@@ -251,7 +251,7 @@ class LoopUser:
         return loop
 
     def begin(self) -> None:
-        """Acquire the loop, and call `open_`. If this fails, `end` gives the loop back.
+        """Acquire the loop, and call `open_`. If `begin` fails, `end` gives the loop back.
 
         Raises OSError and ForkedError.
         """

@@ -1,6 +1,6 @@
 """The plugin's side: serves a `DevicePlugin` to a kubelet, and registers it again when the kubelet restarts.
 
-Laws: the plugin is served before it registers. Each stream starts with the current list, and sends the new list after
+Laws: a plugin is served before it registers. Each stream starts with the current list, and sends the new list after
 each change. If a kubelet restarts or cleans its directory, or the directory disappears and reappears, the plugin
 automatically serves and registers again.
 """
@@ -78,8 +78,8 @@ def serve_plugin(
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
 
     The plugin registers again when the kubelet has restarted or dropped the plugin, or when the plugin's socket was
-    deleted. While there is no directory or no kubelet, or the kubelet refuses the plugin, the plugin keeps trying, and
-    logs each reason once.
+    deleted. While the directory or the kubelet is missing, or the kubelet refuses the plugin, the plugin keeps trying
+    to register, and logs each reason once.
 
     Args:
         plugin: the plugin to serve.
@@ -124,9 +124,9 @@ def run_plugin(
 ) -> signal.Signals:
     """Serve `plugin` until SIGTERM or SIGINT arrives, and return the signal.
 
-    Arguments and errors are those of `serve_plugin`.
+    The arguments and errors are the same as for `serve_plugin`.
 
-    Only the main thread can call this.
+    Only the main thread can call this function.
     """
     received: list[int] = []
     wake_up = WakeUp()  # an Event has a lock, which a handler cannot take from the main thread
@@ -365,7 +365,7 @@ class ServedPlugin(ServedSockets[PluginService]):
     async def _look_as_watched(self) -> None:
         if self._registration is _Unregistered.LOST:
             logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
-            # A kubelet never queries the same socket twice, so the plugin needs a new one.
+            # A kubelet never queries the same socket twice, so the plugin needs a new socket.
             await self._serve(self._socket)
         if not self.registered and not self._problem:
             self._tried("no kubelet has queried this socket yet")

@@ -1,4 +1,4 @@
-"""The methods of the two APIs, how to serve and call them, and their errors as a kubelet would print them.
+"""The methods of the two APIs, functions to serve and call these methods, and errors as a kubelet would print them.
 
 Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. The call ends at most
 `NOTICED` seconds after its deadline, no matter what the server does.
@@ -155,7 +155,7 @@ def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
 async def unary(
     channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, seconds: float
 ) -> Response:
-    """Call `method` and return its answer.
+    """Call `method` and return the answer.
 
     Raises grpc.RpcError if the status is not OK, the time is up, or the answer cannot be read.
     """
@@ -188,7 +188,7 @@ def _keep_grpc() -> None:
     """Keep gRPC from shutting down before the process ends.
 
     When its last channel is gone, gRPC waits, uninterruptibly, for each unfinished write. An abandoned call may have
-    left such a write.
+    left an unfinished write.
     """
     grpc.aio.init_grpc_aio()
 
@@ -230,7 +230,7 @@ def go_text(error: grpc.RpcError) -> str:
 
 
 def go_details(error: grpc.aio.AioRpcError) -> str:
-    """Return the details of a failed call, in Go's words if the error is one of ours."""
+    """Return the details of a failed call, in Go's words if this package raised the error."""
     details = own_details(error.details() or "")
     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded"
     return "context deadline exceeded" if is_late else details

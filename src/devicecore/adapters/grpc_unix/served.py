@@ -1,6 +1,6 @@
 """The common parts of served plugins and drivers: methods, sockets, and their registration state.
 
-Laws: a plugin or driver is called in worker threads, and an exception that it raises is its answer to the kubelet. Each
+Laws: a plugin or driver is called in worker threads, and an exception from it becomes the answer to the kubelet. Each
 socket is served from the start to the stop, and again if it was deleted or its directory appears late.
 """
 
@@ -90,13 +90,13 @@ class Service(ABC):
                     await wake.wait()
 
     async def answer(self, context: Context, question: Callable[[], Answer]) -> Answer:
-        """Call `question` in a worker thread, and return its result.
+        """Call `question` in a worker thread, and return the result.
 
         If `question` raises an error, the call ends with the `status` of the error.
         """
         try:
             return await self._loop.in_worker(question)
-        except (Exception, SystemExit) as error:  # a SystemExit would end the loop and everything else on it
+        except (Exception, SystemExit) as error:  # a SystemExit would end the event loop and everything that runs on it
             code, text = self.status(error)
             text = foreign_text(text, MAX_ERROR)
             unexpected = not isinstance(error, DeviceCoreError)
@@ -160,8 +160,8 @@ class MissingDirectoryError(DirectoryError):
 class ServedSockets(HasLifecycle, Generic[ServiceT]):
     """A served plugin or driver: a context manager that stops serving it on exit.
 
-    Its `sockets` are created in order, and removed in reverse. `meets_at` is the kubelet's socket, or the one that a
-    kubelet discovers. In the log, `name` stands for the plugin or driver, and `kubelet` for the kubelet.
+    The `sockets` are created in order, and removed in reverse order. `meets_at` is the kubelet's socket, or the socket
+    that a kubelet discovers. In the log, `name` stands for the plugin or driver, and `kubelet` for the kubelet.
     `poll_interval` is the number of seconds between two checks of the sockets.
     """
 
@@ -176,7 +176,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # The event loop takes this lock, too. Unlike a condition's default lock, it cannot be left taken by an
+        # The event loop also takes this lock. Unlike a condition's default lock, it cannot be left taken by an
         # interrupt.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
@@ -224,8 +224,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     async def _serve(self, socket: OwnedSocket) -> None:
         """Serve at `socket`, for the first time or again.
 
-        Raises MissingDirectoryError if its directory does not exist yet but is expected, and DirectoryError if the
-        socket cannot be created in its directory.
+        Raises MissingDirectoryError if the socket's directory does not exist yet but is expected, and DirectoryError if
+        the socket cannot be created in its directory.
         """
 
     @abstractmethod

@@ -93,7 +93,7 @@ class RegistrationServer:
         self._missed: dict[tuple[ResourceName, str], float] = {}
         """The loop time at which the wait for each missing socket ended."""
         self._pending: Counter[str] = Counter()
-        """How many registrations are waiting for an answer from each socket."""
+        """The number of registrations that are waiting for an answer from each socket."""
         self._large_lists = LargeMessages()
         self._followed: list[PluginClient] = []
         """The instances whose end the listener has not been notified of yet, oldest first."""
@@ -134,7 +134,7 @@ class RegistrationServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for client in tuple(self._clients.values()):  # a task that was cancelled before it started has done nothing
+        for client in tuple(self._clients.values()):  # a task that was cancelled before it started has not cleaned up
             self._forget(client)
             client.outcome.set_result(_stopping(client.plugin))
         if self._server is not None:
@@ -197,7 +197,8 @@ class RegistrationServer:
             waited_at = self._missed.get((resource, path), float("-inf"))
             persistent = asyncio.get_running_loop().time() - waited_at < PERSISTENT
             client = self._begin(resource, path, 0.0 if persistent else SOCKET_PATIENCE)
-        # The registration continues if this caller gives up: other calls may wait for it, and it has its own deadlines.
+        # The registration continues if this caller gives up, because other calls may wait for the registration, and it
+        # has its own deadlines.
         refusal = await asyncio.shield(client.outcome)
         if refusal is not None:
             raise refusal

@@ -1,7 +1,7 @@
 """The `PluginTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
-Law: a call to a plugin blocks its caller at most one second longer than its timeout, no matter what the plugin does.
-After `stop`, the listener is not called.
+Law: a call to a plugin blocks its caller for at most one second more than the call's timeout, no matter what the plugin
+does. After `stop`, the listener is not called.
 """
 
 import itertools
@@ -40,16 +40,17 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     The listener is called in worker threads; a slow call to it delays no other plugin.
 
     Args:
-        directory: where a kubelet and its plugins find each other's sockets. Its last component is created if missing.
+        directory: where a kubelet and its plugins find each other's sockets. The last component of this path is created
+            if missing.
         socket_name: the name of the kubelet's socket in that directory.
-        allow_shared_directory: whether other users may write to the directory and the registry. Each such user can
-            impersonate any plugin.
+        allow_shared_directory: whether other users may write to the directory and the registry. Any user who may write
+            to the directory can impersonate any plugin.
         wipe: whether a start deletes all sockets in the directory, as a kubelet does, so that plugins notice the
-            restart; otherwise it deletes only the kubelet's own socket.
+            restart; otherwise, a start deletes only the kubelet's own socket.
         limits: how long a plugin may take, how much it may send, and how often it may register.
         clock: returns monotonic seconds, used to limit registrations.
-        plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
-            last component is created if missing. None: no plugin watcher.
+        plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. The
+            last component of this path is created if missing. None: no plugin watcher.
         handlers: handlers for plugins found in `plugins_registry` that are not device plugins; see
             `devicecore.adapters.grpc_unix.watcher`.
     """
@@ -160,7 +161,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
             raise PluginStoppedError(plugin.resource) from None
 
     def parts(self, notify: Notify[Event]) -> tuple[RegistrationServer, tuple[Part, ...]]:
-        """Return the registration server, and the plugin watcher if there is a registry."""
+        """Return the registration server, and the plugin watcher if a registry was given."""
         server = RegistrationServer(self._directory, self._limits, self._rate, notify, self._generations.__next__)
         if self._registry is None:
             return server, ()

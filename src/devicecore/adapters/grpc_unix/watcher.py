@@ -1,7 +1,8 @@
 """The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet queries it.
 
-Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, its plugin is
-disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old one (kubelet.md 2.8).
+Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, the plugin behind it
+is disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old plugin (kubelet.md
+2.8).
 
 The watcher knows the directory and the two calls of `pluginregistration.Registration`. Everything else is left to
 `PluginHandler`s, one for each type of plugin: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
@@ -38,7 +39,7 @@ GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
 MAX_ATTEMPTS = 64  # how many sockets to query at once; each takes a file descriptor, and many processes get only 1,024
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
-_SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner than this counts as one more failure
+_SHORT_RUN = 10.0  # seconds; if a plugin is lost sooner after its registration, that counts as one more failure
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class RegisteredPlugin(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the plugin has ended on its own and must be queried again."""
+        """Whether the plugin has ended by itself and must be queried again."""
 
     async def disconnect(self) -> None:
         """End the plugin's registration, because its socket is gone. The plugin may have been lost before."""
@@ -101,7 +102,7 @@ class PluginWatcher:
 
     Args:
         directory: the directory to watch; its last component is created with mode 0755 if missing.
-        handlers: one for each type of plugin.
+        handlers: a handler for each type of plugin.
         limits: how long it may take to reach a plugin, and how long its messages may be.
         own_socket: the kubelet's own socket, which is never dialed.
         allow_shared: whether other users may write to the directory and its subdirectories.
@@ -194,7 +195,7 @@ class PluginWatcher:
         due = [
             one for one in self._candidates.values() if one.plugin is None and not one.busy and one.not_before <= now
         ]
-        due.sort(key=lambda candidate: candidate.failures)  # so that a new socket does not wait behind silent ones
+        due.sort(key=lambda candidate: candidate.failures)  # so that a new socket does not wait behind silent sockets
         free = MAX_ATTEMPTS - self._attempts
         self._are_waiting = len(due) > free
         for candidate in due[:free]:

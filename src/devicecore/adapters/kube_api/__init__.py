@@ -1,4 +1,4 @@
-"""Publishes device resources in the status of a Node object: its capacity and allocatable on a kube-apiserver.
+"""Publishes device resources as capacity and allocatable in the status of a Node object on a kube-apiserver.
 
 Laws: The sink changes only keys that a published status named or that its field manager wrote in an earlier run. The
 sink sends the newest state and never a queue of older states. `publish` never waits for the network. This package needs

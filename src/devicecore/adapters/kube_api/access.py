@@ -1,4 +1,4 @@
-"""Requests to an API server over one connection, and their failures as sentences.
+"""Requests to an API server over one connection, with sentences that describe failures.
 
 Law: a request returns its answer or raises a `RequestError`, no matter whether a file, a program, the network or the
 server fails.
@@ -121,9 +121,9 @@ class Access:
     """Where the API server and the credentials are, and how long to wait for them.
 
     Attributes:
-        kubeconfig: the kubeconfig. If None, these are tried in turn: the service account of the pod in which this
-            process runs, the files in `$KUBECONFIG`, and `~/.kube/config`. The source is read again when credentials
-            have expired.
+        kubeconfig: the kubeconfig. If None, the following are tried in turn: the service account of the pod in which
+            this process runs, the files in `$KUBECONFIG`, and `~/.kube/config`. The source is read again when
+            credentials have expired.
         context: the context to use from the kubeconfig, if not the current one.
         service_account: the directory of the pod's service account.
         timeout: seconds for a request, including the whole answer.
@@ -146,7 +146,7 @@ class Access:
 
 
 def connection_of(access: Access) -> ApiConnection:
-    """Read the files now, so that the caller gets the errors.
+    """Read the files immediately, so that the caller gets the errors.
 
     Raises:
         TypeError: `access` is not an Access but, for example, the path of a kubeconfig.
@@ -188,7 +188,7 @@ class ApiRequest:
 
     @property
     def target(self) -> bytes:
-        """The path and the parameters, as they are sent."""
+        """The path and the parameters in the form in which they are sent."""
         return f"{self.path}?{_parameters(*self.query.items())}".encode("ascii") if self.query else self.path.encode()
 
     @property
@@ -249,13 +249,13 @@ class ApiServer:
         return self.read(request, lambda answer: answer)
 
     def read(self, request: ApiRequest, parse: Callable[[Json], T]) -> T:
-        """Send a request and return its answer, parsed by `parse`. Errors from `parse` become a RequestError, too."""
+        """Send a request and return the answer, parsed by `parse`. Errors from `parse` also become a RequestError."""
         return self.ask(request, lambda: parse(self.answer(request)))
 
     def answer(self, request: ApiRequest) -> Json:
         """Send a request and return the parsed answer.
 
-        Only functions that `ask` calls may use this, because `ask` handles the errors.
+        Only functions that `ask` calls may use this method, because `ask` handles the errors.
         """
         headers, content = {b"Accept": request.accept.encode("ascii")}, None
         if request.body is not None:
@@ -326,7 +326,7 @@ class ApiServer:
         return answer
 
     def _leave_parent(self) -> None:
-        """In a fork, abandon the parent's connection, because each process would read answers to the other's requests.
+        """In a fork, abandon the parent's connection: each process would read answers to the other's requests.
 
         The connection is not shut down, because that would end it for the parent, and nothing is called that may wait
         for a lock.
@@ -345,7 +345,7 @@ class ApiServer:
             connection.cut()
 
     def disconnect(self) -> None:
-        """Close the connection. The next request opens a new one, with the credentials at that time."""
+        """Close the connection. The next request opens a new connection, with the credentials at that time."""
         self._leave_parent()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -431,7 +431,7 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _event(line: bytes) -> tuple[str, Json]:
-    """Return the kind of a watch event, and its object.
+    """Return the type of a watch event, and the event's object.
 
     Raises RequestError if the server has ended the watch with an error, and ValueError if the line is not an event.
     """
@@ -522,7 +522,7 @@ def _line(text: str | None) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and the errors that caused it."""
+    """Yield an error and then the chain of errors that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

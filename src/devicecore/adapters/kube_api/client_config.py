@@ -74,8 +74,8 @@ class ApiConnection:
     Attributes:
         server: the API server's URL.
         tls: returns the TLS settings, with the client's certificate if there is one. Each call creates a new context.
-        server_name: the name that the server's certificate must have, if it is not the name in the URL.
-        proxy: the URL of an HTTP proxy; None to connect directly.
+        server_name: the name that the server's certificate must have, if this is not the name in the URL.
+        proxy: the URL of an HTTP proxy, or None to connect directly.
         headers: the headers for every request, such as the user to act as.
         token: returns the current bearer token, or None if none is used.
         program: the credential program, or None if none is used.
@@ -188,13 +188,13 @@ def _read(file: Path) -> Value:
 
 
 def _path(value: Value) -> Path | None:
-    """Return a file's path, relative to the kubeconfig that names it."""
+    """Return the path in a field, or None if it is empty. Relative paths start at the kubeconfig's directory."""
     text = value.text("")
     return Path(value.file).parent / Path(text).expanduser() if text else None
 
 
 def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
-    """Return `ApiConnection.tls`. The kubeconfig's values are tried out once, so that errors name the field."""
+    """Return `ApiConnection.tls`. The kubeconfig's values are tried out here, so that errors name the field."""
     authority = _content(cluster, "certificate-authority")
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     is_insecure = cluster["insecure-skip-tls-verify"].boolean()

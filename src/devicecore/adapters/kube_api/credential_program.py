@@ -1,6 +1,6 @@
 """Runs a credential program (`exec` in a kubeconfig).
 
-Law: The program always ends: on its own, or because it took too long, printed too much or is no longer needed.
+Law: The program always ends: by itself, or killed because it took too long, printed too much or is no longer needed.
 """
 
 import json
@@ -34,7 +34,7 @@ class Credentials:
 def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Credentials:
     """Run a program and read its output. Raises CredentialError if the program fails or returns no credentials.
 
-    The program is killed after `timeout` seconds, or as soon as its answer is no longer needed (`is_stopped`).
+    The program is killed after `timeout` seconds, or as soon as `is_stopped` says that its answer is no longer needed.
     """
     name = f"exec program {program.command[0]!r}"
     spec: dict[str, object] = {"interactive": False}
@@ -71,7 +71,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
 def _output(
     process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """Return the output until the process closes both streams, or has ended and its children are silent."""
+    """Return the output until the process closes both streams, or has ended while its children print nothing."""
     printed: dict[IO[bytes] | None, bytes] = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
         for stream in printed:

@@ -1,7 +1,7 @@
 """Dynamic resource allocation on an API server: reads ResourceClaims and deletes ResourceSlices, as a kubelet does.
 
-Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even
-if a malicious driver name tries to change it. A call that waits for the server delays no other call.
+Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even if
+a malicious driver name tries to change the selector. A call that waits for the server delays no other call.
 """
 
 import re
@@ -71,7 +71,7 @@ class KubeApiSlices(ApiServers):
         self._node = node
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete this node's slices for one driver, or for all, with one request (kubelet: `wipeResourceSlices`).
+        """Delete this node's slices for one driver, or for every driver (kubelet: `wipeResourceSlices`).
 
         Raises:
             SliceError: the slices could not be deleted.
@@ -97,5 +97,5 @@ def _words_of(error: RequestError) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value for a field selector; without this, a driver's name could select slices of other drivers."""
+    """Return `value` escaped for a field selector. Unescaped, a driver's name could select slices of other drivers."""
     return re.sub(r"([\\,=])", r"\\\1", value)

@@ -26,7 +26,7 @@ A Node takes about 30 KiB, and an API server stores objects of at most 1.5 MiB.
 """
 
 MAX_WATCH = 64 * 1024 * 1024
-"""How many bytes are read from one watch before it is restarted."""
+"""The number of bytes that are read from one watch before it is restarted."""
 
 MAX_VALUES = 4_000_000
 """The maximum number of commas and brackets in all pages of a list, which bounds the number of values."""
@@ -78,7 +78,7 @@ class Budget:
         return left
 
     def count(self, received: bytes) -> bytes:
-        """Charge `received` to the budget and return it. Raises AnswerTooLargeError if that exceeds the budget."""
+        """Charge `received` to the budget and return it. Raises AnswerTooLargeError if the budget is exceeded."""
         self._bytes -= len(received)
         self._bytes_of_all -= len(received)
         self._values_of_all -= sum(map(received.count, (b",", b"[", b"{")))
@@ -129,7 +129,8 @@ class _Stream(httpcore2.NetworkStream):
 class _Connection:
     """A connection without a proxy, whose reads and writes use up a budget.
 
-    It does the same as `_Stream` with fewer system calls, after each of which another thread may run first.
+    The class does the same as `_Stream` with fewer system calls, because after each system call, other threads may run
+    first.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, budget: Budget) -> None:
@@ -227,7 +228,7 @@ class WholeAnswer:
 
 @define(eq=False)
 class Answer:
-    """A server's answer, whose content is read part by part. It must be closed.
+    """A server's answer, whose content is read part by part. The object must be closed.
 
     Attributes:
         status: the HTTP status.
@@ -261,9 +262,9 @@ class _Received:
         return self._is_kept and self._is_read and not self._rest  # the rest would be taken for the next answer
 
     def head(self) -> tuple[int, dict[bytes, bytes]]:
-        """Return the status of the answer, and its headers."""
+        """Return the status and the headers of the answer."""
         status = 100
-        while 100 <= status < 200:  # an answer with such a status is followed by another answer
+        while 100 <= status < 200:  # an answer with a 1xx status is followed by another answer
             first, *lines = self._until(b"\r\n\r\n").split(b"\r\n")
             if not (parsed := _FIRST_LINE.fullmatch(first)):
                 message = "the answer is not HTTP"
@@ -392,7 +393,7 @@ class Transport:
         self.begin_all()
 
     def begin_all(self) -> None:
-        """Begin requests for one purpose, such as the pages of a list, which share the limits."""
+        """Begin requests that share limits, such as those for the pages of a list."""
         self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
     def send(self, method: str, path: bytes, headers: Mapping[bytes, bytes], content: bytes | None) -> WholeAnswer:
@@ -461,9 +462,9 @@ class Transport:
         self._backend.cut()
 
     def leave(self) -> None:
-        """Close this process's copies of its parent's connections.
+        """In a fork, close the copies of the parent's connections.
 
-        This takes no lock, because a lock that was held during the fork is never released.
+        The method takes no lock, because a lock that was held during the fork is never released.
         """
         self._disconnect()
         self._backend.leave()

@@ -39,7 +39,7 @@ SECTIONS = ("capacity", "allocatable")
 
 
 class PatchStrategy(Enum):
-    """How a change is written. The result is the same; the owners in `metadata.managedFields` differ.
+    """How a change is written. All strategies result in the same status; the owners in `metadata.managedFields` differ.
 
     With a merge, the last writer of a key owns it. With server-side apply, the field manager owns its keys until
     it no longer applies them, and another writer that applies a different value gets a conflict.
@@ -127,7 +127,7 @@ class NodeObject:
         }
 
     def counts(self, section: str) -> Mapping[str, Json]:
-        """Return one map of the status, which is empty if it does not exist."""
+        """Return one map of the status, or an empty map if the status lacks it."""
         return (self.status or {}).get(section, {})
 
 
@@ -188,7 +188,7 @@ def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
 
 
 def _paths(fields: Json, above: Path = ()) -> Iterator[Path]:
-    """Return the paths in a `fieldsV1`, without those inside lists."""
+    """Return the paths in a `fieldsV1`, except for paths inside lists."""
     for key, below in fields.items():
         if key.startswith("f:"):
             path = (*above, key.removeprefix("f:"))

@@ -1,4 +1,4 @@
-"""Two threads that keep an API server in a desired state: one publishes, and the other watches for changes by others.
+"""Two threads that keep an API server in a desired state: one publishes, and the other watches for foreign changes.
 
 Law: after any failure, publishing is retried with the latest desired state, and `problem` says why it failed.
 """
@@ -46,10 +46,10 @@ class Backoff:
 
 
 class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
-    """Publishes the latest desired state, and republishes it if someone changes it. Thread-safe.
+    """Publishes the latest desired state, and publishes it again if someone changes the published state. Thread-safe.
 
-    A stop makes one last attempt to publish. `name` is what the log calls the published object, and `thread` names the
-    threads. `new_servers` creates the connections of a run: one for watching, and those of the publishing thread.
+    `stop` makes one last attempt to publish. `name` is what the log calls the published object, and `thread` names the
+    threads. `new_servers` creates the connections of a run: one for watching, and the others for the publishing thread.
     `error_of` turns a cause into an error. `backoff` is how long to wait after a failure, and `resync` is the number of
     seconds after which everything is compared even if the watch shows no change.
     """
@@ -73,8 +73,9 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. It
-        # could if `with` were used on the condition itself, because conditions are implemented in Python.
+        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. An
+        # interrupt could leave it taken if `with` were used on the condition itself, because conditions are implemented
+        # in Python.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing
@@ -133,7 +134,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             raise self._error_of(str(error)) from error
 
     def _want(self, wanted: Wish) -> None:
-        """Make the thread publish this instead of any earlier state. The caller holds the lock."""
+        """Make the thread publish this state instead of any earlier state. The caller holds the lock."""
         self._wanted = wanted
         if not self._has_wanted:
             self._has_wanted, self._published = True, None
@@ -154,8 +155,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         """Wait until the API server shows everything that was published.
 
         Raises:
-            DeviceCoreError: the API server still does not show everything after `timeout` seconds. The error is the
-                `problem`, if one is known.
+            DeviceCoreError: the API server still does not show everything after `timeout` seconds. The error is
+                `problem`, if a problem is known.
             TypeError: `timeout` is not a number.
         """
         check_seconds("wait_until_published: timeout", timeout)

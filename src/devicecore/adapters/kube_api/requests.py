@@ -49,7 +49,7 @@ SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices")
 
 
 class ApiServers(HasLifecycle):
-    """Connections to one API server, one for each call in progress. A stop aborts the requests.
+    """Connections to one API server: each call in progress has its own connection. A stop aborts the requests.
 
     At most `idle` connections are kept for later calls.
     """
@@ -121,7 +121,7 @@ class ApiServers(HasLifecycle):
 def all_of(server: ApiServer, resource: ApiResource, fields: str = "", *, page: int = PAGE) -> tuple[list[Json], str]:
     """Return the objects that a field selector matches, and the version of the list.
 
-    For all pages together, the server may take twice as long as for one answer. Raises RequestError.
+    All pages together may take twice as long as one answer. Raises RequestError.
     """
 
     def answer() -> tuple[list[Json], str]:
@@ -146,7 +146,7 @@ def pages(
 ) -> Iterator[tuple[list[Json], str]]:
     """Yield the objects that both selectors match, page by page, and the version of the list.
 
-    An empty namespace selects the objects in all namespaces. If a page is too large, smaller ones are requested.
+    An empty namespace selects the objects in all namespaces. If a page is too large, smaller pages are requested.
 
     Raises RequestError if an answer is not a list, or the list has too many pages.
     """

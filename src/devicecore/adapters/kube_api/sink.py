@@ -68,7 +68,8 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
             published resources with their capacity, so the sink sets both to the number of healthy devices.
         leftovers: other resources that an earlier run may have published. Resources that `field_manager` has written
             are found in the Node and count as removed until a status names them.
-        field_manager: our name in `metadata.managedFields`. No other writer of this Node may use it.
+        field_manager: our name in `metadata.managedFields`. No other writer of this Node may use the same field
+            manager.
         pace: how often the Node is compared and written.
 
     Raises:
@@ -112,11 +113,12 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         self._field_manager = field_manager
         self._beside_kubelet = beside_kubelet
         self._patches = _Window(pace.patches_per_second, pace.clock)
-        self._last_seen: NodeObject | None = None  # what the watch has seen since the publishing thread started to read
+        # the Node that the watch has seen since the publishing thread started to read the Node
+        self._last_seen: NodeObject | None = None
         self._has_looked_for_leftovers = False  # used by the publishing thread only
 
     def publish(self, status: NodeStatus) -> None:
-        """Make a thread publish `status` as soon as possible. This does not wait for the network.
+        """Make a thread publish `status` as soon as possible. The call does not wait for the network.
 
         Raises:
             SinkError: this sink is not started.
@@ -141,7 +143,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
                     raise
                 before, node = node, self._read()
                 if error.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
-                    # The Node has not changed, so it is a policy that denies the patch, and would deny it again soon.
+                    # The Node has not changed, so a policy denied the patch, and would probably deny it again.
                     raise evolve(error, pause=self._backoff.maximum) from None
             else:
                 self._succeeded(wanted, shown.version)
@@ -225,7 +227,7 @@ class _Window:
         self._taken: deque[float] = deque([float("-inf")] * per_second, maxlen=per_second)
 
     def take(self) -> float:
-        """Use up one patch and return 0. If none is left, return the seconds until one is available."""
+        """Use up one patch and return 0. If no patch is left, return the seconds until the next one is available."""
         now = self._clock()
         left = self._taken[0] + 1.0 - now
         if left > 0:

@@ -1,4 +1,4 @@
-"""Publishes a DRA driver's devices as ResourceSlices of its node, and repairs them.
+"""Publishes a DRA driver's devices as ResourceSlices of its node, and repairs the slices.
 
 Law: the publisher writes nothing while the slices are correct, and deletes nothing when it is stopped: the driver's
 next instance takes the slices over, and a kubelet deletes them if the driver does not return.
@@ -100,7 +100,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._repairs: list[float] = []  # when slices changed by others were last repaired, in monotonic seconds
 
     def publish(self, devices: Iterable[PublishedDevice], counters: Iterable[Mapping[str, object]] = ()) -> None:
-        """Make a thread publish these devices, and no others. This does not wait for the network.
+        """Make a thread publish these devices, and remove all others. The call does not wait for the network.
 
         Args:
             devices: all devices of the pool.
@@ -159,7 +159,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
             path = SLICES.path(name=body["metadata"]["name"])
             self._try(ApiRequest("update resourceslices", "PUT", path, body=body))
         for one in needed.delete:
-            # Without preconditions, this could delete what another instance has just written.
+            # Without preconditions, the request could delete slices that another instance has just written.
             conditions = {"preconditions": {"uid": one.uid, "resourceVersion": one.version}}
             self._try(ApiRequest("delete resourceslices", "DELETE", SLICES.path(name=one.name), body=conditions))
 

@@ -4,8 +4,8 @@ This package needs the extra `manifests`. Law: A file that cannot be used change
 line and the field. The file's previous content stays in force until the file is corrected or deleted, and no other file
 is affected.
 
-`directory` implements the port, `file` decides what is in force, `pods` reads a manifest, `claims` reads the part about
-dynamic resource allocation, and `pods_file` keeps what must survive a restart.
+`directory` implements the port, `file` decides what is in force, `pods` reads the pods in a manifest, `claims` reads
+the claims, and `pods_file` keeps what must survive a restart.
 """
 
 from devicecore.system.extras import needs_extra

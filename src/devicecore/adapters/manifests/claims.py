@@ -1,8 +1,8 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
-This module is loaded with the first manifest that needs it. Law: only the pods in a claim's `status.reservedFor` may
-use the claim, as with a kubelet. Without that field, every pod in the manifests that names the claim may use it,
-because there is no scheduler to reserve the claim for pods.
+This module is loaded with the first manifest that contains or names a claim. Law: only the pods in a claim's
+`status.reservedFor` may use the claim, as with a kubelet. Without that field, every pod in the manifests that names the
+claim may use it, because there is no scheduler to reserve the claim for pods.
 """
 
 import hashlib
@@ -35,9 +35,9 @@ def read_claim(document: Value, uid: str) -> ManifestClaim:
 
 
 def default_uid(document: Value) -> str:
-    """Return a UID for a claim that has none. The UID changes with the allocation, which makes the claim a new one.
+    """Return a UID for a claim that has none. The UID changes with the allocation, which makes the claim a new claim.
 
-    Changed reservations or a different file do not make it a new claim.
+    Changed reservations or a different file do not make the claim a new claim.
     """
     metadata = document["metadata"]
     identity = [metadata["namespace"].text("default"), metadata["name"].text(), document["status"]["allocation"].data]

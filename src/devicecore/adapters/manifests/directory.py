@@ -1,8 +1,8 @@
 """A directory of manifests that may be edited at any time.
 
-Laws: The pods are those that are in force in the directory's files. A file that exists but cannot be read keeps its
-pods. If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and the backups of
-editors (`x~`, `#x#`).
+Laws: The pods are those that the content in force of the directory's files contains. A file that exists but cannot be
+read keeps its pods. If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and
+the backups of editors (`x~`, `#x#`).
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 MAX_BYTES_AT_ONCE = 128 * 1024
-"""How many bytes of manifests one poll reads, in addition to one manifest: at most about 0.2 s of work."""
+"""The number of bytes of manifests that one poll reads, in addition to one manifest: at most about 0.2 s of work."""
 
 _OPENING = 64  # bytes charged for opening a file
 
@@ -39,7 +39,7 @@ class Changes:
     """How the manifests have changed since the last poll.
 
     Attributes:
-        added: pods to admit, after those in `removed` have been released. A pod that changed and kept its UID is in
+        added: pods to admit, after those in `removed` have been released. A pod that has changed but kept its UID is in
             both `added` and `removed`.
         removed: pods to release.
         problems: the new problems.
@@ -55,11 +55,12 @@ class Changes:
 
 
 class ManifestPods(PodSource):
-    """A `PodSource` that reads a directory of manifests. Its owner calls `poll` regularly, such as once a second.
+    """A `PodSource` that reads a directory of manifests. Its owner has to call `poll` regularly, such as every second.
 
     Args:
         directory: the directory of the manifests.
-        state: the file for what must survive a restart. It has mode 0600, because it contains copies of the manifests.
+        state: the file for what must survive a restart. The file has mode 0600, because it contains copies of the
+            manifests.
         boot_id: the identity of this boot of the machine; by default the kernel's.
 
     Raises:
@@ -237,7 +238,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _choose(self, new: dict[str, Stamp], uncertain: dict[str, Stamp]) -> dict[str, Stamp]:
-        """Return the files to read now: the smallest ones, which large ones must not delay, and one more in turn."""
+        """Return the files to read now: the smallest ones, so that they need not wait, and one more file in turn."""
         stamps = new | uncertain
         chosen: dict[str, Stamp] = {}
         size = 0
@@ -254,7 +255,7 @@ class ManifestPods(PodSource):
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return the pods that are not among `others`, or are different there."""
+    """Return the pods that are not among `others`, or that differ from the pod with the same UID in `others`."""
     known = {pod.uid: pod for pod in others}
     return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 
@@ -269,7 +270,7 @@ def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:
 
 
 def _look_at(entry: os.DirEntry[str]) -> Stamp | str | None:
-    """Return the stamp of a file, following links, or why it cannot be read. If the file is gone, return None."""
+    """Return the stamp of a file, following links, or why the file cannot be read. If the file is gone, return None."""
     try:
         found = entry.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One manifest: its current content, and the content that is in force.
+"""One manifest file: the current content, and the content that is in force.
 
 Law: The text in force is the last usable text that shared no pod or claim with another file.
 """
@@ -35,7 +35,7 @@ class File:
         name: the file's name in the directory.
         in_force: the last usable content of the file.
         says: the current content of the file, or None if that cannot be used.
-        problem: why the current content cannot be used, or None if it can.
+        problem: why the current content cannot be used, or None if it can be used.
     """
 
     name: str
@@ -60,11 +60,11 @@ class File:
         return stamp != self._stamp
 
     def is_uncertain(self) -> bool:
-        """Return whether the file has to be read again, although it looks unchanged."""
+        """Return whether the file has to be read again although its timestamp has not changed."""
         return self._digest is None or not self._stamp_is_reliable
 
     def read(self, path: Path, stamp: Stamp) -> bool:
-        """Read the file again. Return whether its content has changed."""
+        """Read the file again. Return whether the content has changed."""
         self._stamp, self._stamp_is_reliable = stamp, time.time() - stamp[0] / 1e9 > _RELIABLE_AFTER
         before, self._digest = self._digest, None
         try:
@@ -86,7 +86,7 @@ class File:
         return self.in_force if text and text == self.in_force.text else read_manifest(text, self.name)
 
     def refuse(self, problem: ManifestError) -> bool:
-        """Keep the previous content in force. Return whether this problem differs from the last one."""
+        """Keep the previous content in force. Return whether this problem is new."""
         self.says = None
         if str(problem) == str(self.problem):
             return False
@@ -94,7 +94,7 @@ class File:
         return True
 
     def cannot_be_read(self, problem: str) -> bool:
-        """Record that no text can be read under this name. Return whether this problem differs from the last one."""
+        """Record that the file's text cannot be read. Return whether this problem is new."""
         self._digest = None
         return self.refuse(ManifestError(self.name, None, "", problem))
 

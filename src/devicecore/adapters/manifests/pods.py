@@ -45,7 +45,7 @@ class ManifestError(DocumentError):
 
 @frozen
 class Manifest:
-    """The text of a manifest, and its parsed content."""
+    """The text and the parsed content of a manifest."""
 
     text: str
     pods: tuple[Pod, ...] = ()
@@ -117,7 +117,7 @@ _POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
 
 
 def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[tuple[str, str], Value]]:
-    """Yield the pods and claims of a document, each with its kind and API version."""
+    """Yield each pod and claim of a document, with its kind and API version."""
     kind, version = document["kind"], document["apiVersion"]
     if default is None and kind.data is None:
         kind.refuse("it is missing; expected a Kubernetes object, such as a Pod (apiVersion: v1, kind: Pod)")
@@ -224,7 +224,7 @@ def _check_names(document: Value) -> None:
 
 
 def _check_name(value: Value, is_name: Callable[[str], bool], example: str) -> None:
-    """Check a name as Kubernetes does. Names reach logs and terminals, so other characters are refused."""
+    """Check a name as Kubernetes does. Names reach logs and terminals, so names with other characters are refused."""
     if not is_name(value.text()):
         value.refuse(f"expected a DNS name such as {example}, got {described(value.data)}")
 

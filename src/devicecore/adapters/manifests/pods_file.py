@@ -2,10 +2,10 @@
 
 Law: A file that is broken or unreadable never prevents the start. In that case, nothing is known about earlier pods.
 
-There is no container runtime here. This file answers the questions that a kubelet asks its container runtime after a
-restart. Within one boot, as after a kubelet restart, the containers of pods that got their devices count as running.
-After a reboot, no container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power
-failure leads to a reboot, after which no pod runs.
+With manifests, there is no container runtime. This file answers the questions that a kubelet asks its container runtime
+after a restart. Within one boot, as after a kubelet restart, the containers of pods that got their devices count as
+running. After a reboot, no container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because
+a power failure leads to a reboot, after which no pod runs.
 
 The first line is a JSON object with `boot`, `files` and `running`. Each further line is the UID of one more running pod
 as JSON: admitting 10,000 pods must not write all manifests 10,000 times.
@@ -64,7 +64,7 @@ class PodsFile:
                 self._write()
 
     def keep(self, files: dict[str, str], pods: AbstractSet[PodUid]) -> None:
-        """Keep these manifests, and forget running pods that are not in `pods`."""
+        """Keep these manifests, and forget which pods are running except for those in `pods`."""
         with self._lock:
             if self._is_written and files == self.files and self._running <= pods:
                 return
@@ -101,7 +101,7 @@ class PodsFile:
             return False
 
     def _say(self, error: OSError) -> None:
-        if str(error) != self._problem:  # otherwise this would be logged every second
+        if str(error) != self._problem:  # otherwise, the problem would be logged every second
             _log.error("cannot record the running pods in %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
 

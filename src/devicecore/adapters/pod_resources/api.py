@@ -56,9 +56,9 @@ class PinnedResources(Protocol):
 
 @frozen
 class Snapshot:
-    """What the answers are computed from: the state of all devices, the active pods in order, and the claims.
+    """The data from which answers are computed: the state of all devices, the active pods in order, and the claims.
 
-    `pinned` provides exclusive CPUs and NUMA-local memory; without it, no container has any.
+    `pinned` provides exclusive CPUs and NUMA-local memory; without `pinned`, containers have neither.
     """
 
     state: NodeState
@@ -135,7 +135,7 @@ def _pod(snapshot: Snapshot, pod: Pod) -> podresources.PodResources:
                 dynamic_resources=snapshot.claims(pod, container),
             )
             for container in pod.in_start_order
-            if not pod.is_reusable(container)  # an ordinary init container is never listed; a sidecar is
+            if not pod.is_reusable(container)  # an ordinary init container is never listed, but a sidecar is
         ],
     )
 

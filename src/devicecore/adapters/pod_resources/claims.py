@@ -10,7 +10,7 @@ from devicecore.wire import podresources
 
 
 def to_dynamic_resources(claims: Iterable[DynamicResource]) -> list[podresources.DynamicResource]:
-    """Return the message of each claim, with all its devices (kubelet: `getDynamicResources`, kubelet-dra.md 12)."""
+    """Return a message for each claim, with all its devices (kubelet: `getDynamicResources`, kubelet-dra.md 12)."""
     return [
         podresources.DynamicResource(
             claim_name=found.claim.name,

@@ -85,7 +85,7 @@ class PodResourcesClient(HasLifecycle):
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
 
     def list_v1alpha1(self) -> podresources_v1alpha1.ListPodResourcesResponse:
-        """Return every pod, using the older API, the only one that kubelets before 1.20 have."""
+        """Return every pod, using the older API, the only version that kubelets before 1.20 have."""
         request = podresources_v1alpha1.ListPodResourcesRequest()
         return self._call("List", request, podresources_v1alpha1.ListPodResourcesResponse, SERVICE_V1ALPHA1)
 

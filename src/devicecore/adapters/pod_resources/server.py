@@ -1,6 +1,6 @@
 """The server of the pod-resources API, on a unix socket.
 
-Laws: The server answers no more calls than its rate limit allows. A call that fails does not affect the next one.
+Laws: The server answers no more calls than its rate limit allows. A call that fails does not affect the next call.
 """
 
 import logging
@@ -54,8 +54,8 @@ class PodResourcesServer(HasLifecycle):
         look: returns the input for the responses. This function is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
-        observe: called after each call with the call's method, the API version and whether the call failed. It must not
-            block.
+        observe: called after each call with the call's method, the API version and whether the call failed. The
+            function must not block.
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, for all callers and methods together.
         burst: how many calls may come at once.
@@ -144,7 +144,7 @@ class PodResourcesServer(HasLifecycle):
                 server.add_generic_rpc_handlers(services)
         except BaseException as error:
             with suppress(ValueError):  # the server is running
-                server.start()  # otherwise gRPC does not close its socket
+                server.start()  # otherwise, gRPC does not close the server's socket
             # If the start got no thread, or was interrupted before it got one, gRPC would never end a longer wait.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)

@@ -75,7 +75,9 @@ class PrometheusMetrics:
         self._sink_problem: Callable[[], object] | None = None
         self._claims: Callable[[], ClaimCache] | None = None
         self._lock = threading.Lock()  # held while the fields below change
-        self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used one first
+        self._calls: OrderedDict[str, _Calls] = (
+            OrderedDict()
+        )  # by resource, with the least recently used resource first
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
         self._operations: dict[tuple[str, bool], _Histogram] = {}
@@ -97,7 +99,7 @@ class PrometheusMetrics:
     ) -> None:
         """From now on, show the results of these functions at each scrape.
 
-        This is not part of `__init__`, because managers are created after their metrics.
+        `__init__` does not take these functions, because managers are created after their metrics.
 
         Args:
             state: the state whose devices are counted, such as `lambda: manager.state`.
@@ -245,7 +247,7 @@ _Value = TypeVar("_Value")
 
 
 def _of(values: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
-    """Return the value for a key. If there are too many keys, forget the least recently used one."""
+    """Return the value for a key. If there are too many keys, forget the least recently used key."""
     value = values.get(key) or values.setdefault(key, make())
     values.move_to_end(key)
     if len(values) > MAX_RESOURCES:

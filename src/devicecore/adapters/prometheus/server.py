@@ -32,7 +32,7 @@ MAX_CONNECTION_SECONDS = 10.0
 """Seconds after which the metrics server ends a connection. A scrape takes a few milliseconds."""
 
 END_SECONDS = 1.0
-"""How many seconds a stop of the metrics server waits for scrapes in progress."""
+"""The number of seconds for which a stop of the metrics server waits for scrapes in progress."""
 
 _INTERVAL = 1.0  # seconds between two checks for connections that take too long
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -60,16 +60,17 @@ class _Handler(WSGIRequestHandler):
 class _Listener(ThreadingWSGIServer):
     """Answers a limited number of connections at once, each for a limited time."""
 
-    request_queue_size = 128  # how many connections may wait to be accepted; further ones retry only after a second
+    # how many connections may wait to be accepted; a client retries any further connection only after a second
+    request_queue_size = 128
 
     def __init__(self, family: int, address: tuple[str, int]) -> None:
         self.address_family = family
-        self._connections: dict[socket.socket, float] = {}  # each with the time it was accepted, in monotonic seconds
+        self._connections: dict[socket.socket, float] = {}  # with the time of acceptance, in monotonic seconds
         self._lock = threading.Condition()  # held while the connections change
         super().__init__(address, _Handler, bind_and_activate=False)
 
     def listen(self) -> None:
-        """Bind the address. Raises OSError if it cannot be bound and OverflowError if the port number is invalid."""
+        """Bind the address. Raises OSError if that fails, and OverflowError if the port number is invalid."""
         self.server_bind()
         self.server_activate()
 
@@ -124,7 +125,8 @@ class MetricsServer(HasLifecycle):
         registry: the registry that a scrape reads.
         host: a name or an address of this machine.
         port: the port, or 0 for a free one, which is kept from the first start on.
-        problem: returns why the process is not healthy, or an empty string; the answer to `/healthz`.
+        problem: a function that returns why the process is not healthy, or an empty string, for the answer to
+            `/healthz`.
     """
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int, problem: Callable[[], str] = str) -> None:

@@ -2,7 +2,7 @@
 
 Read `transport` for the kubelet's side, `client` for the connection to one driver instance, `server` for a driver's own
 side, and `calls` for the methods of the API. Drivers are found by the plugin watcher, as device plugins may be. A
-program that uses only device plugins loads none of this.
+program that uses only device plugins does not load this package.
 """
 
 from devicecore.adapters.grpc_unix.dra.client import DriverLimits

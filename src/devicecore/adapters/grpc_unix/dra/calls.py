@@ -63,7 +63,7 @@ The messages of both services are the same; kubelets before 1.37 know only v1alp
 CODES: dict[str, grpc.StatusCode] = {rpc.go_code(code): code for code in grpc.StatusCode}
 """Status codes by their Go names."""
 
-# A status with one of these codes may come from the connection as well as from the driver.
+# A status with one of these codes may come from the connection instead of the driver.
 _AMBIGUOUS = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -75,7 +75,7 @@ _CAUSES = ("connection refused", "permission denied", "no such file or directory
 
 
 def health_method(services: Collection[str]) -> Method:
-    """Return the health service to call: v1 if the driver lists it, otherwise v1alpha1, which is never listed."""
+    """Return the health service to call: v1 if the driver lists it, otherwise v1alpha1, which drivers never list."""
     return next(HEALTH_METHODS[name] for name in HEALTH_METHODS if name in services or "alpha" in name)
 
 

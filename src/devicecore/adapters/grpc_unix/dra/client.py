@@ -38,7 +38,7 @@ from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
-"""How many health reports to read from one instance, per second and at once.
+"""The number of health reports to read from one instance, per second and at once.
 
 Further reports wait, because changes are written to a file.
 """
@@ -88,7 +88,7 @@ class DriverClient:
 
     @property
     def lost(self) -> bool:
-        """Whether the instance is no longer registered. A lost connection is not enough: it is reestablished."""
+        """Whether the instance is no longer registered. A lost connection does not count: it is reestablished."""
         return self._connection is None
 
     async def register(self) -> None:
@@ -114,7 +114,7 @@ class DriverClient:
         ]
 
     def call(self, loop: LoopThread, method: calls.Method, request: Message) -> Message:
-        """Call the driver and return its answer. Any thread except the loop's may call this.
+        """Call the driver and return the answer. Any thread except the loop's may call this.
 
         Raises DriverCallError if the call failed, and LoopStoppedError and ForkedError as `PeerConnection.call` does.
         """
@@ -130,7 +130,7 @@ class DriverClient:
         return answer
 
     async def reconnect(self) -> None:
-        """Cut the connection and start a new one. Calls in progress fail. After `close` this does nothing."""
+        """Cut the connection and start a new one. Calls in progress fail. After `close`, this method does nothing."""
         connection = self._connection
         if connection is None:
             return
@@ -229,7 +229,7 @@ class DriverClient:
             is_offered = code is not grpc.StatusCode.UNIMPLEMENTED
             self._log_health(rpc.go_text(error) if is_offered else "")
         finally:
-            call.cancel()  # once the stream has ended, this does nothing
+            call.cancel()  # once the stream has ended, cancelling does nothing
         await self._notify(partial(HealthEnded, self.id))
         return is_offered
 

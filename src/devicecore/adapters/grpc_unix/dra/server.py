@@ -1,7 +1,7 @@
 """The driver's side: serves a `DraDriver` to a kubelet's plugin watcher.
 
 Laws: a driver can answer calls before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds
-the driver again. The same two methods of the driver answer every API version that it lists.
+the driver again. The driver's two methods answer calls of every API version that the driver lists.
 """
 
 import logging
@@ -64,8 +64,8 @@ def serve_driver(
         endpoint: the path of a separate socket for the driver's services; None to use the registration socket.
         socket_name: the name of the registration socket; None for `<driver>-reg.sock`. Two instances of a driver, as
             in a rolling update, need two names.
-        services: the services that the driver lists at registration, the preferred one first. Unknown names are only
-            listed.
+        services: the services that the driver lists at registration, the preferred service first. Unknown names are
+            only listed.
         wait_for_registry: whether to wait in the background for `registry` to exist, in case no kubelet has run yet.
         poll_interval: seconds between two checks of whether the sockets still exist.
         report_period: seconds after which the last health report is repeated.
@@ -130,7 +130,7 @@ class DriverService(Service):
     async def _watch(
         self, _: object, context: Context
     ) -> AsyncIterator[dra_health_v1alpha1.NodeWatchResourcesResponse]:
-        # A report counts for a limited time, so it is repeated.
+        # A report counts for a limited time, so the last report is repeated.
         async for response in self.stream(context, self._last_report, self._report_period):
             yield response
 
@@ -197,10 +197,10 @@ class ServedDriver(ServedSockets[DriverService]):
 
         The driver may be registered already.
 
-        Use this to publish ResourceSlices. A scheduler may allocate devices as soon as it sees them, and a kubelet that
-        does not know the driver refuses the pod and tries again a minute later. An action that is still waiting is
-        replaced by the next one. An action is called in the caller's thread or in a worker thread, and never in two at
-        once.
+        Use this to publish ResourceSlices. A scheduler may allocate devices as soon as they are published, and a
+        kubelet that does not know the driver refuses the pod and tries again a minute later. If an action is still
+        waiting, the new action replaces it. An action is called in the caller's thread or in a worker thread, and never
+        in two at once.
         """
         with self._attempted:
             self._once_registered = action

@@ -1,7 +1,7 @@
 """The `DriverTransport` over gRPC: its methods block, and an event loop in a separate thread does the work.
 
-Law: a call to a driver blocks its caller at most one second longer than its timeout, no matter what the driver does.
-After `stop`, the listener is not called.
+Law: a call to a driver blocks its caller for at most one second more than the call's timeout, no matter what the driver
+does. After `stop`, the listener is not called.
 """
 
 import itertools
@@ -102,9 +102,10 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 
     Args:
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
-            `/var/lib/kubelet/plugins_registry`). Its last component is created if missing. None: no watcher.
-        allow_shared_directory: whether other users may write to that directory. Each such user can impersonate any
-            driver.
+            `/var/lib/kubelet/plugins_registry`). The last component of this path is created if missing. None: no
+            watcher.
+        allow_shared_directory: whether other users may write to that directory. Any user who may write to the directory
+            can impersonate any driver.
         limits: how long a driver may take, and how long its messages may be.
         observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. The
             function must not block or raise.
@@ -140,7 +141,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     def disconnect(self, instance: InstanceId) -> None:
         """Cut the connection to an instance, which stays registered. A new connection is started at once.
 
-        It is not an error if the instance is not registered.
+        An instance that is not registered is not an error.
         """
         run = self._run
         client = None if run is None else run.peers.find(instance)
@@ -182,7 +183,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
                 self._observe(instance.driver, method.path, code, time.monotonic() - began)
 
     def parts(self, notify: Notify[DriverEvent]) -> tuple[Drivers, tuple[Part, ...]]:
-        """Return the drivers, and the plugin watcher if there is a registry."""
+        """Return the component for drivers, and the plugin watcher if there is a registry."""
         drivers = Drivers(self._limits, notify, self._generations.__next__)
         if self._registry is None:
             return drivers, ()
@@ -206,7 +207,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 class DriverHandler:
     """Registers drivers that a plugin watcher has found; a `PluginHandler`.
 
-    As with a kubelet, a driver does not have to be listening yet when it is registered.
+    As in a kubelet, a driver can be registered before it listens at its endpoint.
     """
 
     register: Callable[[str, str, Sequence[str]], Coroutine[Any, Any, DriverClient]]
