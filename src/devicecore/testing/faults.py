@@ -3,8 +3,8 @@
 Law: without an entry in its script, a faulty adapter changes nothing. An entry changes only the calls that it names.
 Time passes only on a `ManualClock`. Nothing here waits except a `Gate`, which the test opens.
 
-A fault is called instead of the adapter, with the `Call`, and responds to it. Faults can be combined: the first
-is called, and it calls the next one if it proceeds. Any function that takes a `Call` is a fault.
+A fault is called with the `Call` instead of the adapter, and responds to it. Faults can be combined: the first fault is
+called, and the next fault is called if the first one proceeds. Any function that takes a `Call` is a fault.
 """
 
 import threading
@@ -70,7 +70,7 @@ _PORTS = "save", "load", "set_aside", "publish"
 _EVENTS = "RegistrationRequested", "PluginRegistered", "DevicesReported", "PluginLost"
 
 CALL_LIMIT = 30.0
-"""How many seconds a call to a plugin may take, unless the caller gives a shorter timeout."""
+"""The maximum number of seconds for a call to a plugin, unless the caller gives a shorter timeout."""
 
 _DEADLINE_EXCEEDED = "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
 
@@ -80,7 +80,10 @@ Answer = Any  # the answer of any method of any port
 
 @define
 class ManualClock:
-    """A clock that only `advance` moves. Give the same clock to the manager and to the faulty adapters."""
+    """A clock that moves only when `advance` is called.
+
+    Give the same clock to the manager and to the faulty adapters.
+    """
 
     now: float = 0.0
 
@@ -137,9 +140,9 @@ class Call:
         raise self._failure(cause)
 
     def answer_with(self, faults: Sequence["Fault"]) -> Answer:
-        """Answer with `faults`. The first one is called.
+        """Answer the call with `faults`.
 
-        If it proceeds, the next fault is called, and finally the adapter.
+        The first fault is called. If it proceeds, the next fault is called, and finally the adapter.
         """
         if not faults:
             return self.proceed()
@@ -148,7 +151,7 @@ class Call:
 
 
 class Fault(Protocol):
-    """A function that is called instead of the adapter."""
+    """A function that is called in place of the adapter."""
 
     def __call__(self, call: Call) -> Answer:
         """Answer `call`, or raise an error."""
@@ -186,7 +189,7 @@ class Script:
             self._standing[method] = (*self._standing.get(method, ()), *faults)
 
     def clear(self, *methods: str) -> None:
-        """Remove the faults of `methods`, or of all methods if none is given."""
+        """Remove the faults of `methods`, or of all methods if `methods` is empty."""
         with self._lock:
             self._due = [entry for entry in self._due if methods and entry[0] not in methods]
             for method in methods or tuple(self._standing):
@@ -246,7 +249,7 @@ class FailsAfterwards:
 
 @frozen
 class NeverAnswers:
-    """The adapter is not called, and the caller's timeout expires."""
+    """The call gets no response: the adapter is not called, and the caller's timeout expires."""
 
     def __call__(self, call: Call) -> NoReturn:
         """Wait for the timeout to pass, then fail."""
@@ -306,7 +309,7 @@ class Gate:
 
     Args:
         timeout: seconds of real time after which a waiting call raises `TimeoutError`, so that no test hangs.
-        after: suspend the call after the adapter is called, not before.
+        after: whether the call is suspended after the adapter has been called instead of before.
     """
 
     def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:
@@ -358,7 +361,7 @@ class AnswersShort:
     """A plugin prefers one device fewer than requested."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Proceed, and remove the last id of the answer."""
+        """Proceed, and remove the last id from the answer."""
         return tuple(call.proceed())[:-1]
 
 
@@ -367,7 +370,7 @@ class AnswersTooLong:
     """A plugin prefers more devices than requested: all available ones."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Proceed, and append all available ids to the answer."""
+        """Proceed, and add all available ids to the end of the answer."""
         return (*call.proceed(), *call.arguments[0])
 
 
@@ -378,7 +381,7 @@ class AnswersForeign:
     ids: tuple[str, ...] = ("foreign-0", "foreign-1", "foreign-2", "foreign-3")
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Return different ids."""
+        """Return `ids` instead of the answer."""
         return tuple(DeviceId(id_) for id_ in self.ids[: max(1, len(call.proceed()))])
 
 
@@ -387,16 +390,16 @@ class AnswersRepeated:
     """A plugin names the same device several times."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Proceed, and repeat the first id of the answer."""
+        """Proceed, and replace the answer with one that repeats its first id."""
         answer = tuple(call.proceed())
         return answer[:1] * len(answer)
 
 
 @frozen
 class Tears:
-    """A write reports success, but only the first part of the file is new and the rest is old.
+    """A write reports success, but only the first part of the blob is new, and the rest is old.
 
-    A correct store never does this. `fraction` is the part of the new blob that is written, from 0 to 1.
+    A correct store never leaves such a mixture. `fraction` is the part of the new blob that is written, from 0 to 1.
     """
 
     fraction: float = field(default=0.5)
@@ -431,7 +434,7 @@ class DeliveredTwice:
 class Delayed:
     """An event is delayed until `release`, so later events overtake it.
 
-    For example, a loss arrives after the next registration.
+    For example, a plugin's loss is delivered only after its next registration.
     """
 
     def __init__(self) -> None:
@@ -455,7 +458,7 @@ class Delayed:
 class _Faulty:
     """The base of the adapters below: a wrapped adapter, a script, and a clock.
 
-    Raises TypeError if one of them has the wrong type, or the adapter is a class.
+    Raises TypeError if an argument has the wrong type, or if the adapter is a class.
     """
 
     def __init__(self, adapter: object, script: Script, clock: ManualClock | None) -> None:
@@ -518,7 +521,7 @@ class FaultyTransport(_Faulty, PluginTransport):
         self._run(type(event).__name__, self._listener, (event,), failure, plugin=plugin)
 
     def drop(self, plugin: PluginId) -> None:
-        """Disconnect `plugin`: the listener gets `PluginLost` and no later event, and calls to it fail."""
+        """Disconnect `plugin`: the listener gets `PluginLost` and no later event, and calls to the plugin fail."""
         self.notify(PluginLost(plugin))
         self._dropped.add(plugin)
 
@@ -570,7 +573,10 @@ class FaultyTransport(_Faulty, PluginTransport):
 
 
 class FaultyPlugin(_Faulty, DevicePlugin):
-    """Wraps a plugin; `script` says which answers have faults. Its callers wait for `CALL_LIMIT` seconds of `clock`."""
+    """Wraps a plugin; `script` says which answers have faults.
+
+    Callers of the plugin wait for `CALL_LIMIT` seconds of `clock`.
+    """
 
     def __init__(self, plugin: DevicePlugin, script: Script, clock: ManualClock | None = None) -> None:
         super().__init__(plugin, script, clock)

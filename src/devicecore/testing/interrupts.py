@@ -1,7 +1,7 @@
-"""Runs an action at each point where Python may raise an interrupt (Ctrl-C), one point after another.
+"""Runs an action at a place where Python may raise an interrupt (Ctrl-C), so that a test can try all places in turn.
 
-Law: a point is where Python handles signals: after a call, at the start of a function, and when a loop iterates.
-So an interrupt may come between a call and the assignment of its result.
+Law: the places are those where Python handles signals: after a call, at the start of a function, and when a loop
+iterates. So an interrupt may come between a call and the assignment of its result.
 """
 
 import dis
@@ -19,25 +19,25 @@ def _raise() -> None:
 
 
 class Interrupts:
-    """Calls a function and does something at the `at`-th place in `modules`, counted from 1.
+    """Calls a function, and interrupts it at the `at`-th place in `modules`, counted from 1.
 
     Args:
-        at: the number of the place.
-        modules: where places are counted.
-        then: what to do there; by default, raise KeyboardInterrupt.
+        at: the number of the place at which to interrupt.
+        modules: the modules in which places are counted.
+        then: what is called at the place; by default, a function that raises KeyboardInterrupt.
     """
 
     def __init__(self, at: int, *modules: ModuleType, then: Callable[[], object] = _raise) -> None:
         self._at = at
         self.passed: int = 0
-        """How many places were reached."""
+        """The number of places that were reached."""
         self._files = {module.__file__ for module in modules}
         self._then = then
         self._last: dict[int, int] = {}
 
     @property
     def is_reached(self) -> bool:
-        """Whether the place was reached. If not, the calls so far had fewer places."""
+        """Whether the place was reached. If it was not, the calls so far had fewer places."""
         return self.passed >= self._at
 
     def interrupt(self, action: Callable[[], object]) -> bool:
@@ -76,8 +76,8 @@ class Interrupts:
 def _is_place(code: CodeType, last: int, now: int) -> bool:
     """Return whether a signal may be handled between two instructions.
 
-    Python raises the handler's exception from the first instruction. This class raises it from the second, which makes
-    no difference if both are in the same `try`. Other places are left out.
+    Python raises the handler's exception from the first instruction. This class raises it from the second instruction,
+    which makes no difference if both instructions are in the same `try`. Other places are left out.
     """
     return dis.opname[code.co_code[last]] in _AFTER and _handler(code, last) == _handler(code, now)
 

@@ -1,7 +1,7 @@
 """Hypothesis strategies for the values of the domain.
 
 Law: every drawn value can occur on a real node, and shrinks to the simplest value of its type. Ledgers and node states
-are built with public methods only, so the library itself can reach each of them.
+are built with public methods only, so the library itself can reach each drawn ledger or state.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,14 +52,14 @@ with needs_extra("testing"):
     from hypothesis import strategies as st
 
 RESOURCES = (ResourceName("example.com/gpu"), ResourceName("example.com/rdma"))
-"""The default resources."""
+"""The resources that strategies use by default."""
 
 PODS = tuple(PodUid(uid) for uid in ("pod-a", "pod-b", "pod-c"))
-"""The default pods."""
+"""The pods that strategies use by default."""
 
 _PLAIN = tuple(f"gpu-{number}" for number in range(12))
 _TRAPS = (
-    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # the text order of these ids differs from their natural order
+    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # ids whose alphabetical order differs from their natural order
     *("2", "10", "02", "-1", "1.5", "0" * 40),
     # ids with unusual digits, and ids that need escaping
     *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),
@@ -73,7 +73,7 @@ _WORDS = st.sampled_from(("a", "b", "c"))
 
 
 def device_ids(*, awkward: bool = True) -> st.SearchStrategy[DeviceId]:
-    """Device ids, `gpu-0` first. With `awkward`, also ids that are difficult to sort, escape or show."""
+    """Device ids, `gpu-0` first. With `awkward`, the ids include ones that are difficult to sort, escape or show."""
     if not awkward:
         return st.sampled_from(_PLAIN).map(DeviceId)
     return (st.sampled_from(_PLAIN + _TRAPS) | _TEXT).map(DeviceId)
@@ -104,22 +104,22 @@ def invalid_resource_names() -> st.SearchStrategy[str]:
 
 
 def _inside_out(end: str, inside: str) -> str:
-    """Return `inside` between two characters that a name may start and end with."""
+    """Return `inside` between a character that a name may start with and one that a name may end with."""
     return f"{end}{inside}{end}" if inside else end
 
 
 def numa_nodes() -> st.SearchStrategy[NumaNode]:
-    """NUMA nodes of a machine that has four."""
+    """NUMA nodes of a machine with four NUMA nodes."""
     return st.integers(0, 3).map(NumaNode)
 
 
 def devices(
     *, ids: st.SearchStrategy[DeviceId] | None = None, nodes: st.SearchStrategy[NumaNode] | None = None
 ) -> st.SearchStrategy[Device]:
-    """Devices: a healthy one without topology first, then devices with none, one and several of `nodes`."""
+    """Devices: first a healthy device without a topology, then devices on none, one and several of `nodes`."""
     attached = st.lists(numa_nodes() if nodes is None else nodes, max_size=3, unique=True).map(tuple)
     known = device_ids() if ids is None else ids
-    # An id may be empty, as a plugin in another language may report it.
+    # An id may be empty, because a plugin in another language may report such an id.
     return st.builds(partial(received, Device), known, st.sampled_from(Health), st.none() | attached)
 
 
@@ -149,7 +149,7 @@ def device_sets() -> st.SearchStrategy[DeviceSet]:
 
 
 def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
-    """Answers to Allocate, an empty one first. There are few names, so that answers conflict."""
+    """Answers to Allocate, an empty answer first. There are only a few names, so that answers conflict."""
     texts = _WORDS | _TEXT
     letters = st.sampled_from(("r", "rw", "mrw"))
     paths = _WORDS.map(lambda word: f"/dev/{word}")
@@ -214,7 +214,7 @@ def pods(
 def _limits(
     resources: tuple[str, ...], max_init_containers: int
 ) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
-    """Return the limits of app containers, and those of init containers, each paired with a flag: is it a sidecar?"""
+    """Return the limits of app containers, and the limits of init containers, each with a flag that marks a sidecar."""
     count = st.sampled_from((None, 1, 2, 3, 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}
@@ -255,7 +255,7 @@ def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[Topol
 
 _CONTAINERS = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
 _RESOURCES = st.sampled_from(RESOURCES)
-_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # what happens to a reservation
+_FATES = st.sampled_from(("confirm", "keep", "release", "evict"))  # what may happen to a reservation
 _NODES = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
 # Allocations as in a checkpoint, independent of each other: two of them may hold the same device.
 _ALLOCATIONS = st.lists(
@@ -329,7 +329,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
     all_confirmed: bool = False,
 ) -> NodeState:
-    """Node states with registered plugins and admitted pods, where some devices may have become unhealthy afterwards.
+    """Node states with registered plugins and admitted pods, some of whose devices may have become unhealthy since.
 
     Args:
         resources: the resources of the plugins.
@@ -365,9 +365,9 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
 def admit(
     state: NodeState, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True
 ) -> NodeState:
-    """Return the node state after `containers` of `pod`, by default all, have got the devices that they request.
+    """Return the node state after `containers` of `pod`, by default all of them, have got the devices they request.
 
-    A request for more devices than exist is left out. The plugins have no preference.
+    A request for more devices than exist is skipped. The plugins have no preference.
     """
     for container in pod.in_start_order if containers is None else containers:
         key = pod.key(container)

@@ -1,5 +1,6 @@
 """The kubelet's protobuf messages, and their conversion to and from domain values. No other package uses protobuf.
 
-Law: nothing here registers anything in protobuf's default pool, so that a process may have its own generated copy of
-the same API. After a change in `proto/`, `python tools/make_protos.py` rewrites `descriptors.binpb` and the stubs.
+Law: nothing in this package registers anything in protobuf's default pool, so that a program may use its own generated
+copy of the same API. After a change in `proto/`, `python tools/make_protos.py` rewrites `descriptors.binpb` and the
+stubs.
 """

@@ -18,7 +18,8 @@ from devicecore.wire import deviceplugin
 def to_device(message: deviceplugin.Device) -> Device:
     """Read a device.
 
-    A missing topology, a topology without nodes, and a node without a number (0) result in different values.
+    A missing topology, a topology without nodes, and a topology with a node without a number (0) result in different
+    values.
     """
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return received(Device, DeviceId(message.ID), Health.parse(message.health), topology)
@@ -28,13 +29,13 @@ def from_device(device: Device) -> deviceplugin.Device:
     """Write a device."""
     message = deviceplugin.Device(ID=device.id, health=device.health.value)
     if device.topology is not None:
-        message.topology.SetInParent()  # an empty topology is also sent
+        message.topology.SetInParent()  # a topology without nodes is also sent
         message.topology.nodes.extend(deviceplugin.NUMANode(ID=node) for node in device.topology)
     return message
 
 
 def to_devices(message: deviceplugin.ListAndWatchResponse) -> tuple[Device, ...]:
-    """Read a list, in its order."""
+    """Read a list of devices, in the order of the message."""
     return tuple([to_device(device) for device in message.devices])
 
 
@@ -105,8 +106,14 @@ def write_receipt(response: ContainerAllocateResponse) -> Receipt:
 
 
 def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
-    """Read a receipt. An empty one is an answer without settings. Raises UnreadableReceiptError for other bytes."""
+    """Read a receipt.
+
+    An empty receipt is an answer without settings. Raises UnreadableReceiptError if the bytes are not a receipt.
+    """
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
-    except (DecodeError, UnicodeDecodeError) as error:  # protobuf in pure Python raises a UnicodeDecodeError
+    except (
+        DecodeError,
+        UnicodeDecodeError,
+    ) as error:  # protobuf's pure Python implementation raises a UnicodeDecodeError
         raise UnreadableReceiptError(str(error)) from error

@@ -1,9 +1,9 @@
-"""Lists of devices, read several times faster than device by device.
+"""Reads lists of devices, several times faster than device by device.
 
 Law: a list is read as protobuf would read it. A list with anything unusual in it is read by protobuf.
 
 Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
-to read it only once. Most of a list is usually the same as in the plugin's previous list, and that part is not read
+to read it only once. Usually, most of a list is the same as in the plugin's previous list, and this part is not read
 again.
 """
 
@@ -22,7 +22,7 @@ from devicecore.wire.conversion import to_device, to_devices
 
 _FIRST = 0x0A  # the tag of field 1 with a length, for a device in a list and for the id in a device
 _MAX_SHORT = 0x7F  # the greatest length that fits into one byte
-_HEAD = 4  # bytes: tag and length of a device, tag and length of its id
+_HEAD = 4  # the number of bytes before an id: tag and length of the device, tag and length of the id
 _PORTION = 64  # devices
 
 
@@ -46,7 +46,7 @@ class ListReader:
         self._last = DeviceList()
 
     def read(self, data: bytes) -> DeviceList:
-        """Read the next ListAndWatchResponse, in its order. The errors are those of `read_devices`."""
+        """Read the plugin's next ListAndWatchResponse. Raises the errors that `read_devices` raises."""
         before, front, at, end = self._portions, 0, 0, len(data)
         back = len(before)
         while front < back and data.startswith(before[front].data, at):
@@ -63,13 +63,13 @@ class ListReader:
             self._portions = []
             return read_devices(data)
         if len(portions) > 4 + 2 * sum([len(portion.devices) for portion in portions]) // _PORTION:
-            portions = _portions(data)  # many short portions make the next comparison slow
+            portions = _portions(data)  # many short portions would make the next comparison slow
         self._portions, self._last = portions, _joined(portions)
         return self._last
 
 
 def count_devices(data: bytes, most: float = math.inf) -> int:
-    """Return how many devices a ListAndWatchResponse has, without creating a value for each of them.
+    """Return the number of devices in a ListAndWatchResponse, without creating a value for each device.
 
     Counting stops at `most`, and at anything that protobuf would refuse or that is not a device.
     """
@@ -89,9 +89,9 @@ def count_devices(data: bytes, most: float = math.inf) -> int:
 
 
 def read_devices(data: bytes) -> DeviceList:
-    """Read a ListAndWatchResponse, in its order.
+    """Read a ListAndWatchResponse.
 
-    Raises DecodeError for other bytes; protobuf's pure Python implementation raises UnicodeDecodeError.
+    For other bytes, raises DecodeError or, in protobuf's pure Python implementation, UnicodeDecodeError.
     """
     return read_plain(data) or DeviceList.of(to_devices(deviceplugin.ListAndWatchResponse.FromString(data)))
 
@@ -114,7 +114,7 @@ def _joined(portions: Iterable[_Portion]) -> DeviceList:
 
 def _portions(data: bytes) -> list[_Portion]:
     """Read a list that contains nothing unusual. Raises DecodeError or ValueError for any other list."""
-    text = data.decode("latin-1")  # one character for each byte; decoding each id takes longer
+    text = data.decode("latin-1")  # one character for each byte, because decoding each id separately takes longer
     spans: dict[bytes, tuple[int, int]] = {}
     states: dict[bytes, DeviceState] = {}
     portions = []
@@ -141,7 +141,7 @@ def _portions(data: bytes) -> list[_Portion]:
 
 
 def _span(head: bytes) -> tuple[int, int]:
-    """Return the number of bytes from the start of `head` to the end of the id, and to the end of the device.
+    """Return the numbers of bytes from the start of `head` to the end of the device's id, and to the end of the device.
 
     Raises ValueError if `head` does not start a device, or if the device is too long to be read in this way.
     """
@@ -151,7 +151,7 @@ def _span(head: bytes) -> tuple[int, int]:
 
 
 def _state(rest: bytes) -> DeviceState:
-    """Read the fields of a device after its id. Raises ValueError if protobuf would write them differently."""
+    """Read the fields of a device after its id. Raises ValueError if protobuf would write these fields differently."""
     message = deviceplugin.Device.FromString(rest)
     if message.ID or message.SerializeToString() != rest:
         raise ValueError

@@ -1,7 +1,7 @@
 """Converts values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
 
 Laws: everything that a driver sent is kept unchanged. An answer that exceeds the limits below is refused with one short
-sentence, because each of its devices is kept in memory and in a file. `v1beta1` has no share ids.
+sentence, because every device in an answer is kept in memory and in a file. `v1beta1` has no share ids.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ _NUMBERS = {value: number for number, value in _HEALTH.items()}
 
 
 class TooMuchError(ValueError):
-    """A message contains more than its reader accepts."""
+    """A message contains more than this module accepts."""
 
 
 def to_claims(claims: Claims) -> tuple[ClaimRef, ...]:
@@ -42,7 +42,7 @@ def to_claims(claims: Claims) -> tuple[ClaimRef, ...]:
 
 
 def from_claims(claims: Iterable[ClaimRef]) -> list[dict[str, object]]:
-    """Write the claims of a request, for any version."""
+    """Write the claims of a request, for any version of the API."""
     return [{"namespace": claim.key.namespace, "uid": claim.uid, "name": claim.key.name} for claim in claims]
 
 
@@ -59,10 +59,10 @@ def to_prepared(answer: PrepareAnswer) -> dict[ClaimUid, PrepareResult]:
 
 
 def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepareResourcesResponse:
-    """Write an answer to NodePrepareResources; `v1beta1` reads the same bytes, without share ids."""
+    """Write an answer to NodePrepareResources. In `v1beta1`, the same bytes are read without share ids."""
     answer = dra_v1.NodePrepareResourcesResponse()
     for uid, result in results.items():
-        entry = answer.claims[uid]  # an empty entry is also an answer
+        entry = answer.claims[uid]  # a claim with an empty entry is also answered
         entry.error = result.error
         entry.devices.extend(map(_from_device, result.devices))
     return answer
@@ -75,7 +75,7 @@ def to_unprepared(answer: UnprepareAnswer) -> dict[ClaimUid, UnprepareResult]:
 
 
 def from_unprepared(results: Mapping[ClaimUid, UnprepareResult]) -> dra_v1.NodeUnprepareResourcesResponse:
-    """Write an answer to NodeUnprepareResources, for any version."""
+    """Write an answer to NodeUnprepareResources, for any version of the API."""
     answer = dra_v1.NodeUnprepareResourcesResponse()
     for uid, result in results.items():
         answer.claims[uid].error = result.error
@@ -83,7 +83,7 @@ def from_unprepared(results: Mapping[ClaimUid, UnprepareResult]) -> dra_v1.NodeU
 
 
 def to_report(message: health.NodeWatchResourcesResponse) -> tuple[ReportedHealth, ...]:
-    """Read a health report. A device without an identifier has empty names.
+    """Read a health report. A device without an identifier gets empty names.
 
     Raises TooMuchError if the report is too large.
     """
@@ -101,7 +101,7 @@ def to_report(message: health.NodeWatchResourcesResponse) -> tuple[ReportedHealt
 
 
 def from_report(devices: Iterable[ReportedHealth], now: int) -> health.NodeWatchResourcesResponse:
-    """Write a health report. `now` is in seconds since 1970."""
+    """Write a health report. `now` is the time in seconds since 1970."""
     return health.NodeWatchResourcesResponse(
         devices=[
             health.DeviceHealth(

@@ -16,10 +16,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 @cache
 def _pool(package: str) -> DescriptorPool:
-    # The default pool refuses a second `v1beta1.Device` or `api.proto`, and plugin authors have their own copies.
+    # The default pool refuses a second `v1beta1.Device` or `api.proto`, and plugins may contain their own copies.
     pool = DescriptorPool()
     blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would load the code for temporary files
-    assert blob is not None, "only namespace packages have no data"  # noqa: S101 - for mypy
+    assert blob is not None, "only namespace packages cannot contain data"  # noqa: S101 - for mypy
     for file in FileDescriptorSet.FromString(blob).file:
         pool.AddSerializedFile(file.SerializeToString())
     return pool
@@ -28,9 +28,9 @@ def _pool(package: str) -> DescriptorPool:
 def contents(
     proto: str, package: str = "devicecore.wire"
 ) -> dict[str, type[Message] | FileDescriptor | EnumTypeWrapper | int]:
-    """Return what protoc's module for the file `proto` would contain: messages and enums by name, and `DESCRIPTOR`.
+    """Return what the module that protoc generates for `proto` contains: messages and enums by name, and `DESCRIPTOR`.
 
-    `package` is the package with the file `descriptors.binpb`.
+    `package` is the package that contains the file `descriptors.binpb`.
     """
     descriptor = _pool(package).FindFileByName(proto)
     messages = {name: GetMessageClass(message) for name, message in descriptor.message_types_by_name.items()}

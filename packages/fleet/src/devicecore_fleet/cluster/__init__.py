@@ -1,5 +1,5 @@
-"""A node of a cluster: its pods come from an API server, and their status is reported there.
+"""A node of a cluster: the node's pods come from an API server, and the status of the pods is reported to that server.
 
-Read `pods` for the life of a pod, `writer` for how requests are sent, and `registration` for the Node and its
-Lease. The contents of the requests are in `words`.
+Read `pods` for the life of a pod, `writer` for the sending of requests, and `registration` for the Node and its Lease.
+The contents of the requests are in `words`.
 """

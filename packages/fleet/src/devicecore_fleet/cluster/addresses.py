@@ -10,7 +10,7 @@ _FAR = ((socket.AF_INET, "203.0.113.1"), (socket.AF_INET6, "2001:db8::1"))  # ad
 
 
 def addresses_of(chosen: str | None) -> tuple[str, ...]:
-    """Return the addresses of a node: the one that its user has chosen, or otherwise this machine's, if it has one."""
+    """Return the addresses of a node: the address that the user has chosen, or else this machine's address, if any."""
     address = chosen or own_address()
     return () if address is None else (address,)
 
@@ -19,6 +19,6 @@ def own_address() -> str | None:
     """Return the address of this machine on its default route, as a kubelet does, or None without such a route."""
     for family, far in _FAR:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((far, 9))  # UDP, so nothing is sent
+            probe.connect((far, 9))  # nothing is sent to connect a UDP socket
             return str(probe.getsockname()[0])
     return None

@@ -26,7 +26,7 @@ from devicecore_fleet.cluster.words.leases import RENEW_SECONDS
 from devicecore_fleet.cluster.words.nodes import NodeDescription, machine_info
 from devicecore_fleet.cluster.writer import ApiWriter
 
-_REGISTERING = 2.0  # seconds to wait for the Node, so that later updates find it
+_REGISTERING = 2.0  # seconds to wait until the Node exists, so that later updates find it
 
 
 @frozen
@@ -42,8 +42,8 @@ class NodeRefusedError(SetUpError):
 class InCluster(Outside):
     """The parts of a node that use the API server, apart from its device counts.
 
-    `pods` are the pods bound to the node on the API server, or None if the node does not run them. `sink` is the Node
-    that was created, or None. `topology` publishes the node's NUMA nodes, or is None.
+    `pods` are the pods bound to the node on the API server, or None if the node does not run these pods. `sink` is the
+    Node that this process registers, or None. `topology` publishes the node's NUMA nodes, or is None.
     """
 
     pods: ClusterPods | None
@@ -61,7 +61,7 @@ class InCluster(Outside):
             self._last_to_first.enter_context(watch)
 
     def publish(self, state: NodeState, zones: Zones) -> None:
-        """Publish a state of the device manager, if configured."""
+        """Publish a state of the device manager as a NodeResourceTopology, if configured."""
         if self.topology is not None:
             self.topology.publish(state, zones)
 
@@ -131,7 +131,7 @@ def _beside(
     wake: Callable[[], None],
     last_to_first: ExitStack,
 ) -> InCluster:
-    """Start the cluster parts of a node whose Node someone else created."""
+    """Start the cluster parts of a node whose Node object was created by someone else."""
     topology = TopologyPublisher(options.name, options.topology, writer) if chosen.topology_objects else None
     pods, watches = None, tuple[KubeApiWatch, ...]()
     if chosen.runs_pods:

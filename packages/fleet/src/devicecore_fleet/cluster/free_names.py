@@ -1,7 +1,7 @@
-"""The names without a Node or a Lease when a fleet starts: two lists instead of two requests for each node.
+"""Finds the names without a Node or a Lease when a fleet starts, with two lists instead of two requests for each node.
 
-Law: a name counts as free only once, because the lists become outdated. The API server refuses to create an object that
-    has appeared since.
+Law: a name counts as free only once, because the lists become outdated. If an object has appeared since, the API server
+refuses to create it again.
 """
 
 import threading
@@ -20,11 +20,11 @@ class FreeNames:
     """Knows which of the given node names were free at the start. Thread-safe."""
 
     _names: set[str]
-    _lock: threading.Lock = field(factory=threading.Lock)  # held during the lists, so that they are read only once
+    _lock: threading.Lock = field(factory=threading.Lock)  # held during the lists, which are read only once
     _is_read: bool = False
 
     def take(self, name: str, requests: KubeApiRequests) -> bool:
-        """Return whether a name was free, unless it was taken before.
+        """Return whether a name was free at the start. If the name was asked about before, return False.
 
         Raises RequestError if the server fails or does not answer.
         """
@@ -43,5 +43,5 @@ class FreeNames:
         except RequestError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
-            return self._names  # each node then sends its own requests, which need fewer permissions
+            return self._names  # then each node sends its own requests, which need fewer permissions
         return {str(one["metadata"]["name"]) for one in found}

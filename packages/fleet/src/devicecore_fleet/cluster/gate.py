@@ -1,4 +1,6 @@
-"""A gate between a node and its API server, for a partition, a node that is down, or a Node that may not be ours.
+"""A gate between a node and its API server.
+
+The gate is closed if the node is partitioned or down, or its Node may not be ours.
 
 Law: while the gate is closed, none of the node's requests are started and no events reach it. When the gate opens, the
 node's latest pending requests and the server's latest state pass through.
@@ -22,7 +24,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
 
     Args:
         writer: sends the requests of all nodes.
-        claims: reads claims for all nodes, or None if they are read elsewhere.
+        claims: reads claims for all nodes, or None if nodes do not read claims through the gate.
         receiver: returns the receiver of the node's pods.
         is_closed: whether the gate is initially closed.
     """
@@ -38,10 +40,9 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer = writer
         self._claims = claims
         self._receiver = receiver
-        # There are three locks, taken in this order. The receiver has its own lock, which it holds while it calls
-        # `put`.
-        self._deciding = Lock()  # held from the decision whether to open the gate until it is open
-        self._passing = Lock()  # held while events are passed on
+        # There are three locks, taken in this order. The receiver holds its own lock while it calls `put`.
+        self._deciding = Lock()  # held from the decision to open or close the gate until that is done
+        self._passing = Lock()  # held while pod events are passed on or kept
         self._lock = Lock()  # held while pending jobs change, so that no job is passed on after a newer one
         self._is_closed = is_closed
         self._is_listing = False  # set while pods are being listed: concurrent watch events are newer than the list
@@ -58,7 +59,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
     def decide(self, is_open: Callable[[], bool]) -> None:
         """Open or close the gate according to `is_open`.
 
-        Two threads that call this evaluate `is_open` one after the other.
+        If two threads call this method, they evaluate `is_open` one after the other.
         """
         with self._deciding:
             if is_open():
@@ -74,7 +75,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
     def open(self) -> None:
         """Open the gate: everything passes through, starting with pending requests and events.
 
-        This does nothing if the gate is already open.
+        If the gate is already open, this method does nothing.
         """
         with self._passing:
             if not self._is_closed:
@@ -106,7 +107,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
             self._start += 1
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Pass a job on, or keep it while the gate is closed."""
+        """Pass on a job. While the gate is closed, keep the job."""
         with self._lock:
             if self._is_closed:
                 self._jobs[key] = job
@@ -128,29 +129,35 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._writer.put(key, run)
 
     def catch_up(self, listing: Callable[[], Sequence[Json]]) -> None:
-        """List the node's pods while they are being watched. Raises what `listing` raises.
+        """List the node's pods while they are being watched. Raises the errors that `listing` raises.
 
-        Concurrent watch events are passed on after the list. Otherwise a pod that was bound after the list was
-        created would disappear, and a deleted one would reappear.
+        Concurrent watch events are passed on after the list. Otherwise, a pod that was bound after the list was created
+        would disappear, and a pod deleted after that would reappear.
         """
         with self._passing:
             self._is_listing = True
         pods = listing()
         with self._passing:
-            if self._is_listing:  # otherwise the watch has listed all pods in the meantime
+            if self._is_listing:  # otherwise, the watch has listed all pods in the meantime
                 self._is_listing, self._list = False, pods
                 if not self._is_closed:
                     self._hand_on_pods()
 
     def listed(self, pods: Sequence[Json]) -> None:
-        """Pass a list on, or keep it in place of everything that was kept."""
+        """Pass on a list of pods.
+
+        While the gate is closed, keep the list in place of everything that was kept before.
+        """
         with self._passing:
             self._is_listing, self._list, self._changes = False, pods, {}
             if not self._is_closed:
                 self._hand_on_pods()
 
     def seen(self, kind: str, pod: Json) -> None:
-        """Pass a change on, or keep it in place of an earlier change to the pod."""
+        """Pass on a change to a pod.
+
+        While the gate is closed, keep the change in place of an earlier change to the same pod.
+        """
         with self._passing:
             if self._is_closed or self._is_listing:
                 self._changes[str(pod["metadata"].get("uid"))] = kind, pod
@@ -158,7 +165,10 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 self._receiver().seen(kind, pod)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Read a claim. Raises ClaimSourceError if the gate is closed, there is no such claim, or it cannot be read."""
+        """Read a claim.
+
+        Raises ClaimSourceError if the gate is closed, or the claim does not exist or cannot be read.
+        """
         if self._is_closed or self._claims is None:
             raise ClaimSourceError("no connection: the node is separated from the API server")
         return self._claims.get(key)

@@ -1,7 +1,7 @@
 """Simulated behavior of a pod's containers, on request: exit with a code, crash repeatedly, never become ready.
 
-Laws: A container's state at a given time is a function of its behavior, its start and that time, so a restarted node
-    shows the same state as if it had not restarted. Containers restart as in a kubelet: the first time at once, then
+Laws: a container's state at a given time is a function of its behavior, its start and that time, so a node that has
+    restarted shows the same state as if it had not. Containers restart as in a kubelet: the first time at once, then
     after 10 seconds, and then after twice as long each time, up to five minutes. A container that a probe has stopped
     restarts at once if it ran for longer than its back-off.
 """
@@ -23,7 +23,7 @@ USAGE = (
     "`not-started after TIME` or `no-image`"
 )
 
-TERMINATED, KILLED = 143, 137  # after SIGTERM and SIGKILL
+TERMINATED, KILLED = 143, 137  # exit codes after SIGTERM and SIGKILL
 _FIRST_BACKOFF, _LONGEST_BACKOFF, _FORGIVEN = 10.0, 300.0, 600.0  # seconds (Go: `backOffPeriod`, `MaxContainerBackOff`)
 _RELIST = 1.0  # seconds until a kubelet notices that a container has exited
 _MAX_CODE, _MAX_PARTS, _MAX_TEXT = 255, 64, 4096
@@ -34,7 +34,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class BehaviorError(ValueError):
-    """A string that does not describe a behavior."""
+    """A string does not describe a behavior."""
 
 
 @frozen
@@ -42,10 +42,10 @@ class Behavior:
     """The behavior of one container.
 
     Attributes:
-        code: the container's exit code, or None if it keeps running.
+        code: the container's exit code, or None if the container keeps running.
         lasts: seconds from the container's start to its exit.
         is_oom: whether the container is killed for using too much memory.
-        probe: `liveness` or `startup` if it is stopped because that probe fails, otherwise empty.
+        probe: `liveness` or `startup` if the container is stopped because that probe fails, otherwise empty.
         starts_after: seconds from the start of the pod to the start of the container.
         is_unready: whether the container's readiness probe fails.
         has_no_image: whether the container's image cannot be pulled.
@@ -61,11 +61,11 @@ class Behavior:
 
     @property
     def reason(self) -> str:
-        """Why the container terminates, in a runtime's words."""
+        """Why the container terminates, in the words of a container runtime."""
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
     def final_end(self, *, restarts: bool) -> float | None:
-        """Return the seconds from the start of the pod to the container's last exit, or None if it never exits."""
+        """Return the seconds from the start of the pod to the container's last exit, or None if there is none."""
         ends = self.code is not None and not restarts and not self.has_no_image
         return self.starts_after + self.lasts if ends else None
 
@@ -86,13 +86,13 @@ class Life:
 
     Attributes:
         waiting: the reason and the message if the container is waiting, otherwise None.
-        started: when the container last started, if it is running.
-        ended: the container's last termination, if it is not running.
+        started: when the container last started, if the container is running.
+        ended: the container's last termination, if the container is not running.
         last: the termination before the current run, or before `ended`.
         restarts: how many times the container was restarted.
         is_ready: whether the container is running and no probe fails.
         is_starting: whether the container is running and its startup probe has not succeeded.
-        until: when this state changes, or None if it does not.
+        until: when this state changes, or None if it stays.
     """
 
     waiting: tuple[str, str] | None = None
@@ -129,7 +129,7 @@ class Life:
 def parse(text: str) -> Mapping[str, Behavior]:
     """Return the behaviors in an annotation by container name. An empty name means all other containers.
 
-    Raises BehaviorError if the annotation contains anything else.
+    Raises BehaviorError if the annotation contains anything other than behaviors.
     """
     found: dict[str, Behavior] = {}
     parts = [one.strip() for one in text.split(";") if one.strip()]
@@ -181,7 +181,7 @@ class Place:
         pod: the pod in a kubelet's notation: `NAME_NAMESPACE(UID)`.
         container: the name of the container.
         image: the container's image.
-        restarts: whether the container is restarted after it has terminated.
+        restarts: whether the container is restarted after a termination.
     """
 
     pod: str
@@ -191,13 +191,13 @@ class Place:
 
 
 def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
-    """Return the state of a container at a given time.
+    """Return the state of a container at the time `now`.
 
     Args:
         behavior: the container's behavior.
-        at: which container of which pod this is.
+        at: the container, and the pod that it is in.
         began: when the pod started.
-        now: the given time.
+        now: the time at which the state is wanted.
     """
     start = began + timedelta(seconds=behavior.starts_after)
     if behavior.has_no_image:
@@ -212,7 +212,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
             return Life(ended=end, last=last, restarts=restarts)
         seen, waits = end.ended + timedelta(seconds=_RELIST), backoff
         if behavior.probe:
-            # A kubelet stops and restarts the container in one sync, so the back-off is based on its previous
+            # A kubelet stops and restarts the container in one sync, so the back-off is based on the previous
             # termination (Go: `doBackOff`, which looks for an exited container).
             seen, waits = end.ended, backoff if waited + behavior.lasts < backoff else 0.0
         again = max(seen, end.ended + timedelta(seconds=waits))
@@ -225,7 +225,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
         backoff = _next_backoff(behavior, backoff, restarts)
         cycle, times = _cycle(behavior, backoff)
         if backoff == before and restarts > 1 and cycle * 2 < now - start:
-            count = (now - start) // cycle - 1  # so that a year-old pod costs no more than an hour-old one
+            count = (now - start) // cycle - 1  # so that a year-old pod costs no more than a young one
             start, restarts = start + count * cycle, restarts + count * times
             last = evolve(end, started=end.started + count * cycle, ended=end.ended + count * cycle)
     until = None if behavior.code is None else start + lasts
@@ -244,7 +244,7 @@ def _next_backoff(behavior: Behavior, backoff: float, restarts: int) -> float:
 
 
 def _cycle(behavior: Behavior, backoff: float) -> tuple[timedelta, int]:
-    """Return the period after which the state repeats once the back-off no longer grows, and its number of restarts."""
+    """Return the period with which the state repeats once the back-off is constant, and the restarts in a period."""
     if not behavior.probe:
         return timedelta(seconds=max(_RELIST, backoff) + behavior.lasts), 1
     if behavior.lasts >= backoff:

@@ -1,6 +1,6 @@
-"""Watches the pods that a scheduler has bound to nodes, and Nodes: first a list, then a watch from the list's version.
+"""Watches the pods that a scheduler has bound to nodes, or Nodes: first a list, then a watch from the list's version.
 
-Laws: A list counts only if it is complete. While the server is down or refuses, nothing is reported about any object,
+Laws: a list counts only if it is complete. While the server is down or refuses, nothing is reported about any object,
     so the known state remains. After `410 Gone`, an unreadable event, or the third refusal in a row, the objects are
     listed again, never from a cache that may be older than the known state. An invalid object is skipped.
 """
@@ -23,36 +23,36 @@ from devicecore.domain.text import foreign_text
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.background import SupervisedThread
 
-_SHORT = 1.0  # seconds; if a server ends watches sooner, wait a while before the next one
+_SHORT = 1.0  # in seconds; if a server ends a watch sooner than this, the next watch has to wait
 _LAST_SECONDS = 1.0  # seconds for the thread to end after its request was canceled
-_BACKOFF = Backoff(0.5, 5.0)  # seconds; the watch must resume soon after a server returns
-_REFUSALS = 3  # refusals in a row, after which the version itself may be the problem
+_BACKOFF = Backoff(0.5, 5.0)  # in seconds; the watch must resume soon after a server returns
+_REFUSALS = 3  # the number of refusals in a row after which the version itself may be the problem
 _OF_CLIENT = (
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.TOO_MANY_REQUESTS,
-)  # seconds for any request
+)  # these statuses do not mean that the version is wrong
 
 GRANT_SECONDS = 10.0
-"""Seconds for which a missing permission is not an error, because the role or the server may be brand new."""
+"""For how many seconds a missing permission is not an error, because the role or the server may be brand new."""
 
 NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""The errors caused by objects in which a field has a wrong type or an unusable time or number."""
+"""The errors that are raised for objects in which a field has the wrong type or contains an unusable time or number."""
 
 _log = logging.getLogger(__name__)
 
 
 class ObjectHandler(Protocol):
-    """Receives objects. One thread calls it, and the handler owns the objects."""
+    """Receives objects. Only one thread calls a handler, and the handler owns the objects."""
 
     def wants(self, found: Json) -> bool:
-        """Return whether an object matters. Other objects are dropped."""
+        """Return whether to keep an object. Other objects are dropped."""
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Take all existing objects. An object missing from the list no longer exists or is not selected."""
+        """Take all selected objects. An object that is not in the list no longer exists or is no longer selected."""
 
     def seen(self, kind: str, found: Json) -> None:
-        """Take one change: `ADDED`, `MODIFIED` or `DELETED`, and the object."""
+        """Take one change, which is `ADDED`, `MODIFIED` or `DELETED`, and the object."""
 
 
 class KubeApiWatch(HasLifecycle):
@@ -78,7 +78,7 @@ class KubeApiWatch(HasLifecycle):
         backoff: Backoff = _BACKOFF,
     ) -> None:
         self._access = access
-        access.connection()  # reads the files now, so that errors are raised
+        access.connection()  # reads the credentials' files now, so that errors are raised here
         self._resource = resource
         self._handler = handler
         self._selected = selected
@@ -104,7 +104,7 @@ class KubeApiWatch(HasLifecycle):
 
     def _end(self) -> None:
         if self._thread is not None:
-            self._thread.stop(0)  # announced before its request ends, so that its end is expected
+            self._thread.stop(0)  # announced before the request ends, so that the end of the thread is not unexpected
         self._lister.stop()
         self._watched.stop()
         if self._thread is not None:
@@ -141,7 +141,7 @@ class KubeApiWatch(HasLifecycle):
                 if _is_lost(problem, failures):
                     version = ""
                 self._note_problem(problem)
-                # After 410 the server does answer, so its objects are listed soon.
+                # A server that answers 410 is working, so its objects are listed soon.
                 failures, pause = (0 if problem.kind == HTTPStatus.GONE else failures) + 1, problem.pause
             if failures:
                 delay = self._backoff.delay(failures, random.random())  # noqa: S311 - no secret
@@ -216,7 +216,7 @@ class KubeApiPods(KubeApiWatch):
 
 
 class KubeApiNodes(KubeApiWatch):
-    """Watches the Node with a name, or the Nodes with a label.
+    """Watches the Node with a given name, or the Nodes with a given label.
 
     Raises ApiAccessError, and NodeNameError if no Node can have that name.
     """
@@ -228,7 +228,7 @@ class KubeApiNodes(KubeApiWatch):
 
 
 def skipped(what: str, found: Json, error: Exception) -> None:
-    """Log in one sentence that an object is invalid."""
+    """Log in one line that an object is invalid, and why."""
     metadata = found["metadata"]
     place = "/".join(str(one) for one in (metadata.get("namespace"), metadata.get("name")) if one)
     why = f"{type(error).__name__}: {foreign_text(str(error), 200)}"
@@ -241,7 +241,7 @@ def node_of(pod: Json) -> str:
 
 
 def _is_lost(problem: RequestError, failures: int) -> bool:
-    """Return whether a watch cannot continue after its last event: versions or the next event are unreadable."""
+    """Return whether a watch cannot continue after its last event: its version or the next event is unusable."""
     kind = problem.kind
     if isinstance(kind, type):
         return issubclass(kind, ValueError | RecursionError) and not problem.is_unreachable
@@ -252,7 +252,7 @@ def _is_lost(problem: RequestError, failures: int) -> bool:
 
 
 def _versioned(sent: Json) -> Json:
-    """Return an object without large unused fields. Raises ValueError if it has no version."""
+    """Return an object without large unused fields. Raises ValueError if the object has no version."""
     metadata = sent.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
         message = "expected an object with a version, got something else"
@@ -262,7 +262,10 @@ def _versioned(sent: Json) -> Json:
 
 
 def _whole(found: Json, resource: ApiResource) -> Json:
-    """Check and return an object that is not a bookmark. Raises RequestError if it has no UID, name or containers."""
+    """Check and return an object that is not a bookmark.
+
+    Raises RequestError if the UID, the name or the containers are missing.
+    """
     metadata, spec = found["metadata"], found.get("spec")
     is_whole = isinstance(metadata.get("name"), str) and isinstance(metadata.get("uid"), str)
     if resource is PODS:

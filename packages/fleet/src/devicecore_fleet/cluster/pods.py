@@ -1,9 +1,9 @@
-"""The pods of one cluster node: from the API server to the engine, and their status back to the server.
+"""Passes the pods of one cluster node from the API server to the engine, and their status back to the server.
 
-Laws: A pod in a final phase is never admitted, and holds nothing. Nothing is released just because the server is down:
+Laws: a pod in a final phase is never admitted, and holds nothing. Nothing is released just because the server is down:
 a pod is gone only if the server says so. A pod is shown as finished, and removed, only when its devices and claims have
-been released. The server's state is compared after every change on either side, so it eventually becomes correct. Two
-pods with the same name are different pods, because a pod is identified by its UID.
+been released. After every change on either side, the server's state is compared with the node's, so it eventually
+becomes correct. Two pods with the same name are different pods, because a pod is identified by its UID.
 
 `records` describes how a pod without running containers starts and ends.
 """
@@ -40,26 +40,26 @@ from devicecore_fleet.cluster.writer import Writer
 if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
-_MAX_EVENTS = 20  # pending events of one pod
-_MAX_REPEATS = 5  # attempts at a patch that another writer keeps undoing
-_CONFLICT_LOOK = 1.0  # seconds; a busy server also answers Conflict
-_LOOK_AGAIN = 30.0  # seconds, for a pod that the server did not know or whose status other writers keep changing
+_MAX_EVENTS = 20  # the maximum number of pending events of one pod
+_MAX_REPEATS = 5  # the maximum number of times in a row that a patch is resent because another writer has undone it
+_CONFLICT_LOOK = 1.0  # in seconds; a busy server also answers Conflict
+_LOOK_AGAIN = 30.0  # in seconds, for a pod that the server did not know or whose status other writers keep changing
 _log = logging.getLogger(__name__)
 
 
 class ClusterPods(PodFeed, PodReporter):
-    """The pods of one node. The watch, the engine and the writer may call it from different threads.
+    """The pods of one node. The watch, the engine and the writer may call this object from different threads.
 
     Args:
         node_name: the name of the node.
         writer: sends requests to the API server.
         wake: called when the engine has something to do.
         host_ips: the addresses of the node.
-        node: returns the Node, which pods must fit, or None if unknown.
-        clock: monotonic seconds.
+        node: returns the Node on which pods must fit, or None if the Node is unknown.
+        clock: returns monotonic seconds.
         wall: returns the time for reports to the server.
-        says: returns the behavior of a pod's containers if its annotation does not define it.
-        reads: reads the Nodes of several nodes; by default this node reads its own.
+        says: returns the behavior of the containers of a pod that has no annotation for it.
+        reads: reads the Nodes of several nodes; by default, this node reads its own Node.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._ran: set[PodUid] = set()
         self._room = NodeRoom()
         self._proofs = PodProofs(reads or NodeReads(), node)
-        self._active: frozenset[PodUid] | None = frozenset()  # None if it is to be recreated
+        self._active: frozenset[PodUid] | None = frozenset()  # None if it has to be computed again
         self._is_listed = self._is_polled = self._is_ready = False
 
     # --- called by the watch -----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class ClusterPods(PodFeed, PodReporter):
         uid = uid_of(pod)
         record = self._records.get(uid)
         if record is not None and version_of(pod) <= version_of(record.object):
-            return  # for example, the watch shows a patch whose answer has been taken
+            return  # for example, the watch shows a patch whose answer was already taken
         check_types(pod)
         if MIRROR in (pod["metadata"].get("annotations") or {}):
             return
@@ -220,7 +220,7 @@ class ClusterPods(PodFeed, PodReporter):
         return pod in self._ran
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
-        """Return a pod as stored on the server, or an empty object if it is gone."""
+        """Return a pod as stored on the server, or an empty object if the pod is gone."""
         with self._lock:
             record = self._records.get(pod)
             return {} if record is None else record.object
@@ -228,7 +228,7 @@ class ClusterPods(PodFeed, PodReporter):
     def refusal(self, pod: Pod, devices: Mapping[str, int]) -> PodRefusal | None:
         """Return why a pod that has its devices may not run on this node.
 
-        If the pod may run, count it and return None.
+        If the pod may run, count its requests and return None.
         """
         with self._lock:
             record, node = self._records.get(pod.uid), self._node
@@ -248,7 +248,7 @@ class ClusterPods(PodFeed, PodReporter):
         """Do nothing, because the pod's status shows that it is running."""
 
     def mark_ready(self) -> None:
-        """Record that the pods of the first list were tried."""
+        """Record that the engine has tried the pods of the first list."""
         self._is_ready = self._is_polled
 
     def poll(self) -> Changes:
@@ -291,7 +291,7 @@ class ClusterPods(PodFeed, PodReporter):
             self._ran.discard(uid)
             self._room.free(uid)
         elif step is Step.RELEASE:
-            self._room.free(uid)  # the next pod to get its devices must find capacity, so this comes first
+            self._room.free(uid)  # this comes first, so that the next pod to get these devices also finds free capacity
             self._say(record, *record.leave(self._wall()))
             self._put(uid)
         else:
@@ -309,7 +309,7 @@ class ClusterPods(PodFeed, PodReporter):
             heapq.heappush(self._ends, (record.change_at, uid))
 
     def _await_end(self, uid: PodUid, record: PodRecord, planned: float) -> None:
-        """Schedule an update of the pod for when its containers exit, unless one is already scheduled."""
+        """Schedule an update of the pod for when its containers exit, unless this update is already scheduled."""
         if record.end_at != planned and record.end_at < math.inf:
             heapq.heappush(self._ends, (record.end_at, uid))
 
@@ -343,7 +343,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     def _say(self, record: PodRecord, *said: Said) -> None:
         now, places = self._wall(), max(0, _MAX_EVENTS - len(record.events))
-        # An event's name contains its time, so no two have the same name.
+        # The name of an event contains its time, so the times differ to make the names differ.
         record.events += [(one, now + timedelta(microseconds=number)) for number, one in enumerate(said)][:places]
         if said:
             key = "event", self._node_name, uid_of(record.object)
@@ -365,7 +365,7 @@ class ClusterPods(PodFeed, PodReporter):
         self._writer.put(("pod", self._node_name, uid), partial(self._write, uid))
 
     def _write(self, uid: PodUid, requests: KubeApiRequests) -> float | None:
-        """Send anything the server does not show yet. Return how many seconds to wait before comparing again."""
+        """Send anything that the server does not show yet. Return how many seconds to wait before comparing again."""
         with self._lock:
             record = self._records.get(uid)
             if record is None or record.is_gone:
@@ -401,7 +401,7 @@ class ClusterPods(PodFeed, PodReporter):
         return None
 
     def _send_events(self, record: PodRecord, requests: KubeApiRequests) -> float | None:
-        """Send the events of a pod, even if it is gone. An event that the server refuses is not sent again."""
+        """Send the events of a pod, even if the pod is gone. An event that the server refuses is not sent again."""
         if not self._proofs.holds(record.batch, requests):
             return _CONFLICT_LOOK
         while record.events:
@@ -418,9 +418,9 @@ class ClusterPods(PodFeed, PodReporter):
         return None
 
     def _patch(self, uid: PodUid, record: PodRecord, patch: Json, requests: KubeApiRequests) -> None:
-        """Send a patch, and take its answer, because the watch may be late.
+        """Send a patch, and take the server's answer to it, because the watch may be late.
 
-        If the watch has already shown the change, nothing is new.
+        If the watch has already shown the change, the answer is ignored.
         """
         with self._lock:
             record.is_patching, answer, version = True, None, version_of(record.object)
@@ -431,7 +431,7 @@ class ClusterPods(PodFeed, PodReporter):
                 record.is_patching, is_for_engine = False, False
                 if answer is not None and uid_of(answer) == uid:
                     version = version_of(answer)
-                if version_of(record.object) > version:  # the watch has shown a later change
+                if version_of(record.object) > version:  # in the meantime, the watch has shown a later change
                     self._put(uid)
                 elif answer is not None and version > version_of(record.object):
                     is_for_engine = self._learn(uid, record, answer)
@@ -440,7 +440,7 @@ class ClusterPods(PodFeed, PodReporter):
 
 
 class PodReceiver(Protocol):
-    """Accepts the pods of one node: `ClusterPods`, or a filter in front of it."""
+    """Accepts the pods of one node: either `ClusterPods`, or a filter in front of `ClusterPods`."""
 
     def listed(self, pods: Sequence[Json]) -> None:
         """Take all pods of the node."""
@@ -479,7 +479,7 @@ def _told(outcome: Outcome) -> tuple[OutcomeKind, str]:
 
 
 def _said(outcome: Outcome, containers: Sequence[str]) -> Iterator[Said]:
-    """Yield the events that a kubelet sends for this outcome."""
+    """Yield the events that a kubelet sends for an outcome."""
     if outcome.refusal is not None:
         yield words_of_events.refused(outcome.refusal.reason, outcome.kubelet_message)
     elif outcome.kind in (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE):

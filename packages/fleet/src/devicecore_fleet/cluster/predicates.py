@@ -1,7 +1,7 @@
-"""A kubelet's checks after the allocation of devices: whether a pod fits on the Node and may run there.
+"""The checks that a kubelet makes after it has allocated devices: whether a pod fits on the Node and may run there.
 
-Laws: The checks run in a kubelet's order, and the first failure is the answer. A pod counts from its admission
-until its containers have exited, so pods that are admitted together do not get more than the Node has.
+Laws: the checks run in a kubelet's order, and the first failure is the answer. A pod counts from its admission until
+its containers have exited, so pods that are admitted at the same time together get no more than the Node has.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from devicecore_fleet.cluster.words.specs import of_spec
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of an affinity that determines whether a pod may run on a node."""
 
-_Port = tuple[str, int, str]  # protocol, number and address
+_Port = tuple[str, int, str]  # a host port: its protocol, number and address
 _EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
 _LINUX = "linux"
 _TOLERATION = ("key", "operator", "value", "effect")
@@ -44,12 +44,15 @@ _NOT_TOLERATED = PodRefusal(
 
 
 class NodeRoom:
-    """Counts the requests of the pods on one node. Its owner holds a lock."""
+    """Counts the requests of the pods on one node.
+
+    The owner of this object must hold a lock while it calls a method.
+    """
 
     def __init__(self) -> None:
         self._pods: dict[PodUid, Mapping[str, int]] = {}
         self._used: Counter[str] = Counter()
-        self._ports: dict[PodUid, frozenset[_Port]] = {}  # ports of the pods that use any
+        self._ports: dict[PodUid, frozenset[_Port]] = {}  # the host ports of each pod that uses any
 
     def take(self, uid: PodUid, pod: Json) -> None:
         """Count a pod, but only once."""
@@ -71,14 +74,14 @@ class NodeRoom:
         self._ports.pop(uid, None)
 
     def refusal(self, uid: PodUid, pod: Json, node: Json, devices: Mapping[str, int]) -> PodRefusal | None:
-        """Return why a kubelet would refuse a pod, or None if it would not or the pod is already counted.
+        """Return why a kubelet would refuse a pod, or None if it would accept the pod or the pod is already counted.
 
         Args:
             uid: the UID of the pod.
             pod: the pod on the API server.
             node: the Node on the API server.
-            devices: how many devices of each resource are healthy or in use, if the pod has any. The Node may not show
-                this number yet.
+            devices: how many devices of each resource are healthy or in use, if the pod has any. The Node object may
+                not show this number yet.
         """
         if uid in self._pods:
             return None
@@ -106,7 +109,7 @@ class NodeRoom:
 
 
 def unsuited(pod: Json, node: Json) -> PodRefusal | None:
-    """Return why a kubelet would refuse a pod regardless of other pods on the Node, or None if it would not."""
+    """Return why a kubelet would refuse a pod regardless of other pods on the Node, or None if it would not do so."""
     if not _is_selected(pod, node):
         return _NOT_SELECTED
     for one in (node.get("spec") or {}).get("taints") or ():
@@ -155,7 +158,7 @@ def _whole(name: str, size: Quantity | str) -> int:
 
 @of_spec
 def _ports(spec: Json) -> frozenset[_Port]:
-    """Return the host ports of the pod's containers that run at the same time."""
+    """Return the host ports of those of the pod's containers that run at the same time."""
     sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return frozenset(
         (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _EVERY)
@@ -170,6 +173,6 @@ def _clash(one: _Port, other: _Port) -> bool:
 
 
 def _claimed(pod: Json) -> Iterator[str]:
-    """Yield the pod's extended resources that a claim serves."""
+    """Yield the extended resources of the pod that a claim provides."""
     claim = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return (str(one.get("resourceName")) for one in claim.get("requestMappings") or ())

@@ -1,7 +1,7 @@
-"""The identity of this process, which lets others find out whether this process is still alive.
+"""The identity of this process, by which other processes find out whether this process is still alive.
 
-Law: a process counts as ended only if this machine is certain: the process ran here and its process id is free or
-reused, or it held the files that this process has locked.
+Law: a process counts as ended only if this is certain: the process ran on this machine and its process id is free or
+reused, or the process held the files that this process has locked.
 """
 
 import os
@@ -12,7 +12,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from attrs import field, frozen
 
 _STARTED = 18  # the position of the start time in /proc/PID/stat, counted after the program name and the state
-_ENDED = ("Z", "X")  # states of a process that has exited
+_ENDED = ("Z", "X")  # the states of a process that has exited
 
 
 @frozen
@@ -20,7 +20,7 @@ class Process:
     """A process that maintains Nodes.
 
     Attributes:
-        identity: a string that is unique to the process; by default that of this process.
+        identity: a string that is unique to the process; by default, the string for this process.
         ended: the identities of processes on other machines that are known to have ended.
     """
 
@@ -28,7 +28,7 @@ class Process:
     ended: frozenset[str] = frozenset()
 
     def has_ended(self, other: str) -> bool | None:
-        """Return whether the process with this identity has ended, or None if that is unknown."""
+        """Return whether the process with this identity has ended, or None if this is unknown."""
         machine, _, rest = other.partition(".")
         number = rest.partition(".")[0]
         if machine != _machine() or not (number.isascii() and number.isdecimal()):
@@ -44,7 +44,7 @@ class Process:
 
 
 def _identity(machine: str, number: int) -> str | None:
-    """Return a process's identity, an empty string if the process has ended, or None if that cannot be read."""
+    """Return a process's identity, an empty string if the process has ended, or None if the identity cannot be read."""
     try:
         stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -54,7 +54,7 @@ def _identity(machine: str, number: int) -> str | None:
 
 
 def _machine() -> str:
-    """Return what distinguishes this boot of this machine and this container from others."""
+    """Return a string that distinguishes this boot of this machine, and this container, from all others."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return uuid5(NAMESPACE_DNS, f"{boot} {Path('/proc/self/ns/pid').readlink()}").hex[:12]

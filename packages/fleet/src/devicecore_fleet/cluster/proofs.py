@@ -15,16 +15,16 @@ from devicecore_fleet.cluster.registration import RegisteredNode
 from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.words.nodes import HOST_NAME
 
-_FEW = 3  # up to this many Nodes cost less in separate requests
-_MANY = 100  # Nodes in one request
+_FEW = 3  # from this number of Nodes on, one request costs less than separate requests
+_MANY = 100  # the maximum number of Nodes in one request
 
 
 @define(eq=False)
 class PodProofs:
     """Knows which pods of a node are proven.
 
-    A pod belongs to a batch: the pods that were seen between two reads of the Node. `node` returns the Node, or
-    None if someone else created it, so that there is nothing to prove.
+    A pod belongs to a batch: the pods that were seen between two reads of the Node. `node` returns the Node, or None if
+    someone else created the Node, so that there is nothing to prove.
     """
 
     shared: "NodeReads"
@@ -33,7 +33,7 @@ class PodProofs:
     proven: int = -1
 
     def seen(self) -> int:
-        """Return the batch of a pod that is seen now."""
+        """Return the batch of a pod that has just been seen."""
         if (node := self.node()) is not None:
             self.shared.await_read(node.name, self)
         return self.batch
@@ -51,11 +51,11 @@ class NodeReads:
     """Reads the Nodes of several nodes in one request. Thread-safe."""
 
     _changed: threading.Condition = field(factory=threading.Condition)
-    _awaiting: dict[str, PodProofs] = field(factory=dict)  # nodes with pods that were seen since the last read
+    _awaiting: dict[str, PodProofs] = field(factory=dict)  # the nodes with pods that were seen since the last read
     _reading: set[PodProofs] = field(factory=set)
 
     def await_read(self, name: str, proofs: PodProofs) -> None:
-        """Record that the node `name` has a new pod, so that another node's request also reads the Node `name`."""
+        """Record that the node `name` has a new pod, so that any node's next request also reads the Node `name`."""
         with self._changed:
             self._awaiting[name] = proofs
 
@@ -87,7 +87,7 @@ class NodeReads:
         return proofs in found
 
     def _together(self, proofs: PodProofs) -> dict[str, PodProofs]:
-        """Return the nodes whose Nodes are read next, by name."""
+        """Return, by name, the nodes whose Nodes are read next."""
         mine = {} if (node := proofs.node()) is None else {node.name: proofs}
         free = (name for name, one in self._awaiting.items() if name not in mine and one not in self._reading)
         names = list(islice(free, _MANY - 1))
@@ -100,7 +100,7 @@ class NodeReads:
 
 
 def _found(nodes: Mapping[str, PodProofs], requests: KubeApiRequests) -> set[PodProofs]:
-    """Return the nodes whose registered Nodes exist."""
+    """Return those of the nodes whose registered Nodes exist."""
     found = set[PodProofs]()
     for shown in requests.list(NODES, labels=f"{HOST_NAME} in ({','.join(nodes)})", metadata_only=True):
         one = nodes.get(str(shown["metadata"]["name"]))

@@ -1,8 +1,8 @@
-"""One pod on its node: how it starts and ends, although no container runs.
+"""One pod on its node: how the pod starts and ends, although no containers are run.
 
-Laws: The containers of an admitted pod count as started at once. They exit when the pod is deleted. If an annotation
-says so, they exit earlier: after a given time, as in a Job, or as `lives` determines. The pod is shown as finished only
-when its devices and claims have been released, because the scheduler then gives them to another pod.
+Laws: the containers of an admitted pod count as started at once. The containers exit when the pod is deleted, or, if an
+annotation says so, earlier: after a given time, as in a Job, or as `lives` determines. The pod is shown as finished
+only when its devices and claims have been released, because the scheduler then gives these to another pod.
 """
 
 import json
@@ -40,18 +40,22 @@ from devicecore_fleet.cluster.words.pods import FAILED, FINAL, PENDING, RUNNING,
 from devicecore_fleet.cluster.words.specs import MOST_SHARED, SharedSpec, of_spec
 
 RUN_FOR = "devicecore.io/run-for"
-"""The annotation with the time after which a pod's containers exit on their own, such as `90s` or `1h30m`."""
+"""The annotation that contains the time after which a pod's containers exit on their own, such as `90s` or `1h30m`."""
 
 STOP_AFTER = "devicecore.io/stop-after"
-"""The annotation with the time for which a deleted pod's containers keep running, at most its grace period.
+"""The annotation that says for how long a deleted pod's containers keep running.
 
-The default is 0.
+The time is at most the pod's grace period, and 0 by default.
 """
 
 MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a mirror pod, which only shows a kubelet's static pod. A kubelet never runs it."""
+"""The annotation of a mirror pod. A mirror pod only shows a kubelet's static pod, and no kubelet runs it."""
 
-_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: on its own, after SIGTERM, after SIGKILL
+_COMPLETED, _TERMINATED, _KILLED = (
+    0,
+    143,
+    137,
+)  # exit codes: on its own, after SIGTERM, after SIGKILL
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "restartPolicyRules", "ports")
@@ -79,18 +83,18 @@ class Stage(Enum):
 
 
 class Step(Enum):
-    """What the engine must do for a pod."""
+    """What the engine must do about a pod."""
 
     NOTHING = "nothing"
     RUN = "run the pod"
-    REPLACE = "run the current version of the pod, because more is now known about it"
+    REPLACE = "run the current version of the pod, because more is now known about the pod"
     RELEASE = "release the pod"
     COMPARE = "nothing, but the server may not show the current state yet"
 
 
 @define(eq=False)
 class PodRecord:
-    """One pod: the server's and the engine's reports about it, and the progress of its termination."""
+    """One pod: what the server and the engine report about the pod, and the progress of its termination."""
 
     object: Json
     pod: Pod | None = None
@@ -107,16 +111,16 @@ class PodRecord:
     _stop_code: int = _TERMINATED
     stage: Stage = Stage.SEEN
     awaits_node: bool = False  # the pod may not run on the known version of the Node, so the Node is read again
-    is_gone: bool = False  # as last shown by the server
+    is_gone: bool = False  # according to the server's last report
     events: list[tuple[Said, datetime]] = field(factory=list)
     last_wanted: int | None = None  # the hash of the last sent status, which many pods have in common
     repeats: int = 0
     """How many times the same status was resent because another writer had undone it."""
-    conflicts: int = 0  # failures in a row
+    conflicts: int = 0  # the number of conflicts in a row
     is_patching: bool = False
-    batch: int = 0  # a number shared by the pods that were seen between two reads of the Node
+    batch: int = 0  # the number of the batch: the pods that were seen between two reads of the Node
     says: str = ""
-    """The behavior of the pod's containers in the fleet's file, if there is no `CONTAINERS` annotation."""
+    """The behavior of the containers of a pod without a `CONTAINERS` annotation, from the fleet's file."""
     change_at: float = math.inf
     """When the state of one of the pod's containers changes (monotonic seconds)."""
     _read_from: tuple[str, ...] = ()  # the strings from which the behaviors were parsed
@@ -140,7 +144,7 @@ class PodRecord:
 
     @property
     def is_deleting(self) -> bool:
-        """Whether someone has asked the server to delete the pod."""
+        """Whether the deletion of the pod was requested from the server."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     @property
@@ -188,7 +192,7 @@ class PodRecord:
             step = self._next_of_given(now, wall)
             if step is Step.RELEASE or self.is_given or not self.has_run or self.pod is None:
                 return step
-            self.stage = Stage.GIVEN  # the pod ran before a restart and has not stopped, so it keeps its devices
+            self.stage = Stage.GIVEN  # the pod was running before a restart, so it keeps its devices
             return Step.RUN
         if self.pod is None or self.phase in FINAL or self.awaits_node:
             return Step.NOTHING
@@ -205,7 +209,7 @@ class PodRecord:
         if self.started is None and not self.is_refused:
             self._read()
         if self.pod != before:
-            return Step.REPLACE  # the names of its claims have become known
+            return Step.REPLACE  # the names of the pod's claims have become known
         return Step.COMPARE if self.change_at <= now else Step.NOTHING
 
     @property
@@ -275,7 +279,7 @@ class PodRecord:
     def look(self, now: float, wall: datetime) -> list[Said]:
         """Update the containers that have a behavior, and schedule the next update. Return a kubelet's events."""
         said, before = self.read_behaviors(), self._lives
-        if not self._behaviors and not before:  # as is the case for nearly all pods
+        if not self._behaviors and not before:  # this is so for nearly all pods
             self.change_at = math.inf
             return said
         self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)
@@ -299,14 +303,14 @@ class PodRecord:
         return said
 
     def recall(self) -> None:
-        """Restore from the server how far an earlier process has come with the pod."""
+        """Restore, from what the server shows, how far an earlier process has come with the pod."""
         status = self.object.get("status") or {}
         known = status.get("containerStatuses") or []
         states = [one.get("state") or {} for one in known]
         self.start_time = _parsed(status.get("startTime"))
         self.started = min((time for state in states if (time := _time(state, "startedAt"))), default=None)
         if any(one.get("restartCount") for one in known):
-            self.started = self.start_time  # the start of its first containers is no longer shown
+            self.started = self.start_time  # the status no longer shows the start of the pod's first containers
         is_over = self.phase in FINAL or self.is_deleting or not any(one.get("restartCount") for one in known)
         if is_over and states and all("terminated" in state for state in states):
             self.ended = max((time for state in states if (time := _time(state, "finishedAt"))), default=self.started)
@@ -318,20 +322,20 @@ class PodRecord:
         return self.started is not None and self.ended is None
 
     def leave(self, wall: datetime) -> list[Said]:
-        """Start releasing the pod. Return the events that a kubelet then sends."""
-        self.stage = Stage.RELEASED if self.pod is None else Stage.LEAVING  # the engine has never seen it
+        """Start to release the pod. Return the events that a kubelet sends at this point."""
+        self.stage = Stage.RELEASED if self.pod is None else Stage.LEAVING  # the engine has never seen the pod
         if self.ended is not None or self.phase in FINAL:
             return []
         runs = [name for name in self.containers if name not in self._lives or self._lives[name].started is not None]
         self.ended = wall
         if self.started is None:
             return [PAST_DEADLINE] if self.is_late else []
-        # Sidecars are stopped even if the others have exited on their own.
+        # Sidecars are stopped even if the other containers have exited on their own.
         killed = runs if self.is_deleting or self.is_late else []
         said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
         if not killed:  # the containers have exited on their own, or because of their probes
             ended = {name: self._behavior(name).probe for name in runs}
-            # A kubelet stops the pod, because none of its containers continues, and gives no other reason.
+            # A kubelet stops the pod because none of its containers continues to run, and gives no other reason.
             stopped = [(unhealthy(probe, name), killing(name)) for name, probe in ended.items() if probe]
             said += [one for both in stopped for one in both]
         return said + [killing(name, "initContainers") for name in sidecars(self.object["spec"])]
@@ -345,7 +349,7 @@ class PodRecord:
         return (self.ended - self.start_time).total_seconds() >= float(allowed)
 
     def _read(self) -> None:
-        """Parse the pod. If that fails, the previous result stays."""
+        """Parse the pod. If the pod cannot be parsed, the previous result stays."""
         try:
             self.pod, self.problem = _pod_of(self.object), None
         except DocumentError as error:
@@ -353,7 +357,7 @@ class PodRecord:
                 self.problem = ManifestError(f"pod {self.namespace}/{self.name}", None, error.field, error.problem)
 
     def plan_end(self, now: float, wall: datetime) -> None:
-        """Decide when the containers exit, and with which exit code."""
+        """Decide when the containers exit and with which exit code."""
         self.read_behaviors()
         end, code = math.inf, _COMPLETED
         would = [self._behavior(name) for name in self.containers]
@@ -402,14 +406,14 @@ class PodRecord:
             phase = SUCCEEDED if self.exit_code == _COMPLETED and self.started is not None else FAILED
         elif self.started is not None:
             is_new = any(one.waiting is not None and one.ended is None for one in self.lives(now).values())
-            phase = PENDING if is_new else RUNNING  # Pending until each container has run once
+            phase = PENDING if is_new else RUNNING  # the pod is Pending until each container has run once
         elif outcome is not None and outcome.is_start_failure:
             waiting = dict.fromkeys(self.containers, ("CreateContainerConfigError", outcome.kubelet_message))
         prepared = outcome is not None and (outcome.kind is OutcomeKind.RUNS or outcome.is_start_failure)
         return PodFacts(
             phase=phase,
             start_time=self.start_time or self.ended or now,
-            # A pod is shown as finished only when nothing of it is left, because its devices can then be given to
+            # A pod is shown as finished only when nothing of it is left, because from then on its devices can go to
             # another pod.
             has_sandbox=not self.is_released if is_over else prepared,
             started=self.started,
@@ -444,17 +448,17 @@ _TYPES: tuple[tuple[str, str, Any], ...] = (
     ("status", "conditions", _OBJECTS),
     ("status", "containerStatuses", _OBJECTS),
 )
-"""The fields of a pod that are used here, and the type of each, if present."""
+"""The fields of a pod that this module uses, and the type that each field has if it is present."""
 
 _CLASSES = tuple(
     (part, name, get_origin(kind) or kind, *(get_origin(one) or one for one in get_args(kind)[-1:]))
     for part, name, kind in _TYPES
 )
-"""`_TYPES` with the classes of each field and of its values, computed once because pods are checked several times."""
+"""`_TYPES` with the classes of each field and of its values. They are computed once, because pods are checked often."""
 
 
 def check_types(pod: Json) -> None:
-    """Raise TypeError if a field that is used here has a type that an API server would not accept."""
+    """Raise TypeError if a field that this module uses has a type that an API server would not accept."""
     for part, name, outer, *inner in _CLASSES:
         found = (pod.get(part) or {}).get(name)
         if found is None:
@@ -483,7 +487,7 @@ def uid_of(pod: Json) -> PodUid:
 
 
 def _decisive(pod: Json) -> tuple[object, ...]:
-    """Return what `next_step` depends on, which the answer to a status patch rarely changes."""
+    """Return the parts of a pod that `next_step` depends on. The answer to a status patch rarely changes them."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     fields = ("deletionTimestamp", "deletionGracePeriodSeconds", "annotations", "labels")
     claims = (status.get("resourceClaimStatuses"), status.get("extendedResourceClaimStatus"))
@@ -496,7 +500,7 @@ def _time(state: Json, name: str) -> datetime | None:
 
 
 def _parsed(text: object) -> datetime | None:
-    """Return the time in UTC that a string represents, or None for any other string."""
+    """Return the time in UTC that a string represents, or None if the string is not a time."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return time if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
@@ -505,7 +509,7 @@ def _parsed(text: object) -> datetime | None:
 
 
 def seconds_of(text: object) -> float | None:
-    """Return the seconds of a duration such as `1h30m`, `500ms` or `90`, or None for any other string."""
+    """Return the number of seconds in a duration such as `1h30m`, `500ms` or `90`, or None for any other string."""
     whole = text.strip() if isinstance(text, str) else ""
     whole += "s" if whole[-1:].isdecimal() else ""
     parts = _DURATION.findall(whole)
@@ -517,7 +521,7 @@ def seconds_of(text: object) -> float | None:
 def reduced(pod: Json) -> Json:
     """Return a pod without unused fields, because ten thousand complete pods would take a lot of memory.
 
-    A controller's pods share the objects that they have in common, so these must not be changed.
+    The pods of a controller share the objects that they have in common, so these objects must not be changed.
     """
     metadata = {key: value for key, value in pod["metadata"].items() if key not in ("generateName", "ownerReferences")}
     spec = {key: value for key, value in pod["spec"].items() if key not in _UNUSED}
@@ -544,7 +548,7 @@ def _shared_spec(text: bytes) -> SharedSpec:
 
 
 def _pod_of(found: Json) -> Pod:
-    """Return what `pod_of` returns, copied from a similar pod if possible: most pods differ only in identity."""
+    """Return what `pod_of` returns. If possible, it is copied from a similar pod: most pods differ only in identity."""
     metadata, status = found["metadata"], found.get("status") or {}
     identity = [metadata.get(name) for name in ("uid", "name", "namespace")]
     has_claims = status.get("resourceClaimStatuses") or status.get("extendedResourceClaimStatus")

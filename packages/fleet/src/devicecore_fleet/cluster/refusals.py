@@ -1,4 +1,4 @@
-"""One log line for all nodes of a process that are refused for the same reason.
+"""Logs one line for all nodes of a process that are refused for the same reason.
 
 Law: every refused node is counted in a log line soon after the last refusal.
 """
@@ -14,8 +14,8 @@ from devicecore_fleet.cluster.writer import Writer
 TOGETHER = 1.0
 """Seconds without a further refusal after which the line is logged."""
 
-_NAMED = 3  # nodes named in a line
-_NODE = "NODE"  # replaces each name in the reason
+_NAMED = 3  # the maximum number of nodes named in a line
+_NODE = "NODE"  # stands for the node's name in a reason
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Refusals:
         self._last = 0.0
 
     def add(self, node: str, why: str) -> None:
-        """Add a node and the reason why it is refused. This returns at once."""
+        """Add a node and the reason why it is refused. This method returns at once."""
         with self._lock:
             self._waiting.setdefault(why.replace(node, _NODE), []).append(node)
             self._last = self._clock()

@@ -1,12 +1,12 @@
 """The Node object of a node, and its Lease: creates, corrects and renews them.
 
-Laws: A Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it; so is a
-    Node whose Lease someone else holds. If the holder is a devicecore process that may have ended, the node waits for
-    the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone: until someone recreates
-    it, it is looked for once a minute and has no Lease. A recreated Node is judged like one that existed at the start.
-    What others, such as the node lifecycle controller after an outage, write into the Node's status is corrected when
-    the watch shows it, at most once between two ticks. Nothing is sent unless `tick`, `doubt`, `publish` or `seen` was
-    called.
+Laws: a Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it. A Node
+    whose Lease someone else holds is refused, too, but if the holder is a devicecore process that may have ended, the
+    node waits for the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until
+    someone recreates the Node, the node looks for it once a minute and renews no Lease. A recreated Node is judged like
+    a Node that existed at the start. What others, such as the node lifecycle controller after an outage, write into the
+    Node's status is corrected when the watch shows it, at most once between two ticks. Nothing is sent unless `tick`,
+    `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -52,7 +52,7 @@ from devicecore_fleet.cluster.words.nodes import (
 from devicecore_fleet.cluster.words.patches import Json, version_of
 from devicecore_fleet.cluster.writer import Job, Writer
 
-_REPLACED_LOOK = 1.0  # seconds until the next look at a Node that was replaced after the last read
+_REPLACED_LOOK = 1.0  # seconds until a Node that was replaced after the last read is read again
 _GONE_LOOK = timedelta(minutes=1)
 
 NOTHING: Mapping[str, Mapping[str, str | None]] = {}
@@ -67,7 +67,7 @@ def utc_now() -> datetime:
 
 
 class RegisteredNodes(ObjectHandler):
-    """Passes the Nodes of a watch to the nodes of this process.
+    """Passes the Nodes that a watch shows to the nodes of this process.
 
     `seen_by` contains a receiver for each Node name. None means that the watch no longer shows the Node.
     """
@@ -76,11 +76,11 @@ class RegisteredNodes(ObjectHandler):
         self._seen_by = seen_by
 
     def wants(self, found: Json) -> bool:
-        """Return whether the Node belongs to one of the nodes."""
+        """Return whether a Node belongs to one of the nodes."""
         return found["metadata"]["name"] in self._seen_by
 
     def listed(self, objects: Sequence[Json]) -> None:
-        """Pass each Node to its node."""
+        """Pass each node its Node, or None if there is none."""
         found = {one["metadata"]["name"]: one for one in objects}
         for name, seen in tuple(self._seen_by.items()):  # nodes may be added and removed in the meantime
             seen(found.get(name))
@@ -94,20 +94,20 @@ class RegisteredNodes(ObjectHandler):
 class RegisteredNode(NodeStatusSink):
     """Registers one node and maintains its Node and Lease. Thread-safe.
 
-    It is the sink of the node's device manager. Its owner publishes the devices with which the Node is to
-    be created, and then calls `tick` every 10 seconds.
+    This object is the sink of the node's device manager. The owner of this object first publishes the devices with
+    which the Node is to be created, and then calls `tick` every 10 seconds.
 
     Args:
         description: describes the Node.
         writer: sends requests to the API server.
-        wall: the time.
-        changed: called after each answer from the server that brings news.
-        process: holds the Lease; by default this process.
+        wall: returns the time.
+        changed: called after each answer of the server that changes something.
+        process: the process that holds the Lease; by default, this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes, or None for never.
         refused: called with the node's name and the reason if the node is refused.
-        first: the removal of an earlier node with this name, which is finished before this one is registered.
-        changes: labels and annotations to set on an existing Node, or to remove if they are None.
-        is_free: returns whether there is known to be neither a Node nor a Lease with this name.
+        first: the removal of an earlier node with the same name, which is finished before this node is registered.
+        changes: labels and annotations to set on an existing Node, or to remove if the value is None.
+        is_free: returns whether it is certain that neither a Node nor a Lease has this name.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class RegisteredNode(NodeStatusSink):
         self._must_read = False  # whether the Node must be read again
         self._is_doubted = False  # the watch has shown a different Node, or none, and the Node has not been read since
         self._is_overwritten = False  # whether others have changed the Node, so that the next tick corrects it
-        self._may_repair = True  # whether to correct the Node at once: no more than once between two ticks
+        self._may_repair = True  # whether the Node may be corrected at once: once between two ticks
         self._next_look: datetime | None = None  # when to look again for a deleted Node
         self._next_report: datetime | None = None  # the next report of the conditions, or None if unknown or due
         self._problem: str | None = "the Node is not registered yet"
@@ -159,7 +159,7 @@ class RegisteredNode(NodeStatusSink):
     def node(self) -> Json:
         """The Node as last shown by the server, or as it will be created, with this node's desired allocatable.
 
-        Its status contains nothing else.
+        The status contains nothing else.
         """
         found = self._node or node_object(self._description, self._wall())
         mine, devices = self._description, self._status.allocatable
@@ -187,7 +187,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node is left alone until this process or this node restarts, or None if it is not."""
+        """Why the Node is left alone until this process or this node restarts, or None if the Node is not refused."""
         return self._refusal
 
     @property
@@ -197,7 +197,7 @@ class RegisteredNode(NodeStatusSink):
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the Node does not show what was published, or None if it does."""
+        """Why the Node does not show what was published, or None if the Node shows it."""
         problem = self._problem
         return None if problem is None else SinkError(f"node {self.name}", problem)
 
@@ -210,7 +210,10 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def tick(self) -> None:
-        """Register the node, renew its Lease, and report the conditions of the Node if due. This does not wait."""
+        """Register the node, renew its Lease, and report the Node's conditions if this is due.
+
+        This method does not wait.
+        """
         self._has_begun = True
         if self._refusal is not None:
             return
@@ -222,7 +225,10 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("lease", self.name), self._renew)
 
     def doubt(self) -> None:
-        """Assume that the Node is not ours until it has been read again, which happens soon. This does not wait."""
+        """Assume that the Node is not ours until it has been read again, which happens soon.
+
+        This method does not wait.
+        """
         with self._lock:
             self._is_doubted = self._must_read = True
         self._changed()
@@ -230,7 +236,10 @@ class RegisteredNode(NodeStatusSink):
             self._writer.put(("node", self.name), self._write)
 
     def seen(self, found: Json | None) -> None:
-        """Take the Node from the watch, or None if the watch no longer shows it. This does not wait."""
+        """Take the Node that the watch shows, or None if the watch no longer shows a Node.
+
+        This method does not wait.
+        """
         node = self._node
         if node is None or self._refusal is not None:
             return  # the node has to be registered first
@@ -250,9 +259,9 @@ class RegisteredNode(NodeStatusSink):
     # --- called by the writer ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
-        """Read the Node again. Return whether it is the registered Node. If not, nothing is passed on until it is."""
+        """Read the Node again. Return whether it is still the registered Node. If it is not, `doubt` it."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
-            if self._node is None or version_of(node) > version_of(self._node):  # otherwise there is no news
+            if self._node is None or version_of(node) > version_of(self._node):  # otherwise, nothing has changed
                 self._take(node)
             return True
         if self._node is not None and self._next_look is None:
@@ -262,8 +271,8 @@ class RegisteredNode(NodeStatusSink):
     def delete(self, requests: KubeApiRequests) -> float | None:
         """Delete the Node, unless it was refused or is not ours. Return how many seconds to wait before retrying.
 
-        A Node that was created by an unanswered request is also ours. This must not run during another job for
-        the Node, because that job could then create a Node that nobody deletes.
+        A Node that was created by an unanswered request is also ours. This method must not run during another job for
+        the Node, because that job could create a Node that nobody deletes.
         """
         if self._refusal is not None:
             return None
@@ -291,7 +300,7 @@ class RegisteredNode(NodeStatusSink):
         return held_by is None or not self._yield_to_holder(held_by, waits=True)
 
     def _finish_first(self, requests: KubeApiRequests) -> float | None:
-        """Finish removing the earlier node with this name. Return how many seconds to wait before retrying."""
+        """Finish the removal of the earlier node with this name. Return how many seconds to wait before retrying."""
         if self._first is not None:
             if (wait := self._first(requests)) is not None:
                 return wait
@@ -299,7 +308,7 @@ class RegisteredNode(NodeStatusSink):
         return None
 
     def _write(self, requests: KubeApiRequests) -> float | None:
-        """Register the node, or send anything its Node does not show yet.
+        """Register the node, or send anything that its Node does not show yet.
 
         Return how many seconds to wait before retrying.
         """
@@ -332,7 +341,7 @@ class RegisteredNode(NodeStatusSink):
         return None
 
     def _current(self, requests: KubeApiRequests) -> Json | None:
-        """Return the Node, after creating or reading it if necessary. Return None if it is not ours."""
+        """Return the Node, and create or read it first if necessary. Return None if the Node is not ours."""
         node, is_gone = self._node, self._next_look is not None
         must_read = self._must_read or self._is_doubted or is_gone or self._wall() >= (self._next_report or NEVER)
         if node is not None and not must_read:
@@ -368,14 +377,17 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _found(self, requests: KubeApiRequests) -> Json | None:
-        """Return the current Node, or None if there is none and there was none before."""
+        """Return the current Node, or None if there is none and none was known before."""
         return requests.find(NODES, self.name) if self._node is None else requests.get(NODES, self.name)
 
     def _wanted(self) -> Json:
         return node_status(self._description, self._status)
 
     def _registered(self, requests: KubeApiRequests, found: Json | None) -> Json | None:
-        """Return a Node that was not ours before, created if missing. Return None if someone else holds its Lease."""
+        """Make a Node ours, and return it.
+
+        Create the Node if it is missing. Return None if someone else holds its Lease.
+        """
         if not self._description.adopts and self._lease is not None and self._yield_to_holder(self._lease, waits=True):
             return None
         now = self._wall()
@@ -395,9 +407,10 @@ class RegisteredNode(NodeStatusSink):
         return bool(why)
 
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
-        """Leave the Node alone if someone else holds its Lease. Return whether that is the case.
+        """Leave the Node alone if someone else holds its Lease. Return whether someone else does.
 
-        The Node is refused, unless `waits` is set and the Lease may expire: a live holder renews it in the meantime.
+        The Node is refused, unless `waits` is set and the Lease may expire, which it does not while its holder is
+        alive.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)
@@ -424,10 +437,10 @@ class RegisteredNode(NodeStatusSink):
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
         """Give the existing Node the labels and annotations that it lacks or that were changed here.
 
-        Anything others have changed is kept.
+        Anything that others have changed is kept.
 
         The fleet label is not added, because users select by it when they delete the Nodes of fleets. As in a kubelet,
-        only its own labels (operating system, architecture, name) are corrected, and taints stay.
+        only the kubelet's own labels (operating system, architecture, name) are corrected, and taints stay.
         """
         own = node_object(evolve(self._description, labels={}), self._wall())["metadata"]["labels"]
         changes: Json = {}
@@ -453,7 +466,7 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _note_gone(self, error: RequestError) -> None:
-        """Record that someone has deleted the Node. It is read at the next tick, and then once a minute."""
+        """Record that someone has deleted the Node. The Node is read again at the next tick, and then once a minute."""
         now = self._wall()
         with self._lock:
             self._next_look = now if self._next_look is None else now + _GONE_LOOK
@@ -461,7 +474,7 @@ class RegisteredNode(NodeStatusSink):
         self._changed()
 
     def _say(self, node: Json, said: events.Said, now: datetime, requests: KubeApiRequests) -> None:
-        # A kubelet's events about its Node have the Node's name as UID.
+        # In a kubelet's events about its Node, the UID is the Node's name.
         event = events.event({**node, "kind": "Node"}, self.name, said, now)
         try:
             requests.create(EVENTS, event, event["metadata"]["namespace"])
@@ -493,8 +506,8 @@ class RegisteredNode(NodeStatusSink):
             self._lease = requests.find(LEASES, self.name, LEASE_NAMESPACE)
             if self._lease is None:
                 if before is None:
-                    raise  # its namespace does not exist yet
-                self.doubt()  # its Node may be gone as well
+                    raise  # the namespace of Leases does not exist yet
+                self.doubt()  # the Node may be gone, too
             elif not self._yield_to_holder(self._lease, waits=False):
                 self._lease = self._lease_anew(requests)
 

@@ -35,7 +35,8 @@ class KubeApiRequests(ApiServers):
     def find(self, resource: ApiResource, name: str, namespace: str = "") -> dict[str, Json] | None:
         """Return the current object, or None if there is none.
 
-        In the core group, a 404 counts only with the server's own Status: other programs may answer at the address.
+        In the core group, a 404 counts only if it contains an API server's Status, because a different program may
+        answer at the address.
         """
         try:
             return self.get(resource, name, namespace)
@@ -53,7 +54,7 @@ class KubeApiRequests(ApiServers):
         namespace: str = "",
         metadata_only: bool = False,
     ) -> list[Json]:
-        """Return all objects that both selectors match, or only their metadata.
+        """Return all objects that match both selectors, or only the metadata of these objects.
 
         The objects are in the given namespace, or in any namespace if `namespace` is empty.
         """
@@ -62,19 +63,19 @@ class KubeApiRequests(ApiServers):
         return [one for items, _ in found for one in items]
 
     def create(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
-        """Create an object. Return it as the server stored it."""
+        """Create an object. Return the object as the server has stored it."""
         path = resource.path(namespace)
         return self._send(ApiRequest(f"create {resource.plural}", "POST", path, _WRITTEN, body))
 
     def update(self, resource: ApiResource, body: Json, namespace: str = "") -> dict[str, Json]:
-        """Replace an object that has the version of `body`. Return it as the server stored it."""
+        """Replace an object if it still has the version in `body`. Return the object as the server has stored it."""
         path = resource.path(namespace, str(body["metadata"]["name"]))
         return self._send(ApiRequest(f"update {resource.plural}", "PUT", path, _WRITTEN, body))
 
     def patch(
         self, resource: ApiResource, name: str, body: Json, namespace: str = "", *, subresource: str = ""
     ) -> dict[str, Json]:
-        """Change an object with a strategic merge patch. Return it as the server stored it."""
+        """Change an object with a strategic merge patch. Return the object as the server has stored it."""
         path = resource.path(namespace, name, subresource)
         permission = "/".join(filter(None, (f"patch {resource.plural}", subresource)))
         return self._send(ApiRequest(permission, "PATCH", path, _WRITTEN, body, PatchType.STRATEGIC.value))
@@ -95,8 +96,8 @@ class KubeApiRequests(ApiServers):
 
     @property
     def answered(self) -> float:
-        """The start of the latest request that the server answered other than by asking for a pause.
+        """When the latest request began to which the server's answer was anything other than a call for a pause.
 
-        The time is in `time.monotonic` seconds, or minus infinity if there is no such request.
+        This is in `time.monotonic` seconds, or minus infinity if there is no such request.
         """
         return self._answered

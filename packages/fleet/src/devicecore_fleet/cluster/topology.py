@@ -1,8 +1,8 @@
 """Keeps a node's NodeResourceTopology in sync with its devices.
 
-Law: the object is read before it is written, and written only if it differs. On a Node that this process created,
-another program's object is left alone. If a server does not have the kind, the publisher retries later, because someone
-may install the CustomResourceDefinition later.
+Law: the object is read before it is written, and written only if it is not as desired. On a Node that this process
+created, another program's object is left alone. If a server does not know the kind, the publisher retries later,
+because the CustomResourceDefinition may be installed by then.
 """
 
 import logging
@@ -22,7 +22,7 @@ from devicecore_fleet.cluster.writer import Writer
 TOPOLOGIES = ApiResource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies")
 
 KIND_RETRY = 300.0
-"""Seconds before a retry on a server that does not have the kind."""
+"""Seconds before a retry if the server does not know the kind."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +49,9 @@ class TopologyPublisher:
         self._is_made = False  # whether this publisher has written the object
 
     def publish(self, state: NodeState, zones: Zones = NO_ZONES) -> None:
-        """Publish the state of devices, and what is pinned on each NUMA node, if it has changed.
+        """Publish the state of devices, and what is pinned on each NUMA node, if any of this has changed.
 
-        This returns at once.
+        This method returns at once.
         """
         uid = self._uid()
         seen = self._seen

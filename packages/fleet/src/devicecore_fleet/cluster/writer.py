@@ -1,10 +1,10 @@
-"""Writes to an API server: many keys, few threads.
+"""Writes to an API server: runs jobs for many keys in a few threads.
 
-Laws: For each key, one job runs at a time, and only the newest waits. A failed job is retried until it succeeds or is
-replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so no job
-waits for all jobs of another kind; only a Lease that has waited for a long time takes precedence. If jobs wait although
-the server answers, threads are added up to a limit. If the server does not answer or asks for a pause, nothing is sent
-for a while. Only an answer to a job that was started later and sent a request ends this pause.
+Laws: for each key, one job runs at a time, and only the newest job waits. A failed job is retried until it succeeds or
+is replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so no job
+has to wait for all jobs of another kind. Only a Lease that has waited for a long time takes precedence. If jobs wait
+although the server answers, threads are added up to a limit. If the server does not answer or asks for a pause, nothing
+is sent for a while. Only an answer to a job that was started later and sent a request ends this pause.
 """
 
 import heapq
@@ -28,15 +28,15 @@ from devicecore_fleet.cluster.object_watch import GRANT_SECONDS
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 Job = Callable[[KubeApiRequests], float | None]
-"""Sends requests. Returns the seconds after which the job wants to run again, or None if the job is done."""
+"""A job sends requests. It returns the number of seconds after which it wants to run again, or None if it is done."""
 
 THREADS = 4
-"""The number of threads, each with its own connection. 50 pods per second need one or two."""
+"""The number of threads, each with its own connection. 50 pods per second need one or two threads."""
 
 SHARES = {"lease": 2.0, "node": 8.0, "pod": 4.0, "event": 0.5}
 """The relative share of requests of each kind of job (the first part of the key) while more jobs are due than the
-server can answer; 1 by default. Nodes get more, because everything else about a node waits for it. Events get less,
-because statuses show the same.
+server can answer; 1 by default. Nodes get more, because everything else about a node waits for its Node. Events get
+less, because the statuses show the same information.
 """
 
 URGENT = ("lease", 15.0)
@@ -50,8 +50,8 @@ _WINDOW = 10.0  # seconds over which requests are counted
 _GROW = 2.0  # seconds for which a due job may wait before connections are added
 _LATE = 10.0  # seconds for which a due job may wait before the reason is logged
 _DENIED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-_DENIED_SECONDS = 60.0  # the wait after a second denial: only a change of the object or a policy helps
-_SAY_AGAIN = 60.0  # seconds after which another job of the same kind that fails for the same reason is logged
+_DENIED_SECONDS = 60.0  # the wait after a second denial, because only a change to the object or to a policy helps
+_SAY_AGAIN = 60.0  # seconds after which a further failure for the same reason is logged for the same kind of job
 _LAST_SECONDS = 2.0  # seconds for the threads to end after their requests were canceled
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,9 @@ class Writer(Protocol):
     """Takes jobs that send requests."""
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Run a job soon. It replaces any job with this key that has not started. Any thread may call this.
+        """Run a job soon.
+
+        The new job replaces any job with this key that has not started. Any thread may call this method.
 
         The first part of a key is the kind of the job: see `SHARES`.
         """
@@ -94,12 +96,15 @@ class _Kind:
 
 @define(eq=False)
 class _Window:
-    """Counts, from the time `began` on: the requests sent before it, and the jobs ended since."""
+    """Counts from the time `began` on.
+
+    `sent` is the number of requests sent before that time, and `ended` the number of jobs ended since.
+    """
 
     began: float
     sent: int
     ended: int = 0
-    latest: float = 0.0  # seconds that a job has waited since it was due
+    latest: float = 0.0  # the longest wait of a job since it was due, in seconds
 
 
 class ApiWriter(HasLifecycle, Writer):
@@ -110,7 +115,7 @@ class ApiWriter(HasLifecycle, Writer):
         threads: how many jobs initially run at once.
         most: how many jobs may run at once if jobs wait although the server answers; `threads` by default.
         backoff: how long to wait after a failure.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -129,8 +134,8 @@ class ApiWriter(HasLifecycle, Writer):
         self._count = threads
         self._most = max(threads, most)
         self._lock = threading.Lock()  # held while the jobs change, never during a request
-        self._idle: list[threading.Condition] = []  # for the threads without a job; another thread wakes them
-        self._timed: threading.Condition | None = None  # for the one thread without a job that waits until a job is due
+        self._idle: list[threading.Condition] = []  # for the threads without a job, which other threads wake
+        self._timed: threading.Condition | None = None  # for the one thread that waits until a job is due
         self._entries: dict[Hashable, _Entry] = {}
         self._kinds: dict[object, _Kind] = {}
         self._had = 0.0  # the share of the kind whose turn was last
@@ -172,10 +177,10 @@ class ApiWriter(HasLifecycle, Writer):
                 thread.stop(0.0)
             for idle in (*self._idle, *filter(None, [self._timed])):
                 idle.notify()
-            self._idle, self._timed = [], None  # the threads of the next start have their own
+            self._idle, self._timed = [], None  # the threads of the next start have their own conditions
         self._requests.stop()
         end = time.monotonic() + _LAST_SECONDS
-        for thread in self._threads:  # not removed, in case this stop is interrupted and another one follows
+        for thread in self._threads:  # not removed, in case this stop is interrupted and a second stop follows
             thread.stop(max(0.0, end - time.monotonic()))
 
     @property
@@ -189,7 +194,7 @@ class ApiWriter(HasLifecycle, Writer):
         return len(self._entries)
 
     def put(self, key: Hashable, job: Job) -> None:
-        """Run a job soon. It replaces any job with this key that has not started."""
+        """Run a job soon. The new job replaces any job with this key that has not started."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -199,7 +204,7 @@ class ApiWriter(HasLifecycle, Writer):
             entry.job = job
             if entry.is_running:
                 entry.is_replaced = True
-            elif not entry.failures and entry.due > self._clock():  # it waits because it asked to run again later
+            elif not entry.failures and entry.due > self._clock():  # the job waits because it asked to run again later
                 entry.due = self._clock()
                 self._push(entry)
 
@@ -231,14 +236,14 @@ class ApiWriter(HasLifecycle, Writer):
         mine = threading.Condition(self._lock)
         while True:
             with self._lock:
-                if stopping.is_set():  # checked with the lock held, because a stop could notify just before the wait
+                if stopping.is_set():  # with the lock held, because a stop could notify just before the wait
                     return
                 entry, seconds = self._next()
                 if entry is None:
                     self._wait(mine, seconds)
                     continue
                 if self._timed is None and self._idle:
-                    self._idle.pop().notify()  # another thread then waits for the next due time
+                    self._idle.pop().notify()  # so that this other thread waits for the next due time
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
             again, error = _run(job, self._requests)
@@ -256,7 +261,7 @@ class ApiWriter(HasLifecycle, Writer):
         for name, kind in self._kinds.items():
             queue = kind.queue
             while queue and (queue[0][2].due != queue[0][0] or queue[0][2].is_running):
-                heapq.heappop(queue)  # the job was put again with a different time
+                heapq.heappop(queue)  # the job was put again with a different due time
             if not queue:
                 continue
             soonest = min(soonest, queue[0][0])
@@ -276,7 +281,7 @@ class ApiWriter(HasLifecycle, Writer):
         return entry, None
 
     def _ended(self, entry: _Entry, again: float | None, error: Exception | None) -> None:
-        """Process the end of a job: its result or its error."""
+        """Process the result or the error with which a job has ended."""
         now = self._clock()
         entry.is_running = False
         self._window.ended += 1
@@ -299,7 +304,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._push(entry)
 
     def _failed(self, entry: _Entry, error: Exception, now: float) -> float:
-        """Record why a job failed. Return how many seconds of pause the server asked for."""
+        """Record why a job failed. Return the number of seconds for which the server asked to pause."""
         if not isinstance(error, RequestError):
             if entry.problem is not type(error):
                 _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
@@ -327,7 +332,10 @@ class ApiWriter(HasLifecycle, Writer):
         return error.pause
 
     def _say(self, key: Hashable, error: RequestError, now: float) -> None:
-        """Log why a job fails. If others of its kind fail in the same way, only one per minute is logged."""
+        """Log why a job fails.
+
+        If more jobs of the same kind fail in the same way, only one failure per minute is logged.
+        """
         what, *_ = parts = key if isinstance(key, tuple) else (key,)
         if error.is_passing or error.status == HTTPStatus.FORBIDDEN:
             common = what, error.status, error.reason
@@ -337,7 +345,7 @@ class ApiWriter(HasLifecycle, Writer):
         _log.error("%s: %s; retrying until it succeeds", " ".join(map(str, parts)), error)
 
     def _look_at_window(self, now: float) -> None:
-        """Add connections if jobs wait. If they wait for a long time, log the server's rate and the required rate."""
+        """Add connections if jobs wait. If jobs wait for a long time, log the server's rate and the required rate."""
         window, seconds = self._window, now - self._window.began
         if seconds < _WINDOW:
             return
@@ -352,8 +360,8 @@ class ApiWriter(HasLifecycle, Writer):
         self._said_slow = now
         of_job = sent / max(1, window.ended)
         _log.warning(
-            "the API server lets %.3g requests per second through (connections: %d), but %.3g are needed: "
-            "requests wait for up to %.0f s",
+            "the API server answers %.3g requests per second (connections: %d), but %.3g are needed: requests wait "
+            "for up to %.0f s",
             sent / seconds,
             of_connections,
             (window.ended + len(self._entries)) * of_job / seconds,  # at this rate, no job would wait
@@ -368,7 +376,7 @@ class ApiWriter(HasLifecycle, Writer):
 
 
 def _run(job: Job, requests: KubeApiRequests) -> tuple[float | None, Exception | None]:
-    """Run a job. Return its result or its error."""
+    """Run a job. Return the job's result or its error."""
     try:
         return job(requests), None
     except Exception as error:  # noqa: BLE001 - no one would notice the end of this thread

@@ -1,7 +1,7 @@
 """Commands to a running fleet over a unix socket.
 
-Law: only the fleet's user may connect, a client that stalls delays others by at most `PATIENCE` seconds for its request
-and again for the response, and a request is at most `MAX_REQUEST` bytes long.
+Law: only the fleet's user may connect, a client that stalls delays other clients by at most `PATIENCE` seconds for its
+request and as long again for the response, and a request is at most `MAX_REQUEST` bytes long.
 """
 
 import json
@@ -21,7 +21,7 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.system.sockets import OwnedSocket, is_served
 
 PATIENCE = 5.0
-"""Seconds for a client to send its request, and to read the answer."""
+"""The maximum number of seconds for a client to send its request, and also to read the answer."""
 
 MAX_REQUEST = 4_096
 """The maximum size of a request, in bytes."""
@@ -33,7 +33,7 @@ _PAUSE = 0.5  # seconds to wait after a failed accept, for example when no file 
 _log = logging.getLogger(__name__)
 
 Order = Callable[[str, Sequence[str]], tuple[Sequence[str], int]]
-"""Executes a command on nodes. Returns sentences and how many nodes obeyed."""
+"""Executes a command on nodes. Returns sentences to print, and the number of nodes that obeyed."""
 
 
 @frozen
@@ -45,7 +45,7 @@ class FleetSocketError(SetUpError):
 
 
 class FleetSocket(HasLifecycle):
-    """Takes commands at a path, one at a time. Starting it raises `SetUpError` if the path cannot be used."""
+    """Takes commands at a path, one at a time. `start` raises `SetUpError` if the path cannot be used."""
 
     def __init__(self, path: Path, order: Order) -> None:
         self._path = path.absolute()
@@ -83,7 +83,7 @@ class FleetSocket(HasLifecycle):
             try:
                 connection, _ = listening.accept()
             except OSError as error:
-                if self._listening is listening:  # otherwise, the socket was closed by a stop
+                if self._listening is listening:  # otherwise, a stop has closed the socket
                     _log.error("the fleet's socket cannot accept a command now: %s", error)
                     time.sleep(_PAUSE)
                 continue
@@ -103,7 +103,9 @@ class FleetSocket(HasLifecycle):
 
 
 def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str], int]:
-    """Send a command to the fleet that listens at a path. Return the fleet's sentences and how many nodes obeyed.
+    """Send a command to the fleet that listens at a path.
+
+    Return the fleet's sentences and the number of nodes that obeyed.
 
     Raises FleetSocketError if no fleet listens there, or the fleet does not answer.
     """
@@ -124,7 +126,7 @@ def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str
 
 
 def _line(connection: socket.socket, limit: int, seconds: float) -> bytes:
-    """Return a line of at most `limit` bytes.
+    """Receive a line of at most `limit` bytes.
 
     The whole line must arrive within `seconds`, even if it arrives in small parts.
     """

@@ -1,7 +1,7 @@
 """Events of a node and its pods, in a kubelet's words.
 
-Law: an event is named after its object and the nanosecond at which it was first seen, so two events of an object at
-different times have different names. An API server accepts every such name.
+Law: an event is named after its object and the nanosecond at which the event was first seen, so two events about an
+object at different times have different names. An API server accepts every such name.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @frozen
 class Said:
-    """The content of an event: the reason, the message, whether it is a warning, and the container that it is about.
+    """The content of an event: the reason, the message, whether the event is a warning, and the container concerned.
 
     `part` is the spec field that contains the container.
     """
@@ -34,22 +34,22 @@ PAST_DEADLINE = Said("DeadlineExceeded", "Pod was active on the node longer than
 
 
 def refused(reason: str, message: str) -> Said:
-    """The pod was not admitted. The message is the one in the pod's status, without its prefix."""
+    """Say that the pod was not admitted. `message` is the message in the pod's status, without its prefix."""
     return Said(reason, message, is_warning=True)
 
 
 def not_prepared(problem: str) -> Said:
-    """The pod's claims could not be prepared. The problem starts with `prepare dynamic resources`."""
+    """Say that the pod's claims could not be prepared. `problem` starts with `prepare dynamic resources`."""
     return Said("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}", is_warning=True)
 
 
 def killing(container: str, part: str = "containers") -> Said:
-    """A container is stopped: its pod was deleted or exceeded its deadline, or the main containers have exited."""
+    """Say that a container is stopped: its pod was deleted or is late, or the main containers have exited."""
     return Said("Killing", f"Stopping container {container}", container=container, part=part)
 
 
 def waits(reason: str, message: str, container: str, image: str) -> list[Said]:
-    """A container is waiting for this reason, with this message in its status."""
+    """Say that a container is waiting, with this reason and this message in its status."""
     if reason == "CrashLoopBackOff":
         failed = f"failed container {container} in pod {message.rpartition('pod=')[2]}"
         return [Said("BackOff", f"Back-off restarting {failed}", is_warning=True, container=container)]
@@ -63,18 +63,18 @@ def waits(reason: str, message: str, container: str, image: str) -> list[Said]:
 
 
 def unhealthy(probe: str, container: str) -> Said:
-    """The `readiness`, `liveness` or `startup` probe of a container fails."""
+    """Say that the `readiness`, `liveness` or `startup` probe of a container fails."""
     return Said("Unhealthy", f"{probe.capitalize()} probe failed: ", is_warning=True, container=container)
 
 
 def failed_probe(probe: str, container: str, *, restarts: bool) -> list[Said]:
-    """A container is stopped, and perhaps restarted, because its `liveness` or `startup` probe fails."""
+    """Say that a container is stopped, and perhaps restarted, because its `liveness` or `startup` probe fails."""
     why = f"Container {container} failed {probe} probe{', will be restarted' if restarts else ''}"
     return [unhealthy(probe, container), Said("Killing", why, container=container)]
 
 
 def not_understood(problem: str) -> Said:
-    """An annotation is invalid. A kubelet has no such event."""
+    """Say that an annotation is invalid. A kubelet does not send such an event."""
     return Said("NotUnderstood", problem, is_warning=True)
 
 
@@ -82,17 +82,18 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
     """Return a new event about a Node or a pod, as an API object.
 
     Args:
-        about: the object.
-        node: the node, which is the kubelet's host.
+        about: the Node or the pod.
+        node: the name of the node, which is the kubelet's host name.
         said: the content of the event.
         now: when the event happened.
-        nanoseconds: that time in nanoseconds since 1970, if known that exactly; used in the event's name.
+        nanoseconds: when the event happened, in nanoseconds since 1970, if this is known so exactly; used in the
+            event's name.
     """
     metadata = about["metadata"]
     since = now - _EPOCH
     exact = nanoseconds or (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
     name = f"{metadata['name']}.{exact:x}"
-    if not is_dns_subdomain(name):  # too long; a kubelet also uses a UUID (GenerateEventName)
+    if not is_dns_subdomain(name):  # the name would be too long; a kubelet also uses a UUID then (GenerateEventName)
         name = str(uuid5(NAMESPACE_DNS, name))
     involved = {"kind": about["kind"], "name": metadata["name"], "apiVersion": "v1"}
     if about["kind"] == "Pod":

@@ -1,6 +1,6 @@
-"""The Lease of a Node, as a kubelet creates and renews it, and the holder of an existing one.
+"""The Lease of a Node, as a kubelet creates and renews it, and the holder of an existing Lease.
 
-Law: a Lease is taken over only if devicecore created it and its holder has ended or does not renew it.
+Law: a Lease is taken over only if devicecore created it and the holder has ended or does not renew it.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Held(Enum):
 
 
 def holder(node: str, process: str) -> str:
-    """Return the identity for a node's Lease. A kubelet uses the node's name, which distinguishes it from us."""
+    """Return the holder identity for a node's Lease. A kubelet uses only the node's name, so the two differ."""
     return f"{_PREFIX}/{node}/{process}"
 
 
@@ -33,10 +33,10 @@ def held(found: Json, node: str, process: str, has_ended: Callable[[str], bool |
     """Return the kind of an existing Lease's holder.
 
     Args:
-        found: the Lease.
+        found: the existing Lease.
         node: the name of the node.
         process: the identity of this process.
-        has_ended: returns whether another process has ended, or None if unknown.
+        has_ended: returns whether another process has ended, or None if this is unknown.
         now: the time.
     """
     name = str((found.get("spec") or {}).get("holderIdentity") or "")
@@ -59,16 +59,17 @@ def holder_of(found: Json, node: str) -> str:
 
 
 def seconds_left(found: Json, now: datetime) -> float:
-    """Return how long a Lease lasts without a renewal: at most as long as a new one, and 0 if it has expired."""
+    """Return how many seconds a Lease lasts without a renewal: at most as many as a new Lease, and 0 after it has
+    expired."""
     try:
         until = datetime.fromisoformat(found["spec"]["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
         return min(max(0.0, (until - now).total_seconds()), LEASE_SECONDS)
-    except (KeyError, TypeError, ValueError, OverflowError):  # it has no valid time
+    except (KeyError, TypeError, ValueError, OverflowError):  # the Lease has no valid time
         return 0.0
 
 
 def lease(node: str, process: str, uid: str | None, now: datetime, before: Json | None = None) -> Json:
-    """Return the Lease to create, or `before` with a new time, to replace it.
+    """Return the Lease to create, or, as a replacement for `before`, the same Lease with a new time.
 
     Args:
         node: the name of the node.

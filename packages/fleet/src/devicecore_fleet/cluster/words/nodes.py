@@ -1,7 +1,7 @@
 """The Node, as a kubelet creates and changes it.
 
 Law: a Node that is already as desired is patched only if its conditions were last reported at least five minutes ago.
-Anything others have written, such as taints, labels and conditions, is kept.
+Anything that others have written, such as taints, labels and conditions, is kept.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ HEARTBEAT = timedelta(minutes=5)
 """How often the conditions are reported if nothing changes."""
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""When the conditions of a node without a heartbeat are next reported."""
+"""When the conditions of a node without a heartbeat are next reported: practically never."""
 
 LABEL = "devicecore.io/fleet"
-"""The label of every Node that a fleet created, so that pods that need containers can avoid it."""
+"""The label of every Node that a fleet created. Pods whose containers have to run can avoid Nodes with this label."""
 
 HOST_NAME = "kubernetes.io/hostname"
-"""The label with the name of the Node, by which several Nodes can be selected."""
+"""The label whose value is the name of the Node, by which several Nodes can be selected."""
 
 ANNOTATION = ("devicecore.io/containers", "none")
-"""The annotation that tells tools that no container runs on the Node."""
+"""The annotation that tells tools that no containers are run on the Node."""
 
 _WELL = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -38,12 +38,12 @@ _WELL = {
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
 _NO_DEVICES = NodeStatus()
-_NO_CONTAINERS = "devicecore allocates devices on this node and reports pods, but no container runs"
+_NO_CONTAINERS = "devicecore allocates devices on this node and reports pods, but runs no containers"
 _INFO: Mapping[str, str] = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
     "osImage": "devicecore",
     "containerRuntimeVersion": "none://0",
-    "kubeletVersion": "v1.37.2-devicecore",  # clients parse it
+    "kubeletVersion": "v1.37.2-devicecore",  # clients parse the kubelet's version
     "operatingSystem": "linux",
     "architecture": "amd64",
 }
@@ -56,7 +56,7 @@ class NodeDescription:
     Attributes:
         name: the name of the Node.
         capacity: the node's capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
-        allocatable: the part of the capacity that pods may use, where that is less.
+        allocatable: how much of the capacity pods may use, for resources of which they may not use everything.
         labels: additional labels.
         host_ips: the node's addresses.
         taints: taints of a new Node.
@@ -64,7 +64,7 @@ class NodeDescription:
         problem: why the node is not ready, or an empty string.
         adopts: whether to take over a Node or Lease that devicecore did not create.
         annotations: additional annotations.
-        provider_id: the id by which a cloud controller or an autoscaler knows the node, or an empty string.
+        provider_id: the id under which a cloud controller or an autoscaler knows the node, or an empty string.
     """
 
     name: str
@@ -81,7 +81,7 @@ class NodeDescription:
 
 
 def machine_info(node: str) -> dict[str, str]:
-    """Return machine ids for the `nodeInfo` of a virtual node: always the same ones for a given node name."""
+    """Return machine ids for the `nodeInfo` of a virtual node. For a given node name, they are always the same."""
     machine = uuid5(NAMESPACE_DNS, node)
     return {"machineID": machine.hex, "systemUUID": str(machine)}
 
@@ -112,7 +112,7 @@ def node_object(node: NodeDescription, now: datetime, devices: NodeStatus = _NO_
 
 
 def foreign_node(found: Json, node: NodeDescription) -> str:
-    """Return what shows that devicecore (or a fleet) did not create an existing Node, or an empty string if it did."""
+    """Return what shows that a Node was not created by devicecore (or a fleet), or an empty string if it was."""
     metadata, (key, value) = found["metadata"], ANNOTATION
     if (metadata.get("annotations") or {}).get(key) != value:
         return f"it has no annotation {key}={value}"
@@ -141,15 +141,15 @@ def node_status(node: NodeDescription, devices: NodeStatus = _NO_DEVICES) -> Jso
 
 
 def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | None = HEARTBEAT) -> Json | None:
-    """Return the patch of `nodes/status` that turns the Node's status into `wanted`, or None if none is due.
+    """Return the patch for `nodes/status` that turns the Node's status into `wanted`, or None if no patch is due.
 
     If anything else changes, the heartbeats of all conditions are renewed, as in a kubelet. Otherwise, the heartbeats
-    are renewed when the oldest is older than `heartbeat`, or never if that is None. Addresses of types that are not
-    ours stay.
+    are renewed when the oldest is older than `heartbeat`, or never if `heartbeat` is None. Addresses of types that are
+    not ours stay.
     """
     before = node.get("status") or {}
     sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}
-    wanted = {**wanted, **sizes}  # other writers have their own resources
+    wanted = {**wanted, **sizes}  # other writers may have added their own resources
     kinds = {one["type"] for one in wanted["addresses"]}
     kept = [one for one in before.get("addresses") or () if one["type"] not in kinds]
     wanted["addresses"] = [*wanted["addresses"], *kept]
@@ -164,7 +164,7 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | N
     if is_same and (heartbeat is None or oldest > written(now - heartbeat)):
         return None
     patch = difference(before, {**wanted, "conditions": [*others, *_at(conditions, now)]})
-    if patch.pop("$setElementOrder/addresses", None):  # two may have the same type, so all are replaced together
+    if patch.pop("$setElementOrder/addresses", None):  # types may repeat, so all addresses are replaced together
         patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch} if patch else None
 
@@ -181,7 +181,7 @@ def next_report(node: Json, wanted: Json, heartbeat: timedelta | None) -> dateti
 
 
 def _canonical(sizes: Mapping[str, str]) -> dict[str, str]:
-    """Return the quantities in an API server's form, so that they can be compared with its own."""
+    """Return the quantities as an API server writes them, so that they can be compared with those on the server."""
     return {name: str(Quantity.parse(size)) for name, size in sizes.items()}
 
 

@@ -1,7 +1,7 @@
 """Strategic merge patches as a kubelet computes them: the difference between two objects.
 
-Law: the patch turns the current object into the desired one, and does not touch anything they have in common. Two equal
-    objects have an empty patch. A field whose value is null counts as missing.
+Law: the patch turns the current object into the desired object, and does not touch anything that both have in common.
+    The patch between equal objects is empty. A field whose value is null counts as missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,20 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_DIGITS = 19  # digits of a version, which is a 63-bit number
+_DIGITS = 19  # the maximum number of digits of a version, which is a 63-bit number
 
 KEYS: Mapping[str, str] = {
     **dict.fromkeys(("conditions", "addresses"), "type"),
     **dict.fromkeys(("podIPs", "hostIPs"), "ip"),
 }
-"""The lists of a status that are merged, with the field that identifies an item. Other lists are replaced."""
+"""The lists in a status that are merged, with the field that identifies an item. Other lists are replaced."""
 
 
 def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """Return the strategic merge patch that turns `before` into `wanted`. Fields only in `before` are kept."""
+    """Return the strategic merge patch that turns `before` into `wanted`.
+
+    Fields that only `before` contains are kept.
+    """
     patch: Json = {}
     for name, value in wanted.items():
         old = before.get(name)
@@ -39,7 +42,7 @@ def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
 
 
 def _items(key: str, before: Sequence[Json], wanted: Sequence[Json]) -> list[Json]:
-    """Return the items that differ, each with its key and its differences."""
+    """Return a patch for each item that differs, with the item's key."""
     known = {item[key]: item for item in before}
     changed = [
         {**difference(old, {**dict.fromkeys(old), **item}), key: item[key]} if old is not None else item
@@ -52,7 +55,7 @@ def _items(key: str, before: Sequence[Json], wanted: Sequence[Json]) -> list[Jso
 
 def _same(one: object, other: object) -> bool:
     """Return whether two values are the same to an API server, which leaves out nulls."""
-    if one == other:  # nearly always, and much faster
+    if one == other:  # fast, and nearly always enough
         return True
     if isinstance(one, dict) and isinstance(other, dict):
         return all(_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())
@@ -67,14 +70,14 @@ def version_of(found: Json) -> int:
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
-@lru_cache(64)  # cached, because a status contains the same few times
+@lru_cache(64)  # cached, because a status contains the same few times repeatedly
 def written(time: datetime) -> str:
     """Return a time in the form of `metav1.Time`."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def with_transitions(before: Sequence[Json], wanted: Sequence[Json], now: datetime) -> list[Json]:
-    """Return the desired conditions with `lastTransitionTime`, copied from `before` where their status is the same."""
+    """Return the desired conditions with `lastTransitionTime`, copied from `before` if the status is the same."""
     known = {item["type"]: item for item in before}
     found = []
     for item in wanted:

@@ -1,8 +1,8 @@
 """The status of a pod, as a kubelet reports it.
 
 Law: the status is a function of the pod and of what the node knows about it. Fields that a kubelet does not own, such
-as the conditions of other writers, stay unchanged. docs/cluster-node.md lists what is missing because no container
-runs.
+as the conditions of other writers, stay unchanged. docs/cluster-node.md lists what is missing from the status because
+no containers are run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 FINAL = (SUCCEEDED, FAILED)
 
 REJECTED = "Pod was rejected: "
-"""The prefix of a refused pod's message, which the event's message does not have."""
+"""The prefix of the message in a refused pod's status. The message of the event does not have this prefix."""
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _CREATING, _INITIALIZING = ("ContainerCreating", ""), ("PodInitializing", "")
@@ -42,11 +42,10 @@ class PodFacts:
     """What a node knows about one of its pods.
 
     Attributes:
-        phase: the result of the containers' states. As in a kubelet, a final phase is shown as soon as there is no
-            sandbox.
+        phase: the pod's phase, which results from the states of its containers. As in a kubelet, a final phase is shown
+            as soon as there is no sandbox.
         start_time: when the node accepted the pod.
-        has_sandbox: whether containers can be started, which means that the claims are prepared and the pod has not
-            ended.
+        has_sandbox: whether containers can be started, that is, the claims are prepared and the pod has not ended.
         started: when the containers started, or None.
         ended: when the containers exited, or None.
         exit_code: the exit code of every container.
@@ -78,7 +77,7 @@ class PodFacts:
 
 
 def pod_status(pod: Json, facts: PodFacts) -> Json:
-    """Return the fields of the status that a kubelet owns. Null means that a field must be removed.
+    """Return the fields of the status that a kubelet owns. A field that is None must be removed.
 
     Conditions have no `lastTransitionTime`, which `status_patch` adds.
     """
@@ -110,7 +109,7 @@ def pod_status(pod: Json, facts: PodFacts) -> Json:
 
 
 def status_patch(pod: Json, wanted: Json, now: datetime) -> Json | None:
-    """Return the patch of `pods/status` that turns the pod's status into `wanted`, or None if there is no change.
+    """Return the patch for `pods/status` that turns the pod's status into `wanted`, or None if there is no change.
 
     Args:
         pod: the pod on the API server.
@@ -187,7 +186,7 @@ def _verdict(reason: str, message: str, names: Iterable[str]) -> Json:
 
 
 def _gate(pod: Json) -> str:
-    """Return why a pod with ready containers is not ready: a readiness gate whose condition is not set."""
+    """Return why a pod whose containers are ready is not ready: the condition of a readiness gate is not set."""
     known = {one["type"]: one["status"] for one in (pod.get("status") or {}).get("conditions") or []}
     for gate in (one["conditionType"] for one in pod["spec"].get("readinessGates") or []):
         if gate not in known:
@@ -224,7 +223,7 @@ def _container(container: Json, facts: PodFacts, *, has_init: bool = False) -> J
         if resources.get("requests"):
             status["allocatedResources"] = resources["requests"]
     known = facts.health.get(name, ())
-    if facts.ended is not None and not facts.has_sandbox:  # by then, a kubelet has unprepared the claims
+    if facts.ended is not None and not facts.has_sandbox:  # by this time, a kubelet has unprepared the claims
         known = [one for one in known if isinstance(one, ResourceHealth)]
     if health := [shown for one in known if (shown := _health(one))["resources"]]:
         status["allocatedResourcesStatus"] = health
@@ -262,7 +261,8 @@ def _ended(one: Ended) -> Json:
 def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  # noqa: FBT001 - one line each
     """Return the status of an init container, which exits as soon as it starts, unless it is a sidecar.
 
-    If the pod has ended before anything started, a kubelet has lost the first container, and never tried the others.
+    If the pod has ended before anything started, a kubelet reports that the first container could not be located, and
+    that the others were never tried.
     """
     if container.get("restartPolicy") == "Always" or facts.started is None:
         if facts.exit_code == 0:
@@ -276,7 +276,10 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
 
 
 def _ephemeral(container: Json) -> Json:
-    """Return the status of a container from `kubectl debug`: it says that it could not run, so that no one waits."""
+    """Return the status of a container from `kubectl debug`.
+
+    The container could not run, so that no one waits for it.
+    """
     message = "no container runs on a devicecore node"
     return {
         "name": container["name"],
@@ -290,7 +293,7 @@ def _ephemeral(container: Json) -> Json:
 
 
 def sidecars(spec: Json) -> Iterator[str]:
-    """Yield the names of the init containers that run alongside the others."""
+    """Yield the names of the init containers that keep running alongside the other containers."""
     return (one["name"] for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always")
 
 
@@ -331,15 +334,18 @@ def _lost(pod: Json) -> Json:
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
-_OF_POD = ("cpu", "memory")  # these and huge pages can be requested for a whole pod (Go: `IsSupportedPodLevelResource`)
+_OF_POD = (
+    "cpu",
+    "memory",
+)  # pods can request these and huge pages as a whole (Go: `IsSupportedPodLevelResource`)
 
 
 @of_spec
 def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
     """Return a pod's total `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
 
-    What containers that run at the same time request is added up, and an init container counts if it needs more on its
-    own. Requests for the whole pod replace these sums. The overhead is added, but only to limits that exist.
+    The requests of containers that run at the same time are added up, and an init container counts if it alone needs
+    more. Requests for the whole pod replace these sums. The pod's overhead is added, but only to limits that exist.
     """
     asked = _of_containers(spec, part)
     asked |= {
@@ -363,7 +369,7 @@ def _allocated(spec: Json) -> Json | None:
 def _resources(spec: Json, is_over: bool) -> Json:  # noqa: FBT001 - so that it can be cached
     """Return a pod's resources, as a kubelet shows them when it starts the pod (Go: `getEffectiveAllocatedResources`).
 
-    For an ended pod, only the requests for the whole pod are left (Go: `convertToAPIPodLevelResourcesStatus`).
+    For a pod that has ended, only the requests for the whole pod are left (Go: `convertToAPIPodLevelResourcesStatus`).
     """
     asked = spec.get("resources") or {}
     return {

@@ -10,14 +10,14 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 from devicecore_fleet.cluster.words.patches import Json
 
 MOST_SHARED = 2048
-"""The number of specs that are kept, and also the number of results of a function."""
+"""The maximum number of specs that are kept, and of results that are kept for each function."""
 
 _T = TypeVar("_T")
 _Others = TypeVarTuple("_Others")
 
 
 class SharedSpec(dict[str, Any]):
-    """A pod's spec. It is found in a cache by its identity."""
+    """A pod's spec. In a cache, the spec is found by its identity."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # mypy: other dictionaries have no hash
         return id(self)
@@ -26,7 +26,7 @@ class SharedSpec(dict[str, Any]):
 def of_spec(
     function: Callable[[Json, Unpack[_Others]], _T],
 ) -> Callable[[Json, Unpack[_Others]], _T]:
-    """Cache the results of a function for shared specs. Its other parameters must be hashable."""
+    """Cache the results of a function for shared specs. The other parameters of the function must be hashable."""
     cached = lru_cache(MOST_SHARED)(function)
 
     @wraps(function)

@@ -1,7 +1,7 @@
 """A NodeResourceTopology, which tells schedulers which devices, CPUs and memory belong to which NUMA node.
 
-Law: the object is a function of the managers' states. A device on several NUMA nodes counts in each of them, and one
-without NUMA nodes counts in none.
+Law: the object is a function of the managers' states. A device on several NUMA nodes counts on each of them, and a
+device without NUMA nodes counts on none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,8 +27,8 @@ def topology_object(
         node: the name of the node.
         state: the state of the device manager.
         topology: the NUMA nodes of the machine, and how the topology manager uses them.
-        uid: the UID of the Node, which then owns the object, or None.
-        pinned: CPUs and memory of each NUMA node, if they are pinned.
+        uid: the UID of the Node, if the Node is to own the object, or None.
+        pinned: the CPUs and the memory of each NUMA node, if CPUs and memory are pinned.
     """
     policy = {"topologyManagerPolicy": topology.policy.value, "topologyManagerScope": topology.scope.value}
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
@@ -54,7 +54,7 @@ def topology_object(
 
 
 def _costs(topology: Topology, place: int, pinned: Zones) -> Sequence[int]:
-    """Return one NUMA node's costs of the memory on each NUMA node: the distances reported by the machine."""
+    """Return the costs of each NUMA node's memory for one NUMA node: the distances that the machine reports."""
     here = topology.numa_nodes[place]
     known = pinned[here].distances if here in pinned else ()
     if len(known) == len(topology.numa_nodes):
