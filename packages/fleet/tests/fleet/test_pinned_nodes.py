@@ -91,8 +91,8 @@ def test_the_node_and_its_topology_show_cpus_and_memory(world: World) -> None:
 @pytest.mark.parametrize(
     ("group", "problem"),
     [
-        ("kubelet: {cpuManagerPolicy: static}", "expected machine alongside it"),
-        ("machine: {sockets: 2}\n  cpu: 8", "expected no value, because the machine defines it"),
+        ("kubelet: {cpuManagerPolicy: static}", "expected `machine` as well"),
+        ("machine: {sockets: 2}\n  cpu: 8", "expected no value, because `machine` determines it"),
         ("machine: {cores: 2}", "expected one of sockets"),
         ("machine: {sockets: 2}\n  numaNodes: 3", "expected the machine's number of NUMA nodes: 2"),
         ("machine: {sockets: 2}\n  kubelet: {cpuManagerPolicy: static}", "unable to determine reserved CPU resources"),

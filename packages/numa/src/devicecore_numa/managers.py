@@ -1,7 +1,7 @@
 """The CPU manager and the memory manager, and pod admission by these two and the device manager.
 
-Law: a refused pod has no CPUs and no memory, and each group of NUMA nodes has as many free CPUs and as much free memory
-    as before.
+Law: after a pod is refused, it has no CPUs and no memory, and each group of NUMA nodes has as many free CPUs and as
+much free memory as before.
 """
 
 import threading
@@ -51,7 +51,7 @@ class _Decisions(Protocol[_State]):
 
 @frozen
 class _Kind(Generic[_State]):
-    """A kind of manager: the names of its policies, and the functions that store and release its state."""
+    """A kind of manager: the names of its policies, and the functions that write, read and release its state."""
 
     none: str
     static: str
@@ -77,7 +77,7 @@ class _Manager(Generic[_State]):
         self._saved: _State | None = None
 
     def start(self) -> None:
-        """Restore the state, and write it if there was none.
+        """Restore the state from the file, or write a file if there was none.
 
         Raises:
             InvalidStateError: a kubelet would not start with this state file until the node is drained and the file
@@ -113,9 +113,9 @@ class _Manager(Generic[_State]):
         return self._policy.hints(self.state, pod, None if container is None else pod.container(container))
 
     def allocate(self, pod: PodRequest, container: str, hint: TopologyHint) -> None:
-        """Give a container the CPUs or the memory that it requests.
+        """Assign to a container the CPUs or the memory that it requests.
 
-        Call `save` after this has been called for all of the pod's containers. Raises AdmissionError.
+        Call `save` after this method was called for all containers of the pod. Raises AdmissionError.
         """
         if self._policy is not None:
             self.state = self._policy.allocate(self.state, pod, pod.container(container), hint)
@@ -160,10 +160,10 @@ class MemoryManager(_Manager[MemoryState]):
     def take_back(self, before: MemoryState, uid: str) -> None:
         """Free the memory of a pod that was refused after some of its containers had received memory.
 
-        `before` is the state before the pod's admission. Kubernetes releases this memory like that of any removed pod,
-        starting with the first NUMA node of a group. So each group has as much free memory as before, but an individual
-        node in the group may have more or less. As with CPUs, what other pods could still reuse from their own init
-        containers is forgotten.
+        `before` is the state before the pod's admission. Kubernetes releases this memory like the memory of any removed
+        pod, starting with the first NUMA node of a group. So each group has as much free memory as before, but an
+        individual node in the group may have more or less. As with CPUs, the memory that other pods could still reuse
+        from their own init containers is forgotten.
         """
         after = self.state
         self.state = evolve(before, reusable=after.reusable)
@@ -177,9 +177,9 @@ class MemoryManager(_Manager[MemoryState]):
 class NumaAdmission:
     """Admits pods like a kubelet with three managers: merges the hints of all three, and lets each manager allocate.
 
-    This class applies the topology policy, so the device manager must have none. `active` returns the uids of the pods
-    that keep what they have; the uid of a pod that is being admitted may be missing. If the device manager has a source
-    of pods, that source must list a pod before its admission.
+    This class applies the topology policy, so the device manager must not have such a policy. `active` returns the uids
+    of the pods that keep what they have; the uid of a pod that is being admitted may be missing. If the device manager
+    has a source of pods, that source must list a pod before its admission.
     """
 
     def __init__(
@@ -196,10 +196,10 @@ class NumaAdmission:
         self._turn = threading.Lock()
 
     def admit(self, pod: Pod) -> Verdict:
-        """Give devices, CPUs and memory to all containers of a pod, or to none of them.
+        """Allocate devices, CPUs and memory to all containers of a pod, or to none of them.
 
-        Returns:
-            the device manager's verdict, if that admits the pod or is undecided; `Refused` if the pod cannot run here.
+        Returns: the device manager's verdict if it is `Admitted` or `NotReady`, or `Refused` if the pod cannot run
+        here.
         """
         with self._turn:
             self._keep({*self._active(), str(pod.uid)})

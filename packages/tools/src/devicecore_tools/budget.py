@@ -1,4 +1,4 @@
-"""The budget for one question, as a single value that is passed from caller to callee.
+"""The budget for one question, as a single object that is passed from caller to callee.
 
 Law: every loop over external input checks the budget. When the budget is exhausted, nothing is guessed: the answer says
 what is unknown as a result.
@@ -14,10 +14,16 @@ from devicecore.domain.documents import Value
 from devicecore.domain.json_size import MAX_MEMORY, Reader, memory_of
 
 MAX_SECONDS = 15.0
-"""The maximum processor time of a question, in seconds. Expressions do not count: other processes evaluate them."""
+"""The maximum processor time of a question, in seconds.
+
+Expressions do not count, because other processes evaluate them.
+"""
 
 MAX_EXPRESSION_SECONDS = 10.0
-"""Seconds for all expressions in one question. A scheduler gives up on a node after the same time."""
+"""The maximum number of seconds for all expressions in one question.
+
+A scheduler gives up on a node after the same time.
+"""
 
 MAX_REASONS = 500_000
 """The maximum number of reasons for rejecting devices, for all nodes and requests.
@@ -26,7 +32,7 @@ Each reason takes about 200 bytes.
 """
 
 MAX_DOCUMENTS = MAX_MEMORY
-"""The memory limit, in bytes, for all documents of a question: the same as for a single document."""
+"""The maximum memory, in bytes, for all documents of a question: as much as for a single document."""
 
 MAX_PUBLISHED = 400_000
 """The maximum number of devices in all ResourceSlices.
@@ -35,12 +41,12 @@ Each device takes about 500 bytes in addition to the document.
 """
 
 _ANSWER = Reader(0, value_bytes=100, copies=1)
-"""The cost of an API server's answer, which is one page of a list.
+"""How much memory an API server's answer costs, which is one page of a list.
 
 The answer's text is not kept: 3,000 pods of 4 KiB cost 168 MB.
 """
 
-_CALLS = 64  # reasons charged per reading of the clock, because a reading costs more than a step of a search
+_CALLS = 64  # how many calls of `charge` there are per reading of the clock, which costs more than a step of a search
 
 
 @define
@@ -80,9 +86,9 @@ class Budget:
         return self.now() - self._began
 
     def spent(self, more: float = 0.0) -> str:
-        """Return which limit the question has exceeded, or would exceed after `more` seconds.
+        """Return a sentence about the limit that the question has exceeded, or would exceed after `more` seconds.
 
-        The result is empty while the question may continue.
+        The sentence is empty while the question may continue.
         """
         if not self._why and self.used + more > self.seconds:
             self._why = f"the question took more than {self.seconds:g} s of processor time"
@@ -96,7 +102,7 @@ class Budget:
         return True
 
     def ask(self) -> None:
-        """Check that the question may continue.
+        """Raise an error unless the question may continue.
 
         Raises:
             QuestionGivenUpError: the question has exceeded a limit.
@@ -125,10 +131,10 @@ class Budget:
         return why
 
     def keep_slice(self, item: Value) -> Value:
-        """Charge the devices of a ResourceSlice, and return it.
+        """Charge the devices of a ResourceSlice, and return the slice.
 
         Raises:
-            DocumentError: the slices that were read have too many devices, or `spec.devices` has the wrong type.
+            DocumentError: the slices that were read contain too many devices, or `spec.devices` has the wrong type.
         """
         devices = item["spec"]["devices"]
         self.published -= len(devices.sequence())

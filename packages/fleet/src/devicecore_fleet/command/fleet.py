@@ -37,9 +37,11 @@ END_WITHIN = 10.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
 
 CONTROL = "DEVICECORE_FLEET"
-"""The environment variable with the path of the socket for commands."""
+"""The environment variable that contains the path of the socket for commands."""
 
-_REST_FACTOR = 10  # with 1,000 nodes, drawing takes a long time: the view then rests this many times as long
+_REST_FACTOR = (
+    10  # drawing 1,000 nodes takes a long time, so the view rests for this many times as long as the drawing took
+)
 _LEAST_REST = 0.2  # seconds between two frames
 _MOST_REST = 5.0
 
@@ -47,10 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 class _RunsByDefault(click.Group):
-    """A command group where `fleet FILE` means `fleet run FILE`."""
+    """A command group in which `fleet FILE` means `fleet run FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the command `run` if the first word is not a command."""
+        """Parse the arguments, with `run` as the command if the first word is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             meant = meant_command(args[0], [*self.commands])
             if meant and not Path(args[0]).exists():
@@ -78,12 +80,12 @@ _existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class _FleetFile(click.Path):
-    """The name of a fleet's file, which is converted to a `Path`."""
+    """The type of an argument that names a fleet's file. The name is converted to a `Path`."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """Return `value` as a path, or fail."""
+        """Return `value` as a path, or fail if there is no such file."""
         from devicecore_fleet.fleet.reading import shapes as known_shapes
 
         name = os.fspath(value)
@@ -99,10 +101,16 @@ class _FleetFile(click.Path):
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context to use, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Use the API server and the service account of this pod.")
 @click.option(
-    "--root", type=ExistingDirectory(), help="Keep checkpoints here. Without it, a restart allocates devices again."
+    "--root",
+    type=ExistingDirectory(),
+    help="Keep checkpoints in this directory. Without --root, a restart allocates devices again.",
 )
 @click.option(
-    "--control", type=_file, metavar="SOCKET", envvar=CONTROL, help=f"Accept commands here, or at ${CONTROL}."
+    "--control",
+    type=_file,
+    metavar="SOCKET",
+    envvar=CONTROL,
+    help=f"Accept commands at this socket, by default at ${CONTROL}.",
 )
 @click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")
 @click.option(
@@ -114,7 +122,11 @@ class _FleetFile(click.Path):
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port.")
 @click.option(
-    "--metrics-host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to serve metrics."
+    "--metrics-host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address at which to serve metrics.",
 )
 @click.option(
     "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default this machine's."
@@ -177,7 +189,7 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     remove NODES    stop nodes and delete their Node objects
     reload          read the file again, and run the nodes it describes
 
-    The exit status is 1 if no node can execute the command.
+    The exit status is 1 if no node could execute the command.
 
     \b
     $ devicecore fleet do --control fleet.sock 'dgx-*' plugin-gone nvidia.com/gpu
@@ -192,7 +204,7 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
 @click.argument("name", required=False)
 @json_option
 def shapes(name: str | None, *, as_json: bool) -> int:
-    """Print a file to start from, or list the available ones.
+    """Print a file to start from, or list the available files.
 
     \b
     $ devicecore fleet shapes dgx-h100 > fleet.yaml
@@ -215,11 +227,13 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     from devicecore_fleet.fleet.reading import read_fleet
 
     description = read_fleet(file)
-    from devicecore_fleet.fleet import assembly  # after the file, whose errors come before a missing extra
+    from devicecore_fleet.fleet import (
+        assembly,
+    )  # imported after the file is read, whose errors come before a missing extra
 
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen
-    # Block signals first, because every thread must inherit the mask.
+    # Signals are blocked first, because every thread has to inherit the signal mask.
     reloading = () if _has_terminal() else (signal.SIGHUP,)
     with (
         Signals(*kind.signals, *reloading, grace=END_WITHIN) as signals,
@@ -248,7 +262,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
 
 
 def _has_terminal() -> bool:
-    """Return whether this process belongs to a terminal, which sends SIGHUP when it is closed."""
+    """Return whether this process belongs to a terminal, which sends SIGHUP when the terminal is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -257,7 +271,7 @@ def _has_terminal() -> bool:
 
 
 def _ordered(running: "Sequence[Fleet]") -> Order:
-    """Return the function that sends commands to the fleet, which must be running when the function is called."""
+    """Return a function that sends commands to the fleet. The fleet must be running when the function is called."""
 
     def order(nodes: str, words: Sequence[str]) -> tuple[Sequence[str], int]:
         for one in tuple(running):
@@ -320,7 +334,7 @@ class _Loop:
         self._shown, self._next_show = wanted, ended + rest
 
     def _pictures(self, views: list[NodeView]) -> list[screens.Picture]:
-        """Return a frame of the fleet, or, with --json, one line for each node that has changed."""
+        """Return a frame for the view of the fleet, or, with --json, a line for each node that has changed."""
         log_lines = tuple(self.log_lines)
         shown = [view for view in views if fnmatch.fnmatchcase(view.name, self.nodes)]
 

@@ -1,7 +1,7 @@
 """The live view of a fleet: nodes as rows, devices as cells.
 
-Law: a view is a function of values and a size. A view has no more lines than the size allows, and says how many are
-left out.
+Law: a view is a function of values and a size. A view has no more lines than the size allows, and says how many lines
+are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from devicecore.domain.text import foreign_text
 from devicecore_fleet.fleet.views import DeviceCell, NodeView, ProviderView, Totals
 
 _LOG_LINES = 6
-_MAX_CELLS = 32  # maximum number of a plugin's devices that are drawn; for more, only counts are shown
+_MAX_CELLS = 32  # the maximum number of devices of a plugin that are drawn; if there are more, only counts are shown
 _MAX_NAME = 40
 _MAX_ROWS = 1_000
 _SQUARES = {

@@ -1,4 +1,4 @@
-"""Creates and starts what the nodes of a fleet share: one watch, one writer, one saver, a few threads.
+"""Creates and starts what the nodes of a fleet share: one watch, one writer, one saver, and a few threads.
 
 Law: everything that was started is stopped in reverse order, even if a later start fails.
 """
@@ -37,27 +37,27 @@ from devicecore_fleet.fleet.slices import StoredSlices
 from devicecore_fleet.fleet.virtual_node import SharedParts
 
 WORKERS = 16
-"""The number of threads that read claims, and also the number that wait for the nodes' disks and sockets.
+"""The number of threads that read claims, and also of threads that wait for the nodes' disks and sockets.
 
-Idle threads end. A server that does not answer blocks only those that read claims.
+Idle threads end. A server that does not answer blocks only the threads that read claims.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
-"""The number of nodes per connection for writing, initially, and the maximum number of connections.
+"""The initial number of nodes per connection for writing, and the maximum number of such connections.
 
-A server that takes 0.2 s per request then has three times the capacity needed for all Leases. This leaves room for more
-nodes and slower servers.
+With these numbers, a server that takes 0.2 s per request has three times the capacity that all Leases need, which
+leaves room for more nodes and slower servers.
 """
 
-# how many bytes are read, and how many processes are remembered, some of which ended right after they started
+# how many bytes of the lock file are read, and how many earlier owners are remembered, some of which ended at once
 _MAX_LOCK, _MAX_BEFORE = 4096, 20
 
-_MANY = 20  # nodes for which two lists cost less than two requests each, even if the cluster has more nodes
+_MANY = 20  # from this number of nodes on, two lists cost less than two requests per node, even in a larger cluster
 
 LOCK_NAME = ".lock"
-"""The file in the root that a fleet locks, with the identities of the processes that have locked it.
+"""The file in the root that a fleet locks.
 
-No node can have this name.
+It contains the identities of the processes that have locked it. No node can have this name.
 """
 
 
@@ -71,7 +71,7 @@ class RootInUseError(SetUpError):
 
 @frozen
 class NoServiceAccountError(SetUpError):
-    """This process does not run in a pod, so it has no service account."""
+    """This process is not running in a pod, so it has no service account."""
 
     directory: str
     _text = "expected the service account of a pod in {directory}: outside a pod, use --kubeconfig"
@@ -79,13 +79,13 @@ class NoServiceAccountError(SetUpError):
 
 @frozen
 class FleetSettings:
-    """What the user of a fleet has chosen.
+    """The settings that the user of a fleet has chosen.
 
     Attributes:
         kubeconfig: the API server, or None for this pod's service account.
         context: the context to use from the kubeconfig, if not the current one.
         root: where nodes store their files, or None for memory.
-        taints: whether Nodes repel pods that do not tolerate the fleet.
+        taints: whether Nodes repel pods that do not tolerate the fleet's taint.
         metrics_port: the port on which to serve metrics, or None.
         metrics_host: the address at which to serve metrics.
         node_ip: the address of all nodes, or None for this machine's.
@@ -110,7 +110,7 @@ def start(
     read: Callable[[], FleetDescription] | None = None,
     problem: Callable[[], str] = str,
 ) -> Fleet:
-    """Start a fleet, then the watch of its pods. `read` reads the fleet's file again on `reload`.
+    """Start a fleet, and then the watch of its pods. `read` reads the fleet's file again on `reload`.
 
     `problem` returns why the process is not healthy, or an empty string.
 
@@ -121,7 +121,7 @@ def start(
         StoreError: an unusable checkpoint cannot be set aside.
     """
     if settings.kubeconfig is None and not Path(SERVICE_ACCOUNT).is_dir():
-        # Otherwise the adapter would use ~/.kube/config, perhaps of another cluster.
+        # Otherwise, the adapter would use ~/.kube/config, perhaps for a different cluster.
         raise NoServiceAccountError(SERVICE_ACCOUNT)
     process = Process() if settings.root is None else _locked(settings.root, last_to_first)
     access = Access(settings.kubeconfig, settings.context)
@@ -168,7 +168,7 @@ def start(
 def _locked(root: Path, last_to_first: ExitStack) -> Process:
     """Keep other fleets out of the root until the process ends or the stack closes.
 
-    Return this process, which knows that earlier owners of the root have ended.
+    Return this process as a `Process` that knows that earlier owners of the root have ended.
     """
     lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     last_to_first.callback(os.close, lock)

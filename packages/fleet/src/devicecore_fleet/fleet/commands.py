@@ -1,4 +1,4 @@
-"""The commands that a user or a schedule uses to change a node.
+"""The commands with which a user or a schedule changes a node.
 
 Law: a command that does not apply to a node is refused with a sentence before anything is done.
 """
@@ -21,7 +21,7 @@ UNDONE_BY: Mapping[str, str] = {
     "up": "down",
     "reboot": "up",
 }
-"""The commands, each with the command that undoes it."""
+"""The commands, each with the command that undoes the first one."""
 
 USAGE = (
     "`unhealthy DEVICE`, `healthy DEVICE`, `plugin-gone RESOURCE`, `plugin-back RESOURCE`, `driver-gone NAME`, "

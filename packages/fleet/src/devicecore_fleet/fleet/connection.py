@@ -1,4 +1,4 @@
-"""The connection of a virtual node to an API server, through parts that all nodes of the fleet share.
+"""The connection of a virtual node to an API server, which uses parts that all nodes of the fleet share.
 
 Laws: a node that is down or partitioned sends and receives nothing. Until a node's Node is known to be ours, the node
 reports no pods or devices, and accepts no pods.
@@ -43,13 +43,13 @@ class SharedConnection:
         claims: reads claims.
         slices: the ResourceSlices that existed when the fleet started.
         host_ips: the addresses of all nodes.
-        taints: whether a new Node repels pods that do not tolerate the fleet.
+        taints: whether a new Node repels pods that do not tolerate the fleet's taint.
         adopts: whether to take over Nodes and Leases that devicecore did not create.
-        process: holds the Leases.
+        process: the process that holds the Leases.
         refused: called with the name of a node and the reason if the node is refused.
         reads: reads Nodes.
         removals: the pending deletions of removed nodes' Nodes, by name.
-        free: the node names for which the server had no objects when the fleet started.
+        free: the node names for which the server had neither a Node nor a Lease when the fleet started.
     """
 
     writer: Writer
@@ -89,7 +89,7 @@ class ServerConnection(NodeConnection):
         self._slices = NodeSlices(name, group, self._proven, shared.slices, self._uid)
 
     def link(self) -> NodeLink:
-        """Start over with the pods that the server has shown."""
+        """Return a new link, which starts over with the pods that the server has shown."""
         self.gate.forget_jobs()
         self._starts += 1
         self._node = self._new_node(self._changes or self._node.unsent)
@@ -106,7 +106,7 @@ class ServerConnection(NodeConnection):
         return evolve(link, observe=topology.publish)
 
     def tick(self) -> None:
-        """Renew the Lease, and register the Node if necessary. This does not wait."""
+        """Renew the Lease, and register the Node if necessary. This method does not wait."""
         self._node.tick()
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
@@ -122,12 +122,12 @@ class ServerConnection(NodeConnection):
             self.gate.open()
 
     def seen(self, node: Json | None) -> None:
-        """Take the Node from the watch, or None if the watch no longer shows it."""
+        """Take the Node that the watch shows, or None if the watch no longer shows a Node."""
         if not self.gate.is_closed:
             self._node.seen(node)
 
     def catch_up(self) -> None:
-        """List the pods that are bound to the node, because it is added while the watch of pods is running."""
+        """List the pods that are bound to the node, because this node is added while the watch of pods is running."""
 
         def catch_up(requests: KubeApiRequests) -> None:
             self.gate.catch_up(lambda: requests.list(PODS, f"spec.nodeName={self._name}"))
@@ -135,7 +135,7 @@ class ServerConnection(NodeConnection):
         self._shared.writer.put(("pods", self._name), catch_up)
 
     def change(self, group: GroupDescription) -> None:
-        """Set the description that applies from the node's next start on. The node must not be running.
+        """Set the group whose description applies from the node's next start on. The node must not be running.
 
         Labels and annotations of the previous group are removed.
         """
@@ -154,7 +154,7 @@ class ServerConnection(NodeConnection):
         return {"labels": dict(found.labels), "annotations": dict(found.annotations)}
 
     def remove(self) -> None:
-        """Delete the Node, and send nothing more about it. The node must not be running."""
+        """Delete the Node, and send nothing more about the node. The node must not be running."""
         self.gate.close()
         self.gate.forget_jobs()
         node, removals = self._node, self._shared.removals
@@ -166,7 +166,7 @@ class ServerConnection(NodeConnection):
             return again
 
         removals[self._name] = delete
-        # This uses the key of the node's own job, so that a registration in progress finishes first.
+        # The deletion has the same key as the node's own job, so that a registration in progress finishes first.
         self._shared.writer.put(("node", self._name), delete)
 
     @property
@@ -176,7 +176,7 @@ class ServerConnection(NodeConnection):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node with this name is left alone, or None if it is not."""
+        """Why the Node with this name is left alone, or None if the Node is not refused."""
         return self._node.refusal
 
     def _uid(self) -> str | None:
@@ -197,7 +197,7 @@ class ServerConnection(NodeConnection):
         shared = self._shared
         description = describe(self._name, self._group, self._starts, shared.host_ips, taints=shared.taints)
         description = evolve(description, adopts=shared.adopts)
-        # A fleet sends no heartbeats: it only renews Leases, which show that its nodes are alive.
+        # A fleet sends no heartbeats: the renewed Leases show that its nodes are alive.
         return RegisteredNode(
             description,
             self.gate,
@@ -215,7 +215,7 @@ class ServerConnection(NodeConnection):
         self._wake()
 
     def _decide(self) -> None:
-        """Pass on pods and devices only while the Node is known to be ours."""
+        """Open the inner gate for pods and devices only while the Node is known to be ours."""
         self._proven.decide(lambda: self._node.is_ours)
 
 

@@ -1,7 +1,8 @@
 """The content of a fleet's file: groups of identical nodes, their devices, and what happens to them.
 
 Law: the values are immutable and shared by the nodes of a group, so the descriptions of a thousand nodes need no more
-memory than one does. Only the content of ResourceSlices, which contains the node's name, is separate for each node.
+memory than the description of one node. Only the content of ResourceSlices, which contains the node's name, is separate
+for each node.
 """
 
 import fnmatch
@@ -28,7 +29,7 @@ MAX_NODES = 5_000
 
 
 def filled(pattern: str, number: int, node: str = "") -> str:
-    """Return a string in which `{number}`, `{number:03}` and `{node}` are replaced."""
+    """Return `text` with `{number}`, `{number:03}` and `{node}` replaced."""
 
     def value(found: re.Match[str]) -> str:
         return node if found[1] == "node" else str(number).zfill(int(found[2] or 0))
@@ -37,7 +38,7 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 
 
 def filled_in(value: object, number: int, node: str) -> object:
-    """Return parsed JSON with the replacements of `filled` in its strings, but not in its keys.
+    """Return parsed JSON, with the same replacements as by `filled` in its strings, but not in its keys.
 
     Raises ValueError if the string for a numeric attribute is not a number.
     """
@@ -96,7 +97,7 @@ class PluginDescription:
 
 @frozen
 class DriverDescription:
-    """A DRA driver: its name, its devices and the counters that they share."""
+    """A DRA driver: its name, its devices and the counters that the devices share."""
 
     name: DriverName
     patterns: tuple[DevicePattern, ...]
@@ -130,7 +131,7 @@ class BehaviorDescription:
 
     Attributes:
         pods: a pattern for the pods' names, or for `NAMESPACE/NAME`.
-        labels: labels that all these pods have.
+        labels: labels that a pod must have for the behavior to apply.
         says: the behavior, in the format of the annotation `devicecore.io/containers`.
     """
 
@@ -139,7 +140,7 @@ class BehaviorDescription:
     says: str
 
     def fits(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether this behavior applies to a pod, given as an API object."""
+        """Return whether this behavior applies to a pod, which is an API object."""
         metadata = pod["metadata"]
         name = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
         name = name if "/" in self.pods else str(metadata["name"])
@@ -158,10 +159,10 @@ class GroupDescription:
         directory: the pattern of each node's directory with sockets, or None for nodes without sockets.
         topology_objects: whether to publish a NodeResourceTopology for each node.
         annotations: annotations of each Node, where `{node}` stands for the node's name.
-        provider_id: the id of each Node, with `{node}`, or an empty string.
-        containers: the behaviors of pods' containers. If several apply to a pod, the first counts.
+        provider_id: the provider id of each Node, where `{node}` stands for the node's name, or an empty string.
+        containers: the behaviors of pods' containers. If several apply to a pod, the first one counts.
         managers: the CPU and memory managers and the machine, or None if the nodes have none.
-        allocatable: the part of the capacity that pods may use, where that is less.
+        allocatable: how much of the capacity pods may use, for resources of which they may not use everything.
     """
 
     pattern: str
@@ -209,7 +210,7 @@ class PlannedCommand:
         at: seconds after the start of the fleet.
         nodes: a name, or a pattern with `*`, `?` and `[...]`.
         command: the words of the command.
-        lasts: seconds after which the command is undone, or None if it is not.
+        lasts: seconds after which the command is undone, or None if it is not undone.
         every: seconds after which the command is repeated, or None.
     """
 
@@ -222,7 +223,7 @@ class PlannedCommand:
 
 @frozen
 class FleetDescription:
-    """The complete content of a file."""
+    """The complete content of a fleet's file."""
 
     groups: tuple[GroupDescription, ...]
     commands: tuple[PlannedCommand, ...] = ()

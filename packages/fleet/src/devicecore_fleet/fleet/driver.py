@@ -25,11 +25,11 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore_fleet.fleet.description import DriverDescription
 
-_MAX_REMEMBERED = 128  # for each node: claims that are prepared or being prepared
+_MAX_REMEMBERED = 128  # for each node: the maximum number of claims that are prepared or being prepared
 
 
 class RememberedClaims(ClaimSource):
-    """Reads claims and caches each until it is unprepared, so that a preparation reads a claim only once.
+    """Reads claims, and caches each claim until it is unprepared, so that a preparation reads a claim only once.
 
     Args:
         source: the source of claims.
@@ -41,18 +41,21 @@ class RememberedClaims(ClaimSource):
         self._read: dict[ClaimUid, ResourceClaim] = {}
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Read the claim. Raises ClaimSourceError if there is no such claim, or it cannot be read."""
+        """Read the claim from the source, and cache it.
+
+        Raises ClaimSourceError if the claim does not exist or cannot be read.
+        """
         claim = self._source.get(key)
         with self._lock:
             self._read[claim.uid] = claim
-            while len(self._read) > _MAX_REMEMBERED:  # drops the oldest claim, which is read again if a driver needs it
+            while len(self._read) > _MAX_REMEMBERED:  # the oldest claim is dropped, and read again if a driver needs it
                 del self._read[next(iter(self._read))]
         return claim
 
     def of(self, ref: ClaimRef) -> ResourceClaim:
-        """Return the cached claim, or read it.
+        """Return the claim from the cache, or read it if it is not cached.
 
-        Raises ClaimSourceError if there is no such claim, or it cannot be read.
+        Raises ClaimSourceError if the claim does not exist or cannot be read.
         """
         with self._lock:
             claim = self._read.get(ref.uid)
@@ -90,7 +93,7 @@ class VirtualDriver(DraDriver):
         return {ref.uid: self._prepare(ref) for ref in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Release the claims. Nothing about them is stored."""
+        """Release the claims. There is nothing to undo, because nothing about claims is stored."""
         for ref in claims:
             self.claims.forget(ref)
         return {ref.uid: UnprepareResult() for ref in claims}

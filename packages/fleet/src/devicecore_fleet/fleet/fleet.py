@@ -1,7 +1,8 @@
-"""A fleet: the loop that runs the nodes, and the commands of its user.
+"""A fleet: the loop that runs the nodes, and the commands from its user.
 
-Laws: A node runs when something has woken it or when its requested time has come, and ticks every 10 seconds.
-Ticks are spread evenly, so a fleet sends its Leases one after another and never all at once. Nothing is polled.
+Laws: a node runs when something has woken it or when the time that it asked for has come, and it ticks every 10
+seconds. Ticks are spread evenly, so a fleet sends its Leases one after another and never all at once. Nothing is
+polled.
 """
 
 import fnmatch
@@ -31,9 +32,9 @@ PERIOD = 10.0
 REBOOT = 30.0
 """How many seconds a rebooting node is down."""
 
-_TOGETHER = 0.2  # seconds within which ticks are combined, so that a large fleet sleeps between them
-_MAX_ANSWERS = 20  # maximum number of sentences in the answer to a command
-_MAX_TIMES = 4  # entries of each node in the queue, only one of which counts
+_TOGETHER = 0.2  # seconds within which ticks are combined, so that a large fleet sleeps between two series of ticks
+_MAX_ANSWERS = 20  # the maximum number of sentences in the answer to a command
+_MAX_TIMES = 4  # the maximum number of queue entries per node, on average; only one entry of a node counts
 
 _T = TypeVar("_T")
 
@@ -44,10 +45,13 @@ class NodeConnection(Protocol):
     """The connection of one node to its cluster, for as long as the fleet runs."""
 
     def link(self) -> NodeLink:
-        """Start over, like a starting kubelet."""
+        """Return a new link, which starts over as a starting kubelet does."""
 
     def tick(self) -> None:
-        """Do whatever is due for the Node and its Lease, without waiting. This is called while the node is running."""
+        """Do whatever is due for the Node and its Lease, without waiting.
+
+        This method is called only while the node is running.
+        """
 
     def publish(self, driver: str, unhealthy: frozenset[str]) -> None:
         """Publish a driver's devices in ResourceSlices, except unhealthy ones."""
@@ -56,13 +60,13 @@ class NodeConnection(Protocol):
         """Disconnect the node from the API server, or reconnect it."""
 
     def catch_up(self) -> None:
-        """Read which pods are bound to the node, because it is added while the fleet is running."""
+        """Read which pods are bound to the node, because this node is added while the fleet is running."""
 
     def change(self, group: GroupDescription) -> None:
-        """Set what the node will have from its next start on."""
+        """Set the group whose description applies from the node's next start on."""
 
     def remove(self) -> None:
-        """Delete the Node, and send nothing more about it."""
+        """Delete the Node, and send nothing more about the node."""
 
     @property
     def is_gone(self) -> bool:
@@ -70,7 +74,7 @@ class NodeConnection(Protocol):
 
     @property
     def refusal(self) -> str | None:
-        """Why the Node with this name is left alone, or None if it is not."""
+        """Why the Node with this name is left alone, or None if the Node is not refused."""
 
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
@@ -94,7 +98,7 @@ class Fleet(HasLifecycle):
         connect: connects each node to the cluster.
         wake: called from other threads when `step` has something to do.
         disconnect: called with the name of a removed node.
-        read: reads the description again, or None if that is impossible.
+        read: reads the description again, or None if the description cannot be read again.
     """
 
     def __init__(
@@ -121,7 +125,9 @@ class Fleet(HasLifecycle):
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
-        self._rebooting: dict[str, float] = {}  # when each node comes up again, unless a different command comes first
+        self._rebooting: dict[
+            str, float
+        ] = {}  # when each rebooting node comes up again, unless a different command comes first
         self._commands = description.commands
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
@@ -199,7 +205,7 @@ class Fleet(HasLifecycle):
         """Yield the nodes that were woken before this call."""
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
-            self._is_ready.discard(name)  # discarded before the node runs, so that a wake-up during the run counts
+            self._is_ready.discard(name)  # before the node runs, so that a wake-up during the run counts
             if name in self.nodes:  # the node may have been removed
                 yield name
 
@@ -223,7 +229,7 @@ class Fleet(HasLifecycle):
         if not self._order_of_ticks:
             return
         missed = int((now - self._next_tick) / PERIOD) * len(self._order_of_ticks)
-        self._ticks += max(0, missed)  # after a pause of the machine, each node ticks only once, not once per period
+        self._ticks += max(0, missed)  # after a pause of the machine, each node ticks once, not once per missed period
         while self._next_tick <= now:
             name = self._order_of_ticks[self._ticks % len(self._order_of_ticks)]
             self._ticks += 1
@@ -246,7 +252,10 @@ class Fleet(HasLifecycle):
         return answer or FleetAnswer((late,))
 
     def _ask(self, what: Callable[[], _T], patience: float) -> _T | None:
-        """Run a function in the thread that calls `step`. Return the function's result, or None if it is late."""
+        """Run a function in the thread that calls `step`.
+
+        Return the function's result, or None if the result is late.
+        """
         answers: list[_T] = []
         wake_up = WakeUp()
 
@@ -281,7 +290,7 @@ class Fleet(HasLifecycle):
     # --- the set of nodes ---------------------------------------------------------------------------------------------
 
     def _change_of(self, first: str, rest: tuple[str, ...]) -> Callable[[], FleetAnswer] | None:
-        """Return the function that executes a command that changes the set of nodes, or None for other commands.
+        """Return the function for a command that changes the set of nodes, or None for other commands.
 
         Nodes may have the same names as commands.
         """
@@ -312,7 +321,9 @@ class Fleet(HasLifecycle):
         group, names, number = groups[0], list[str](), groups[0].first
         while len(names) < int(count):
             name = filled(group.pattern, number)
-            if name not in self.nodes or self.connections[name].is_gone:  # or someone has deleted its Node
+            if (
+                name not in self.nodes or self.connections[name].is_gone
+            ):  # the name is free, or someone has deleted its Node
                 names.append(name)
             number += 1
         if not is_dns_subdomain(names[-1], 63):
@@ -348,7 +359,7 @@ class Fleet(HasLifecycle):
         return [f"node {name} was removed" for name in names]
 
     def _reload(self) -> FleetAnswer:
-        """Apply the current file. A node whose description has changed restarts with its pods."""
+        """Apply the current content of the file. A node whose description has changed restarts with its pods."""
         if self._read is None:
             return FleetAnswer(("this fleet has no file",))
         try:
@@ -379,7 +390,7 @@ class Fleet(HasLifecycle):
         return f"node {name} was changed, and {said}"
 
     def _changed(self, said: Sequence[str]) -> FleetAnswer:
-        """Record a new set of nodes, whose ticks are spread again. Return the answer."""
+        """Record that the set of nodes has changed, and spread the ticks again. Return the answer."""
         self._order_of_ticks = tuple(self.nodes)
         self._began, self._ticks = self._clock(), 0
         for sentence in said:
@@ -435,7 +446,7 @@ class Fleet(HasLifecycle):
     # --- views --------------------------------------------------------------------------------------------------------
 
     def views(self) -> Iterator[NodeView]:
-        """Yield the current views of the nodes. Only the thread that calls `step` may call this."""
+        """Yield the current views of the nodes. Only the thread that calls `step` may call this method."""
         for name, node in self.nodes.items():
             view = node.view(is_cut=name in self._cut)
             yield evolve(view, is_refused=self.connections[name].refusal is not None)
@@ -446,7 +457,6 @@ class Fleet(HasLifecycle):
         Args:
             patience: seconds to wait for the counts.
 
-        Returns:
-            The counts, or None if they are late.
+        Returns: The counts, or None if the counts are late.
         """
         return self._ask(lambda: Totals.of(self.views()), patience)

@@ -1,6 +1,6 @@
 """How a virtual node's plugins and drivers reach its managers: as objects in this process, or through real sockets.
 
-Law: the function that `connect` returns disconnects the plugin or driver, once.
+Law: the function that `connect` returns disconnects the plugin or driver. It is called at most once.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,10 @@ class Machine(Protocol):
         """Register a plugin with the running device manager."""
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
-        """Register a driver with the running DRA manager. The second function returned reports device health."""
+        """Register a driver with the running DRA manager.
+
+        The second function that is returned reports the health of devices.
+        """
 
 
 class MemoryMachine(Machine):
@@ -59,7 +62,7 @@ class MemoryMachine(Machine):
 
 
 class SocketMachine(Machine):
-    """A machine whose plugins and drivers have sockets in a directory, where third-party ones are also found."""
+    """A machine whose plugins and drivers have sockets in a directory, where third-party plugins are also found."""
 
     def __init__(self, root: Path, claims: NodeClaims) -> None:
         self._plugins, self._registry, self._own = root / "device-plugins", root / "plugins_registry", root / "plugins"
@@ -71,11 +74,11 @@ class SocketMachine(Machine):
         )
 
     def connect(self, plugin: DevicePlugin) -> Disconnect:
-        """Serve a plugin, which registers almost immediately."""
+        """Serve a plugin, which then registers almost immediately."""
         return serve_plugin(plugin, self._plugins).stop
 
     def connect_driver(self, driver: DraDriver) -> tuple[Disconnect, Report]:
-        """Serve a driver, which is found almost immediately."""
+        """Serve a driver, which is then found almost immediately."""
         make_directories(self._own / driver.name)
         served = serve_driver(
             driver, self._registry, endpoint=self._own / driver.name / "dra.sock", wait_for_registry=True

@@ -1,6 +1,6 @@
-"""The metrics of a fleet, in addition to those of its managers.
+"""The metrics of a fleet, in addition to the metrics of its managers.
 
-Law: the nodes' thread computes the metrics when they are read, so metrics that no one reads cost nothing.
+Law: the metrics are computed, in the nodes' thread, only when they are read, so metrics that no one reads cost nothing.
 """
 
 import logging

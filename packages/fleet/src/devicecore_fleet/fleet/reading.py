@@ -51,7 +51,7 @@ MAX_ALL_DEVICES = 500_000
 _MAX_FAULTS = 1_000
 _MAX_SECONDS = 1e7
 _MAX_NUMA = 64
-_MAX_TEXT = 4096  # maximum length of an annotation or a providerID
+_MAX_TEXT = 4096  # the maximum length of an annotation or a providerID
 _MAX_COUNTER_SETS = 64
 _DEVICE_EFFECTS = ("NoSchedule", "NoExecute", "None")
 _GROUP_FIELDS = (
@@ -59,22 +59,25 @@ _GROUP_FIELDS = (
     *("annotations", "providerID", "containers"),
     *("numaNodes", "topologyManager", "plugins", "drivers", "directory", "topologyObjects", "machine", "kubelet"),
 )
-# Without the size of its disk, a node would get no pod that requests ephemeral storage.
+# Without this size of its disk, a node would get no pods that request ephemeral storage.
 _DEFAULTS = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 
 
 class FleetFileError(DocumentError):
-    """A fleet's file that cannot be used."""
+    """A fleet's file cannot be used."""
 
 
 def read_fleet(path: Path) -> FleetDescription:
-    """Return the content of a fleet's file. Raises FleetFileError if it is invalid and OSError if it cannot be read."""
+    """Return the content of a fleet's file.
+
+    Raises FleetFileError if the file is invalid, and OSError if it cannot be read.
+    """
     data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
     return parse_fleet(text_of(data, str(path), error=FleetFileError), str(path))
 
 
 def parse_fleet(text: str, file: str) -> FleetDescription:
-    """Parse the text of a fleet's file. `file` is the file's name for errors.
+    """Parse the text of a fleet's file. `file` is the name of the file in errors.
 
     Raises FleetFileError if the text cannot be used.
     """
@@ -104,7 +107,7 @@ def shapes() -> Mapping[str, str]:
 
 
 def _with_shape(group: Value) -> Value:
-    """Return a group completed with the fields of its shape."""
+    """Return a group with the fields that its shape adds."""
     _check_fields(group, _GROUP_FIELDS)
     if group["shape"].data is None:
         return group
@@ -186,11 +189,11 @@ def _managers(group: Value) -> tuple[ManagerSettings | None, Topology | None, Ma
     machine, kubelet = group["machine"], group["kubelet"]
     if machine.data is None:
         if kubelet.data is not None:
-            kubelet.refuse("expected machine alongside it: the CPUs and memory that the kubelet pins")
+            kubelet.refuse("expected `machine` as well: the CPUs and memory that the kubelet pins")
         return None, None, {}, {}
     for name in ("cpu", "memory"):
         if group[name].data is not None:
-            group[name].refuse("expected no value, because the machine defines it")
+            group[name].refuse("expected no value, because `machine` determines it")
     _check_fields(kubelet, tuple(name for name in FIELDS if not name.startswith("topologyManager")))
     manager = group["topologyManager"]
     _check_fields(manager, ("policy", "scope", "options"))
@@ -242,7 +245,10 @@ def _topology(value: Value, numa_nodes: tuple[int, ...]) -> Topology:
 
 
 def _text(value: Value) -> str:
-    """Return an option in a kubelet's spelling. YAML may read an unquoted string as a boolean or a number."""
+    """Return the value of an option as a kubelet spells it.
+
+    YAML may read an unquoted value as a boolean or a number.
+    """
     return str(value.data).lower() if isinstance(value.data, bool | int) else value.text()
 
 
@@ -354,7 +360,7 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
 def _pattern(
     value: Value, numa_nodes: tuple[int, ...], default: tuple[int, ...], fields: tuple[str, ...] = ()
 ) -> DevicePattern:
-    """Return the described devices, which are by default attached to the NUMA nodes in `default`."""
+    """Return the devices that a field describes. By default, they are attached to the NUMA nodes in `default`."""
     _check_fields(value, ("name", "count", "first", "numa", *fields))
     count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
     if count > 1 and "{number" not in name:
@@ -388,7 +394,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Value], AttributeValue]] = {
 
 
 def _typed(name: str, value: Value) -> object:
-    """Return an attribute in the API's form: a plain value is wrapped in an object that names its type."""
+    """Return an attribute in the API's form: a plain value is put into an object that names its type."""
     match value.data:
         case bool():
             typed: dict[str, object] = {"bool": value.data}
@@ -429,7 +435,7 @@ def _counters(value: Value) -> object:
 
 
 def _amounts(value: Value) -> dict[str, object]:
-    """Return quantities by name in the API's form: a plain value is wrapped in `value`."""
+    """Return quantities by name in the API's form: a plain value is put into an object with the field `value`."""
     amounts: dict[str, object] = {}
     for name, one in value.mapping().items():
         if isinstance(one.data, dict):
@@ -483,7 +489,7 @@ def _fault(value: Value, fleet: FleetDescription) -> PlannedCommand:
 
 
 def _seconds(value: Value) -> float:
-    """Return the seconds of a duration such as 90, 500ms, 30s, 5m or 1h30m."""
+    """Return the number of seconds in a duration such as 90, 500ms, 30s, 5m or 1h30m."""
     seconds = seconds_of(str(value.data)) if not isinstance(value.data, bool) else None
     if seconds is None or seconds > _MAX_SECONDS:
         return value.refuse(f"expected a duration such as 500ms, 30s, 5m or 1h30m, got {value.data!r:.100}")

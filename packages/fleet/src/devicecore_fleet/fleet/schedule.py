@@ -1,6 +1,6 @@
 """The commands in a fleet's file, in the order of their times.
 
-Law: a command is due once at each of its times, and its undo command is due once after each of them.
+Law: a command is due once at each of its times, and the command that undoes it is due once after each of these times.
 """
 
 import heapq
@@ -34,7 +34,7 @@ class Schedule:
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def due(self, now: float) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Remove and yield the due commands, each with its node pattern."""
+        """Yield the commands that are due, each with its node pattern, and remove them from the schedule."""
         while self._waiting and self._waiting[0][0] <= now:
             at, _, nodes, command, planned = heapq.heappop(self._waiting)
             if planned is not None and planned.lasts is not None:

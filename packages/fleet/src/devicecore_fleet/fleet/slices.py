@@ -1,8 +1,8 @@
 """The ResourceSlices of one node's drivers.
 
-Laws: anything the API server already shows, for example after a restart, is not written again. Slices of drivers that
-    the node does not have are deleted once when the node starts, and those of a driver that is gone are deleted when
-    the DRA manager says so. A slice that is not owned by a Node with this name is left alone.
+Laws: anything that the API server already shows, for example after a restart, is not written again. Slices of drivers
+    that the node does not have are deleted once when the node starts, and the slices of a driver that is gone are
+    deleted when the DRA manager says so. A slice that is not owned by a Node with this name is left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,14 +23,17 @@ from devicecore_fleet.cluster.requests import KubeApiRequests
 from devicecore_fleet.cluster.writer import Writer
 from devicecore_fleet.fleet.description import DriverDescription, GroupDescription
 
-_MAX_ATTEMPTS = 5  # attempts in a row, if other clients write at the same time
+_MAX_ATTEMPTS = 5  # the maximum number of attempts in a row, if other clients write at the same time
 _AGAIN = 1.0  # seconds until the next attempt if the Node does not exist yet, or others keep writing
 _OVERTAKEN = (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 
 
 @define(eq=False)
 class _Driver:
-    """A driver's desired devices, or None. `attempted` holds the devices that were last written."""
+    """The slices of one driver.
+
+    `wanted` contains the desired devices, or is None, and `attempted` those that were last written.
+    """
 
     description: DriverDescription
     wanted: DevicePool | None = None
@@ -53,7 +56,7 @@ class StoredSlices:
         self._taken: set[str] = set()
 
     def take(self, node: str, requests: KubeApiRequests) -> list[StoredSlice]:
-        """Return and forget a node's slices. Later calls for the node query the server.
+        """Return a node's slices, and forget them. Later calls for the same node query the server.
 
         Raises RequestError if the server refuses or does not answer.
         """
@@ -71,7 +74,7 @@ class StoredSlices:
 
 
 def _owned(bodies: Iterable[Json]) -> Iterator[StoredSlice]:
-    """Yield the slices that are owned by their own Node."""
+    """Yield the slices that are owned by the Node of their own node."""
     for body in bodies:
         owners = body["metadata"].get("ownerReferences") or ()
         node = (body.get("spec") or {}).get("nodeName")
@@ -93,7 +96,7 @@ class NodeSlices(ResourceSlices):
         node: the node's name.
         group: the node's group.
         jobs: sends the requests.
-        stored: the slices on the API server at the start.
+        stored: the slices that were on the API server when the fleet started.
         uid: returns the UID of the Node, or None before it exists.
     """
 
@@ -103,20 +106,22 @@ class NodeSlices(ResourceSlices):
         self._node = node
         self._jobs = jobs
         self._stored = stored
-        self._known: dict[str, StoredSlice] | None = None  # as last shown by the server; None to query it
+        self._known: dict[str, StoredSlice] | None = (
+            None  # as last shown by the server, or None if the server has to be queried
+        )
         self._uid = uid
         self._lock = Lock()  # held while the desired state changes
         self._drivers = {one.name: _Driver(one) for one in group.drivers}
-        self._wipes = self._wiped = 0  # requests to delete the slices of other drivers; how many are done
+        self._wipes = self._wiped = 0  # the numbers of requests to delete the slices of other drivers: made, and done
 
     def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
-        """Show a driver's devices, except unhealthy ones."""
+        """Show a driver's healthy devices on the API server."""
         known = self._drivers[driver]
         devices = [one for one in known.description.published(self._node) if one.name not in unhealthy]
         self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete a driver's slices. None means all drivers that the node does not have.
+        """Delete a driver's slices, or, if `driver` is None, the slices of all drivers that the node does not have.
 
         Unlike after a kubelet's restart, the slices of the node's own drivers stay, because those drivers publish at
         once.
@@ -142,7 +147,7 @@ class NodeSlices(ResourceSlices):
     def _write(self, requests: KubeApiRequests) -> float | None:
         """Write until the API server shows the desired slices.
 
-        Return the seconds until the next attempt, if one is due.
+        Return the number of seconds until the next attempt, if there is to be one.
         """
         uid = self._uid()
         if uid is None:
@@ -198,7 +203,7 @@ class NodeSlices(ResourceSlices):
                 if self._known is not None:
                     self._known[written.name] = written
                 sent, kept = canonical(slice_of(body).devices), canonical(written.devices)
-                if sent != kept:  # the server adds defaults, and drops unknown fields
+                if sent != kept:  # the server may have added defaults and dropped unknown fields
                     driver.returned[sent] = kept
         for one in needed.delete:
             self._delete(requests, one)
@@ -213,7 +218,7 @@ class NodeSlices(ResourceSlices):
             self._known.pop(one.name, None)
 
     def _overtaken(self, error: RequestError) -> None:
-        """Query the server in the next attempt. Raise `error` unless it says that another client wrote first."""
+        """Make the next attempt query the server. Raise `error` unless it says that another client wrote first."""
         self._known = None
         if error.status not in _OVERTAKEN:
             raise error

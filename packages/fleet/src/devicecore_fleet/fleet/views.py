@@ -1,6 +1,6 @@
 """Views of a fleet: each node's devices and its number of pods.
 
-Law: a view is a snapshot of the managers' values, and costs nothing while no one is watching.
+Law: a view is a snapshot of the managers' values, and nothing is computed while no one is watching.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ class NodeView:
     is_cut: bool
     providers: tuple[ProviderView, ...]
     pods: Mapping[str, int] = field(factory=dict)
-    is_refused: bool = False  # the Node with its name is not ours
+    is_refused: bool = False  # the Node with this node's name is not ours
 
     @property
     def state(self) -> str:

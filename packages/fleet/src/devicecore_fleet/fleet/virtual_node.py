@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 class NodeLink:
     """The connection of a node to its cluster: incoming pods, outgoing reports and status, claims and ResourceSlices.
 
-    `observe` is called with the state of devices when it may have changed.
+    `observe` is called with the state of devices whenever that state may have changed.
     """
 
     feed: PodFeed
@@ -73,7 +73,7 @@ class SharedParts:
         saver: saves data that no call is waiting for.
         readers: threads that wait for the API server.
         workers: threads that wait for a disk or a socket.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
         root: where nodes store their files, each node in a directory with its name, or None for memory.
         metrics: measures the managers of all nodes together, or is None.
     """
@@ -87,7 +87,7 @@ class SharedParts:
 
 
 class VirtualNode(HasLifecycle):
-    """A node that is not a machine. After a stop, a start continues with the saved state.
+    """A node without a machine. After a stop, a start continues with the saved state.
 
     Args:
         name: the node's name.
@@ -114,7 +114,7 @@ class VirtualNode(HasLifecycle):
         self._checkpoint, self._claims_file, *self._pinned_files = _stores(
             self._directory or (shared.root and shared.root / name)
         )
-        if (metrics := shared.metrics) is not None:  # metrics of all nodes together
+        if (metrics := shared.metrics) is not None:  # these are the metrics of all nodes together
             self._checkpoint = metrics.measured(self._checkpoint, CHECKPOINT_NAME)
             self._claims_file = metrics.measured(self._claims_file, CLAIMS_NAME)
         self._managers: NodeManagers | None = None
@@ -129,14 +129,14 @@ class VirtualNode(HasLifecycle):
         self._lifecycle = Lifecycle(f"node {name}")
         self._manager: DeviceManager | None = None
         self._observe: Callable[[NodeState, Zones], None] = lambda _, __: None
-        self._looked_at: NodeState | None = None  # the last state that `advance` looked at
+        self._looked_at: NodeState | None = None  # the last state that `advance` has examined
         self._claims: NodeClaims | None = None
         self._viewed, self._viewed_version = NodeView(name, is_up=False, is_cut=False, providers=()), object()
         self.engine: NodeEngine | None = None
         """The engine while the node is running, None otherwise."""
 
     def change(self, group: GroupDescription) -> None:
-        """Use a different group from the next start on. The node must not be running.
+        """Use the description of a different group from the next start on. The node must not be running.
 
         If the managers' settings differ, nothing is pinned at first, as on a node whose state files were removed.
         """
@@ -260,17 +260,17 @@ class VirtualNode(HasLifecycle):
         return engine.next_due if is_complete else self._shared.clock()
 
     def tick(self) -> None:
-        """Process the passing of time. Call this every 10 seconds."""
+        """Process the passing of time. Call this method every 10 seconds."""
         if self.engine is None or self._manager is None:
             return
         self.engine.tick()
-        for driver in tuple(self._report_health_of):  # as real drivers do, because a report is valid for 30 s
+        for driver in tuple(self._report_health_of):  # repeated as by real drivers, because a report is valid for 30 s
             self._report_health(driver)
         if self._manager.state is not self._looked_at:  # a third-party plugin has reported different devices
             self._wake()
 
     def view(self, *, is_cut: bool = False) -> NodeView:
-        """Return the node's view. If the node is not running, this is its last state."""
+        """Return the node's view. If the node is not running, the view shows its last state."""
         engine = self.engine
         version = (engine and engine.version, frozenset(self._away), tuple(self._unhealthy.values()))
         if version != self._viewed_version:
@@ -299,7 +299,7 @@ class VirtualNode(HasLifecycle):
             yield ProviderView(provider, provider not in self._away, tuple(devices))
 
     def obey(self, command: tuple[str, ...]) -> str:
-        """Execute a command that `check_command` allows on devices, plugins or drivers. Return what was done."""
+        """Execute a command for devices, plugins or drivers that `check_command` has allowed. Return what was done."""
         self._wake()
         word, what = command[0], command[-1]
         if word in ("unhealthy", "healthy"):
@@ -347,7 +347,7 @@ class VirtualNode(HasLifecycle):
 
 
 def _stores(directory: Path | None) -> tuple[CheckpointStore, ...]:
-    """Return the stores for devices, claims, CPUs and memory: files in a directory, or memory without one."""
+    """Return the stores for devices, claims, CPUs and memory: files in a directory, or else stores in memory."""
     if directory is None:
         return tuple(MemoryStore() for _ in range(4))
     plugins = directory / "device-plugins"

@@ -19,8 +19,8 @@ _UNCORE_LEVEL = 3
 class DescribedMachine:
     """A machine with identical sockets. `memory` is the number of bytes per NUMA node.
 
-    `huge_pages` contains pairs: a page size in KiB, and the number of such pages per NUMA node. CPUs are numbered as on
-    most machines with Linux: first one thread of each core, then the other threads.
+    `huge_pages` contains pairs of a page size in KiB and the number of such pages per NUMA node. CPUs are numbered as
+    on most machines with Linux: first one thread of each core, then the other threads.
     """
 
     sockets: int = 1
@@ -76,7 +76,9 @@ _OTHERS = {"memoryPerNumaNode", "hugePagesPerNumaNode", "distances"}
 
 
 def machine_in(document: Value) -> Machine:
-    """Return the machine that a document describes with `DescribedMachine`'s arguments or with cAdvisor's `topology`.
+    """Return the machine that a document describes.
+
+    The document contains either the arguments of `DescribedMachine` or cAdvisor's `topology`.
 
     Raises:
         DocumentError: a field is unknown, or has a value of the wrong kind.

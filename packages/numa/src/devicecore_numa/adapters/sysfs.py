@@ -21,13 +21,13 @@ _Value = TypeVar("_Value")
 
 
 class SysfsMachine:
-    """The machine described by a directory such as `/sys`. Like cAdvisor, it leaves out CPUs that are offline."""
+    """The machine that a directory such as `/sys` describes. CPUs that are offline are left out, as by cAdvisor."""
 
     def __init__(self, root: Path = Path("/sys")) -> None:
         self._root = root
 
     def machine(self) -> Machine:
-        """Return the machine. Raises NumaConfigError, which names the file, if a file is invalid."""
+        """Return the machine. If a file is invalid, raises a NumaConfigError that names the file."""
         nodes = self._root / "devices/system/node"
         found = sorted((int(matched[1]), path) for path in _listed(nodes) if (matched := _NODE.fullmatch(path.name)))
         if not found:

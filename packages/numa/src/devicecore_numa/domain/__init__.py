@@ -1,1 +1,1 @@
-"""Pure decisions about CPUs and memory: values in, values out."""
+"""Decisions about CPUs and memory, as pure functions of values."""

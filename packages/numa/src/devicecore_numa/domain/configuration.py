@@ -38,7 +38,7 @@ def _frozen_amounts(value: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
 class Policies:
     """The policies of the three managers. A manager without a policy pins nothing (`none`).
 
-    `reserved` has the amount of each resource that pods cannot use (Kubernetes: `GetNodeAllocatableReservation`).
+    `reserved` contains the amount of each resource that pods cannot use (Kubernetes: `GetNodeAllocatableReservation`).
     """
 
     machine: Machine
@@ -49,7 +49,7 @@ class Policies:
 
     @classmethod
     def read(cls, configuration: Value, machine: Machine) -> "Policies":
-        """Return the policies of a `KubeletConfiguration`. A missing field has the kubelet's default.
+        """Return the policies of a `KubeletConfiguration`. For a missing field, the kubelet's default applies.
 
         Raises:
             NumaConfigError: a kubelet does not start with this configuration on this machine.
@@ -178,7 +178,7 @@ def _quantity(text: str, problem: str) -> Quantity:
 
 
 def _eviction(configuration: Value, machine: Machine) -> dict[str, Quantity]:
-    """Return the memory below which the kubelet evicts pods (Kubernetes: `hardEvictionReservation`)."""
+    """Return the available memory below which the kubelet evicts pods (Kubernetes: `hardEvictionReservation`)."""
     given = configuration["evictionHard"]
     default = EVICTION_THRESHOLD
     if given.data is not None and not configuration["mergeDefaultEvictionSettings"].boolean():
@@ -202,12 +202,12 @@ def _eviction(configuration: Value, machine: Machine) -> dict[str, Quantity]:
 
 
 def _float32(value: float) -> float:
-    """Return a number rounded to the precision of Go's float32."""
+    """Return a number, rounded to the precision of Go's float32."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def _check_capacity(machine: Machine, layout: CpuLayout, reserved: Mapping[str, Quantity]) -> None:
-    """Refuse to reserve more than the machine has (Kubernetes: `validateNodeAllocatable`)."""
+    """Refuse reservations of more than the machine has (Kubernetes: `validateNodeAllocatable`)."""
     has = {
         CPU: Quantity(layout.count * _NANO),
         MEMORY: Quantity.of(sum(cell.memory for cell in machine.cells), binary=True),

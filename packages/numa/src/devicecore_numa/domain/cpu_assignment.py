@@ -31,8 +31,8 @@ class _Search:
     def take_full(self, order: Iterable[int], groups: Mapping[int, Cpus], size: int | None = None) -> None:
         """Take each completely free group that is not larger than the number of missing CPUs.
 
-        All groups are evaluated before one is taken. `size` is the number of CPUs that Kubernetes assumes for every
-        group.
+        All groups are evaluated before the first group is taken. `size` is the number of CPUs that Kubernetes assumes
+        for every group.
         """
         whole = [key for key in order if (self.free & groups[key]).bit_count() == (size or groups[key].bit_count())]
         for key in whole:
@@ -40,7 +40,7 @@ class _Search:
                 self.take(groups[key])
 
     def by_free(self, keys: Iterable[int], groups: Mapping[int, Cpus], within: Cpus = -1) -> list[int]:
-        """Return the groups with a free CPU in `within`, sorted by their number of free CPUs."""
+        """Return the groups that have a free CPU in `within`, sorted by their number of free CPUs."""
         free = self.free
         found = [((free & groups[key]).bit_count(), key) for key in keys if free & groups[key] & within]
         return [key for _, key in sorted(found)]
@@ -108,7 +108,7 @@ def take_packed(
 ) -> Cpus:
     """Return `count` CPUs from `available` on as few NUMA nodes, sockets and cores as possible.
 
-    Kubernetes: `takeByTopologyNUMAPacked`. With `spreads`, whole cores are not preferred. With `by_cache`, CPUs
+    Kubernetes: `takeByTopologyNUMAPacked`. With `spreads`, no preference is given to whole cores. With `by_cache`, CPUs
     that share an uncore cache are preferred.
 
     Raises:
@@ -187,7 +187,7 @@ def _best_nodes(
     *,
     by_socket: bool,
 ) -> tuple[Sequence[int], Sequence[int]] | None:
-    """Return the best `width` NUMA nodes and those that provide the remainder, or None if no nodes are possible."""
+    """Return the best `width` NUMA nodes and those that also provide the remainder, or None if nothing is possible."""
     best, best_nodes, best_rest = inf, None, None
     best_is_in_socket = False
     for combo in _combinations(nodes, width):
@@ -213,7 +213,10 @@ def _socket_count(layout: CpuLayout, nodes: Iterable[int]) -> int:
 def _balance(
     nodes: Sequence[int], combo: Sequence[int], free: Mapping[int, int], count: int, group: int, *, by_socket: bool
 ) -> tuple[float, _Nodes | None] | None:
-    """Return how uneven the nodes' free CPUs are if `combo` provides its share, and the nodes for the remainder."""
+    """Return how uneven the nodes' free CPUs are after `combo` has provided the CPUs, and the nodes for the remainder.
+
+    Return None if `combo` cannot provide them.
+    """
     # A NUMA node with CPUs of two sockets is listed twice, and Kubernetes then counts some of its CPUs twice.
     if sum(free[node] for node in set(combo)) < count or sum(free[node] // group for node in combo) * group < count:
         return None
@@ -286,17 +289,17 @@ def _from_nodes(search: _Search, nodes: Sequence[int], rest: Sequence[int], coun
 def _packed_or_none(search: _Search, available: Cpus, count: int) -> Cpus:
     try:
         return take_packed(search.layout, available, count, spreads=search.spreads)
-    except CpuAdmissionError:  # Kubernetes ignores the error, too
+    except CpuAdmissionError:  # Kubernetes also ignores the error
         return 0
 
 
 def _combinations(items: Sequence[int], width: int) -> Iterator[_Nodes]:
     """Yield the combinations of `items` as functions that return their current content (Go: `iterateCombinations`).
 
-    Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so later
-    combinations may overwrite an earlier combination. Kubernetes keeps the slice of the best combination, but with four
-    or more NUMA nodes, that slice often contains a different combination at the end of the search. `_append` reproduces
-    the capacity of Go's slices.
+    Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so a later
+    combination may overwrite an earlier one. Kubernetes keeps the slice of the best combination, but with four or more
+    NUMA nodes, that slice often contains a different combination at the end of the search. `_append` reproduces the
+    capacity of Go's slices.
     """
 
     def longer(start: int, memory: list[int], length: int) -> Iterator[_Nodes]:

@@ -1,8 +1,7 @@
 """The static policy of the CPU manager (Kubernetes: `policy_static.go`).
 
-Law: a container's exclusive CPUs belong to no other container and not to the shared pool, which contains all remaining
-    CPUs. Each
-function returns a new state, or raises without changing anything.
+Law: a container's exclusive CPUs belong neither to another container nor to the shared pool, which contains all
+remaining CPUs. Each function returns a new state, or raises an error without changing anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -86,7 +85,7 @@ class CpuOptions:
 class CpuState:
     """The shared pool, each container's exclusive CPUs, and the reusable CPUs of one pod's finished init containers.
 
-    `reusable` is not in the state file, because a kubelet forgets it when it restarts.
+    `reusable` is not in the state file, because a kubelet forgets these CPUs when it restarts.
     """
 
     shared: Cpus = 0
@@ -94,7 +93,7 @@ class CpuState:
     reusable: tuple[str, Cpus] = ("", 0)
 
     def of_container(self, uid: str, container: str) -> Cpus | None:
-        """Return the exclusive CPUs of a container, or None if it has none."""
+        """Return the exclusive CPUs of a container, or None if the container has none."""
         return self.of_pod(uid).get(container)
 
     def of_pod(self, uid: str) -> Mapping[str, Cpus]:
@@ -110,7 +109,7 @@ class CpuState:
 class StaticCpuPolicy:
     """The static policy for a machine, with its reserved CPUs and options.
 
-    `reserved_cores` contains all CPUs of the cores that have a reserved CPU.
+    `reserved_cores` contains all CPUs of those cores that have a reserved CPU.
     """
 
     layout: CpuLayout
@@ -126,7 +125,7 @@ class StaticCpuPolicy:
     def of(
         cls, layout: CpuLayout, options: CpuOptions, *, count: int, reserved: Cpus, topology: Policy
     ) -> "StaticCpuPolicy":
-        """Return the policy that reserves `count` CPUs: `reserved`, or if that is empty, those that its rules prefer.
+        """Return the policy that reserves `count` CPUs: `reserved`, or CPUs of its own choice if `reserved` is empty.
 
         Raises:
             NumaConfigError: the options do not fit the machine or the topology policy, or the number of reserved CPUs
@@ -178,7 +177,7 @@ class StaticCpuPolicy:
         return state.shared & ~self.reserved
 
     def start(self, state: CpuState) -> CpuState:
-        """Return the state that a kubelet starts with: `state`, or if that is empty, the initial one (`validateState`).
+        """Return the state that a kubelet starts with: `state`, or an initial state if it is empty (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved CPUs.
@@ -208,7 +207,9 @@ class StaticCpuPolicy:
         return state
 
     def allocate(self, state: CpuState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint) -> CpuState:
-        """Return the state in which `container` has its CPUs, from the NUMA nodes in `hint` first, if `hint` names any.
+        """Return the state in which `container` has its CPUs.
+
+        CPUs on the NUMA nodes in `hint`, if any, are taken first.
 
         Raises:
             SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few cores are free.
@@ -273,7 +274,7 @@ class StaticCpuPolicy:
         return found, False
 
     def _hints(self, available: Cpus, reusable: Cpus, requested: int) -> tuple[TopologyHint, ...]:
-        """Return a hint for each set of NUMA nodes that suffices (Kubernetes: `generateCPUTopologyHints`)."""
+        """Return a hint for each set of NUMA nodes with enough CPUs (Kubernetes: `generateCPUTopologyHints`)."""
         sets = self.layout.numa_sets
         least = next((len(one.mask) for one in sets if one.size >= requested), len(self.layout.by_numa))
         by_socket = self.options.align_by_socket
@@ -311,7 +312,7 @@ def _with_reuse(state: CpuState, pod: PodRequest, container: ContainerRequest, c
 def release_cpus(state: CpuState, uid: str, container: str) -> CpuState:
     """Return the state without a container.
 
-    The container's CPUs return to the shared pool, unless the pod's other containers have them.
+    The container's CPUs return to the shared pool, except those that the pod's other containers have.
     """
     held = state.of_container(uid, container)
     if held is None:

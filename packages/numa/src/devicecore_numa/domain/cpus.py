@@ -9,13 +9,14 @@ from functools import lru_cache
 from devicecore_numa.domain.errors import InvalidCpuListError
 
 Cpus = int
-"""A set of CPUs: bit n is set if CPU n is in it.
-
-The union or the difference of two sets of 512 CPUs takes one operation.
+"""A set of CPUs: bit n is set if the set contains CPU n. The union of two sets, even of 512 CPUs, takes one operation.
 """
 
 MAX_CPU = 65_535
-"""The largest CPU number in a list. Go reads any number, but a higher CPU number is a mistake or an attack."""
+"""The largest CPU number that a list may contain.
+
+Go reads any number, but a higher CPU number is a mistake or an attack.
+"""
 
 
 def cpu_set(ids: Iterable[int]) -> Cpus:
@@ -34,7 +35,7 @@ def cpu_ids(cpus: Cpus) -> Iterator[int]:
         cpus ^= lowest
 
 
-@lru_cache(4096)  # a state file contains the CPUs of all containers, few of which have changed
+@lru_cache(4096)  # cached, because a state file contains the CPUs of all containers, only a few of which have changed
 def cpu_list(cpus: Cpus) -> str:
     """Return the list that Linux and the kubelet write (Go: `CPUSet.String`), or an empty string for no CPUs."""
     ranges: list[list[int]] = []

@@ -13,7 +13,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen(repr=False)
 class InvalidCpuListError(DeviceCoreError, ValueError):
-    """A string that is not a list of CPUs."""
+    """A string is not a list of CPUs."""
 
     text: str
 
@@ -23,7 +23,7 @@ class InvalidCpuListError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class NumaConfigError(DeviceCoreError, ValueError):
-    """A configuration that a kubelet cannot start with."""
+    """A kubelet cannot start with this configuration."""
 
     problem: str
     _text = "{problem}"
@@ -31,7 +31,7 @@ class NumaConfigError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class InvalidStateError(DeviceCoreError):
-    """A state that keeps a kubelet from starting until the node is drained and the state file is removed."""
+    """A kubelet cannot start with this state until the node is drained and the state file is removed."""
 
     problem: str
     _text = "{problem}"
@@ -39,7 +39,7 @@ class InvalidStateError(DeviceCoreError):
 
 @frozen(repr=False)
 class CorruptStateError(InvalidStateError):
-    """A state file that cannot be read, or whose checksum does not match its content."""
+    """A state file cannot be read, or its checksum does not match its content."""
 
 
 @frozen(repr=False)
@@ -55,7 +55,7 @@ class SmtAlignmentError(AdmissionError):
     """With `full-pcpus-only`, a container gets either whole cores or nothing.
 
     `available` is None if the request is not for whole cores. A kubelet refuses the pod with the reason
-    `SMTAlignmentError` and only this message.
+    `SMTAlignmentError`, and this message is the whole message.
     """
 
     reason: ClassVar[str] = "SMTAlignmentError"
@@ -75,7 +75,7 @@ class SmtAlignmentError(AdmissionError):
 
 @frozen(repr=False)
 class EndlessSearchError(AdmissionError):
-    """Kubernetes' search for CPUs never ends with this request: a kubelet would hang and admit no more pods.
+    """Kubernetes' search for CPUs would never end for this request: a kubelet would hang and admit no more pods.
 
     This happens with `distribute-cpus-across-numa` if the remaining CPUs cannot be distributed in whole groups.
     """

@@ -16,7 +16,10 @@ from devicecore_numa.domain.cpus import Cpus, cpu_set
 from devicecore_numa.domain.errors import NumaConfigError
 
 MAX_NUMA_NODES = 16
-"""The maximum number of NUMA nodes, because all sets of nodes are examined. A kubelet allows 8 by default."""
+"""The maximum number of NUMA nodes.
+
+There is a limit because all sets of nodes are examined. By default, a kubelet allows 8.
+"""
 
 
 def _numbers(value: Iterable[int]) -> tuple[int, ...]:
@@ -27,7 +30,7 @@ def _numbers(value: Iterable[int]) -> tuple[int, ...]:
 class Core:
     """A physical core.
 
-    Without `uncore_cache` (if cAdvisor reports none), all cores of a socket count as sharing one uncore cache.
+    If `uncore_cache` is None (cAdvisor reports no cache), all cores of a socket count as sharing one uncore cache.
     """
 
     threads: tuple[int, ...] = field(converter=_numbers)
@@ -41,7 +44,7 @@ class Core:
 
     @property
     def cache(self) -> int:
-        """The number of the uncore cache by which the core's CPUs are grouped (Kubernetes: `getUncoreCacheID`)."""
+        """The number of the uncore cache that the core counts as using (Kubernetes: `getUncoreCacheID`)."""
         return self.socket if self.uncore_cache is None else self.uncore_cache
 
 
@@ -162,7 +165,7 @@ class CpuLayout:
 
     @property
     def numa_first(self) -> bool:
-        """Whether a NUMA node is at least as large as a socket."""
+        """Whether a NUMA node contains at least as many CPUs as a socket."""
         return len(self.by_socket) >= len(self.by_numa)
 
     @cached_property

@@ -1,8 +1,8 @@
 """The static policy of the memory manager (Kubernetes: `memorymanager/policy_static.go`).
 
 Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and the reserved plus the free
-    memory of a node equals its allocatable memory. Each function returns a new state, or raises without changing
-    anything.
+    memory of a node equals its allocatable memory. Each function returns a new state, or raises an error without
+    changing anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,10 @@ _KI = 1024
 
 
 def page_kib(size: str) -> int:
-    """Return a huge page's size in KiB from a text such as `2Mi` or `hugepages-2Mi`. Raises NumaConfigError."""
+    """Return the size of a huge page in KiB, as given by a string such as `2Mi` or `hugepages-2Mi`.
+
+    Raises NumaConfigError.
+    """
     try:
         found = Quantity.parse(size.removeprefix(HUGE_PAGES))
     except InvalidQuantityError as error:
@@ -51,7 +54,7 @@ class MemoryTable:
     free: int = 0
 
     def taken(self, size: int) -> "MemoryTable":
-        """Return the table with `size` more bytes reserved. A negative `size` releases bytes."""
+        """Return this table with `size` more bytes reserved. A negative `size` releases bytes."""
         return evolve(self, reserved=self.reserved + size, free=self.free - size)
 
 
@@ -83,7 +86,7 @@ class MemoryState:
     """The memory of each NUMA node, and the blocks of each container.
 
     `reusable` contains the memory of one pod's finished init containers, by group of NUMA nodes and resource.
-    `reusable` is not in the state file, because a kubelet forgets it when it restarts.
+    `reusable` is not in the state file, because a kubelet forgets this memory when it restarts.
     """
 
     nodes: NodeMemories = MappingProxyType({})
@@ -91,7 +94,7 @@ class MemoryState:
     reusable: tuple[str, Mapping[tuple[tuple[int, ...], str], int]] = ("", MappingProxyType({}))
 
     def of_container(self, uid: str, container: str) -> tuple[Block, ...] | None:
-        """Return the blocks of a container, or None if it has none."""
+        """Return the blocks of a container, or None if the container has none."""
         return self.assignments.get(uid, {}).get(container)
 
     def reusable_of(self, uid: str, group: tuple[int, ...], resource: str) -> int:
@@ -103,7 +106,7 @@ Request = Mapping[str, int]
 
 
 ReservedMemory = Sequence[tuple[int, Mapping[str, Quantity]]]
-"""The NUMA nodes' reservations in a kubelet's `reservedMemory`, in the order given there."""
+"""The reservations for NUMA nodes in a kubelet's `reservedMemory`, in the order of that field."""
 
 
 def bytes_by_node(reserved: ReservedMemory) -> dict[int, dict[str, int]]:
@@ -134,7 +137,7 @@ class StaticMemoryPolicy:
     ) -> "StaticMemoryPolicy":
         """Return the policy for a kubelet's configuration.
 
-        `allocatable` has the amounts that Node Allocatable reserves on the whole node (the sum of kube-reserved,
+        `allocatable` contains the amounts that Node Allocatable reserves on the whole node (the sum of kube-reserved,
         system-reserved and the hard eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
 
         Raises:
@@ -194,7 +197,7 @@ class StaticMemoryPolicy:
         return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
     def start(self, state: MemoryState) -> MemoryState:
-        """Return the state that a kubelet starts with: `state`, or if that is empty, the initial one (`validateState`).
+        """Return the state that a kubelet starts with: `state`, or an initial state if it is empty (`validateState`).
 
         Raises:
             InvalidStateError: the state does not fit the machine or the reserved memory, or contradicts itself.
@@ -210,9 +213,9 @@ class StaticMemoryPolicy:
     def may_start(self, state: MemoryState) -> bool:
         """Return whether a kubelet may start with a state that `start` refuses.
 
-        Once a NUMA node is in two groups, the kubelet's verdict depends on the order in which it iterates over a map:
-        the last block on a node determines the node's group. The order that is tried here puts the blocks of the groups
-        in the state last.
+        Once a NUMA node is in two groups, the verdict depends on the order in which the kubelet iterates over a map,
+        because the last block on a node determines the node's group. This method tries an order in which the blocks of
+        the groups in the state come last.
         """
 
         def is_of_its_group(held: tuple[str, str, Block]) -> bool:
@@ -230,7 +233,7 @@ class StaticMemoryPolicy:
         return expected
 
     def may_have(self, state: MemoryState) -> bool:
-        """Return whether a running kubelet can have this state, even if no kubelet would start with it.
+        """Return whether a running kubelet can have this state, even if no kubelet would start with the state.
 
         Once a NUMA node is in two groups, the outcome of a start depends on the order in which the kubelet iterates
         over pods.
@@ -245,7 +248,7 @@ class StaticMemoryPolicy:
     def allocate(
         self, state: MemoryState, pod: PodRequest, container: ContainerRequest, hint: TopologyHint
     ) -> MemoryState:
-        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, and on more if necessary.
+        """Return the state in which `container` has its memory on the NUMA nodes in `hint`, or on more if necessary.
 
         Raises:
             MemoryAdmissionError: no group of NUMA nodes that the hint allows has enough memory.
@@ -375,12 +378,12 @@ _NO_MEMORY = MemoryTable()
 
 
 def _sum(sizes: Sequence[int]) -> int:
-    """Return the sum as Go computes it, which wraps around if more is reserved on a node than the node has."""
+    """Return the sum as Go computes it: it wraps around if more is reserved on a node than the node has."""
     return sum(sizes) % _UINT64
 
 
 def _may_join(node: NodeMemory, group: tuple[int, ...]) -> bool:
-    """Return whether a node may be part of a group of several nodes: it is unused, or already in this group."""
+    """Return whether a node may be part of a group of several nodes: it must be unused, or already in this group."""
     return not node.assignments or tuple(sorted(node.cells)) == group
 
 
@@ -416,7 +419,10 @@ def _check_block(nodes: NodeMemories, block: Block, uid: str, container: str) ->
 
 
 def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
-    """Return whether two states of a machine's memory agree. For a group, only the sum over its nodes must agree."""
+    """Return whether two states of a machine's memory agree.
+
+    For a group of nodes, only the sums over its nodes must agree.
+    """
     if found.keys() != expected.keys():
         return False
     for node, one in found.items():
@@ -436,7 +442,7 @@ def _is_same(found: NodeMemories, expected: NodeMemories) -> bool:
 
 
 def _held(state: MemoryState) -> list[tuple[str, str, Block]]:
-    """Return all blocks in the order of their pods and containers, each with its pod's uid and container's name."""
+    """Return all blocks in the order of their pods and containers, each with the pod's uid and the container's name."""
     return [
         (uid, name, block)
         for uid, containers in sorted(state.assignments.items())
@@ -459,7 +465,7 @@ def _sums(nodes: NodeMemories, group: Iterable[int], name: str) -> tuple[int, in
 
 
 def _regenerated(blocks: Sequence[Block], request: Request) -> Hints:
-    """Return hints for an existing allocation, or none if the request differs (Kubernetes: `regenerateHints`)."""
+    """Return hints for an existing allocation, or none if the request has changed (Kubernetes: `regenerateHints`)."""
     if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
         return {}
     hints: dict[str, tuple[TopologyHint, ...]] = dict.fromkeys(request, ())
@@ -486,7 +492,7 @@ def _with_reuse(
 def _shrink_reused(
     of_pod: dict[str, tuple[Block, ...]], pod: PodRequest, container: ContainerRequest, blocks: Sequence[Block]
 ) -> None:
-    """Subtract from the blocks of init containers what `container` reuses (`updateInitContainersMemoryBlocks`)."""
+    """Subtract what `container` reuses from the blocks of init containers (`updateInitContainersMemoryBlocks`)."""
     for block in blocks:
         size = block.size
         for init in pod.containers:
@@ -529,7 +535,7 @@ def release_memory(state: MemoryState, uid: str, container: str) -> MemoryState:
 def release_ended(state: MemoryState, pod: PodRequest, starting: str) -> MemoryState:
     """Return the state without the init containers that finished before the container `starting` starts.
 
-    In Kubernetes, the memory manager's `AddContainer` does this.
+    In Kubernetes, the memory manager's `AddContainer` removes these containers.
     """
     for one in pod.containers:
         if one.name == starting or not one.is_init:

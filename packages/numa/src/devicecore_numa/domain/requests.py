@@ -26,9 +26,9 @@ class Amount(NamedTuple):
 
 @frozen
 class ContainerRequest:
-    """One container: its exclusive CPUs, if it may have some, and its memory by resource, including huge pages.
+    """One container: the number of its exclusive CPUs, if any, and its memory by resource, including huge pages.
 
-    `ends` says whether it is an init container that finishes before the next container starts.
+    `ends` says whether the container is an init container that finishes before the next container starts.
     """
 
     name: str
@@ -39,13 +39,13 @@ class ContainerRequest:
 
     @property
     def ends(self) -> bool:
-        """Whether this init container finishes before the next container starts, so later ones can reuse its share."""
+        """Whether this container finishes before the next container starts, so later containers can reuse its share."""
         return self.is_init and not self.restartable
 
 
 @frozen
 class PodRequest:
-    """A pod's containers in the order in which they are admitted, and whether they get exclusive CPUs and memory.
+    """A pod's containers in the order of their admission, and whether these containers get exclusive CPUs and memory.
 
     `is_exclusive` is false unless the pod's QoS class is Guaranteed. `is_exclusive` is also false for a pod with
     pod-level resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers
@@ -65,12 +65,12 @@ class PodRequest:
 
     @property
     def cpus(self) -> int:
-        """The exclusive CPUs of the whole pod (Kubernetes: `podGuaranteedCPUs`)."""
+        """The number of exclusive CPUs for the whole pod (Kubernetes: `podGuaranteedCPUs`)."""
         return _total([(one, one.cpus) for one in self.containers])
 
     @property
     def memory(self) -> dict[str, int]:
-        """The memory of the whole pod, for each resource that an app container requests.
+        """The memory for the whole pod, for each resource that an app container requests.
 
         Kubernetes: `getPodRequestedResources`.
         """
@@ -94,7 +94,7 @@ def _total(requests: Iterable[tuple[ContainerRequest, int]]) -> int:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRequest:
-    """Return the parts of `pod`, an API object, that the managers use.
+    """Return those parts of `pod`, which is an API object, that the managers use.
 
     Raises:
         InvalidQuantityError: a request or a limit is not a quantity.
@@ -153,7 +153,7 @@ class _Resources(NamedTuple):
 
 
 def _whole_cpus(cpu: Quantity) -> int:
-    """Return the number of CPUs in a quantity, or 0 if that is not an integer (Kubernetes: `isIntegralCPUAmount`)."""
+    """Return the number of CPUs in a quantity, or 0 if it is not an integer (Kubernetes: `isIntegralCPUAmount`)."""
     return cpu.whole if cpu.whole * 1000 == -(-cpu.nanos // _NANOS_PER_MILLI) else 0
 
 

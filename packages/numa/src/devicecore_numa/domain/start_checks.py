@@ -24,13 +24,14 @@ _NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
 
 @frozen
 class Known:
-    """What is known about a kubelet in addition to its state file.
+    """What is known about a kubelet besides its state file.
 
     Attributes:
         policy: the manager's policy in the configuration, or an empty string if the configuration is unknown.
-        policies: the policies of the whole configuration on the machine, or None if either is unknown.
-        machine: the hardware on which the kubelet runs, or None if that is unknown.
-        reserved: the memory that the configuration reserves on each NUMA node, by resource; empty if that is unknown.
+        policies: the policies of the whole configuration on the machine, or None if the configuration or the machine is
+            unknown.
+        machine: the hardware on which the kubelet runs, or None if the hardware is unknown.
+        reserved: the memory that the configuration reserves on each NUMA node, by resource; empty if this is unknown.
     """
 
     policy: str = ""
@@ -92,7 +93,7 @@ def _check_policy(stored: str, configured: str) -> None:
 
 
 def _check_reservation(stored: Stored[MemoryState], reserved: Mapping[int, Mapping[str, int]]) -> None:
-    """Compare the reserved memory in the file with the configuration's (kubelet: `areMachineStatesEqual`)."""
+    """Compare the reserved memory in the file with that in the configuration (kubelet: `areMachineStatesEqual`)."""
     if not reserved:
         return
     for number, node in stored.state.nodes.items():

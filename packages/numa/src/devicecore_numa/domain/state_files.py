@@ -1,7 +1,7 @@
 """The text of `cpu_manager_state` and `memory_manager_state`, as kubelets from 1.35 to 1.37 write it.
 
 Law: written files are byte for byte what a kubelet would write, except for the order of a container's blocks, which is
-    random in a kubelet. A file that a kubelet refuses is refused.
+random in a kubelet's file. A file that a kubelet refuses is refused.
 """
 
 import json
@@ -22,7 +22,7 @@ from devicecore_numa.domain.memory_policy import Block, MemoryState, MemoryTable
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""The size limit for a state file.
+"""The maximum size of a state file.
 
 The file for a machine with 16 NUMA nodes and 1,000 containers is smaller than 1 MiB.
 """
@@ -48,10 +48,10 @@ class Stored(Generic[_State]):
 
 
 class Entries(Generic[_Value]):
-    """Renders the pods' entries, both as written to the file and as hashed for its checksum.
+    """Renders the entries of pods, both as written to the file and as hashed for the file's checksum.
 
-    Few pods change between two files, so the texts of unchanged pods are kept. A pod counts as unchanged if its values
-    are the same objects.
+    Few pods change between two files, so the texts of unchanged pods are kept. A pod counts as unchanged if the values
+    for it are the same objects as before.
     """
 
     def __init__(self, to_json: Callable[[_Value], Any], dump: Callable[[Any], str]) -> None:
@@ -59,7 +59,7 @@ class Entries(Generic[_Value]):
         self._known: dict[str, tuple[Mapping[str, _Value], bytes, str]] = {}
 
     def __call__(self, assignments: Mapping[str, Mapping[str, _Value]]) -> tuple[bytes, str]:
-        """Return the entries as JSON, and as they appear in the hashed text."""
+        """Return the pods' entries as JSON, and in the form of the hashed text."""
         known = dict[str, tuple[Mapping[str, _Value], bytes, str]]()
         for uid in sorted(assignments):
             of_pod, entry = assignments[uid], self._known.get(uid)

@@ -1,1 +1,1 @@
-"""What the managers need from the outside. For their state, they use the port `CheckpointStore` of devicecore."""
+"""What the managers need from the outside world. For their state, they use devicecore's port `CheckpointStore`."""

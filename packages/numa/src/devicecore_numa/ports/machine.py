@@ -1,6 +1,6 @@
-"""The port through which the machine's description is read.
+"""The port through which the managers read the machine's description.
 
-Law: the machine does not change while its source is in use.
+Law: the machine does not change while the source is in use.
 """
 
 from typing import Protocol
@@ -9,7 +9,7 @@ from devicecore_numa.domain.machine import Machine
 
 
 class MachineSource(Protocol):
-    """Describes the machine, which does not change while a kubelet is running."""
+    """Describes a machine. The machine does not change while a kubelet is running."""
 
     def machine(self) -> Machine:
         """Return the machine.

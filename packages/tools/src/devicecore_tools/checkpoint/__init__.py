@@ -1,4 +1,4 @@
-"""Examining and repairing a kubelet's files: the functions behind `devicecore checkpoint`.
+"""Examines and repairs a kubelet's files: the functions behind `devicecore checkpoint`.
 
-Law: everything here is either a value or a pure function.
+Law: everything in this package is either a value or a pure function.
 """

@@ -1,4 +1,4 @@
-"""Claim files: how to recognize one, how two of them differ, and what cannot be right in one.
+"""Claim files: how to recognize such a file, how two files differ, and what cannot be right in a file.
 
 Laws: a file does not differ from itself. The order of entries, pods and drivers makes no difference.
 """
@@ -19,7 +19,7 @@ _FIRST_FIELD = re.compile(rb'\s*\{\s*"Data"\s*:\s*(["{])')
 
 @frozen
 class ChangedClaim:
-    """A claim in both files whose pods or devices differ. Devices are written as `driver: pool/device`."""
+    """A claim that is in both files, with different pods or devices. Devices are written as `driver: pool/device`."""
 
     claim: str
     uid: str
@@ -43,7 +43,7 @@ def is_file_of_claims(blob: bytes) -> bool | None:
 
     In a claim file, `Data` is a string; in a checkpoint, it is an object.
     """
-    if first := _FIRST_FIELD.match(blob):  # this settles nearly every case without reading the file twice
+    if first := _FIRST_FIELD.match(blob):  # this answers nearly every case without parsing the whole file
         return first[1] == b'"'
     try:
         document = parse(blob)
@@ -58,7 +58,7 @@ def is_file_of_claims(blob: bytes) -> bool | None:
 
 
 def claim_of(entry: ClaimEntry) -> str:
-    """Return the claim in an entry: `namespace/name`."""
+    """Return the name of the claim in an entry, as `namespace/name`."""
     return f"{entry.namespace}/{entry.name}"
 
 
@@ -71,7 +71,10 @@ def named_device(driver: str, device: PreparedDevice) -> str:
 
 
 def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) -> StateDifference:
-    """Return the differences between the entries of two files. If a claim has two entries, the last one counts."""
+    """Return the differences between the entries of two files.
+
+    If a claim has several entries, the last entry counts.
+    """
     old, new = ({(claim_of(entry), entry.uid): entry for entry in entries} for entries in (before, after))
     both = sorted(old.keys() & new.keys())
     changed = ((key, _changes(old[key], new[key], *key)) for key in both)

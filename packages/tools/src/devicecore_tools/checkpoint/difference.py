@@ -1,7 +1,7 @@
 """The differences between the data of two checkpoints.
 
-Laws: A checkpoint does not differ from itself. If two checkpoints are compared in the opposite order, the result is the
-reversed difference. The order of entries makes no difference here; it changes the checksum.
+Laws: a checkpoint does not differ from itself. If two checkpoints are compared in the opposite order, the result is the
+reversed difference. The order of entries makes no difference, although it changes the checksum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _Held = dict[_Key, set[DeviceId]]
 
 @frozen
 class Holding:
-    """One device that a container holds."""
+    """A device, and the container that holds it."""
 
     pod: str
     container: str
@@ -38,7 +38,7 @@ class Move:
 
 @frozen
 class ChangedEntry:
-    """An entry in both checkpoints, with different answers from the plugin or different NUMA nodes for a device."""
+    """An entry that is in both checkpoints, with different answers from the plugin or different NUMA nodes."""
 
     pod: str
     container: str
@@ -49,7 +49,7 @@ class ChangedEntry:
 
 @frozen
 class ChangedRegistration:
-    """A resource's registered devices that are in only one checkpoint.
+    """The registered devices of a resource that only one checkpoint contains.
 
     `was` and `is_now` say whether the resource is registered in the first and in the second checkpoint.
     """
@@ -74,7 +74,7 @@ class Difference:
 
     @property
     def reversed(self) -> "Difference":
-        """The same difference, seen from the second checkpoint."""
+        """The difference in the opposite direction: from the second checkpoint to the first."""
         moved = tuple(Move(move.after, move.before) for move in self.moved)
         registered = tuple(
             ChangedRegistration(one.resource, one.is_now, one.was, one.removed, one.added) for one in self.registered
@@ -85,7 +85,7 @@ class Difference:
 def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool = True) -> Difference:
     """Compare two checkpoints by pod, container, resource and device.
 
-    If `with_numa` is true, NUMA nodes are compared, too. NUMA nodes mean nothing in formats 0 and 1.
+    If `with_numa` is true, NUMA nodes are compared, too. Formats 0 and 1 do not contain NUMA nodes.
     """
     these, those = _held(before), _held(after)
     removed, added = _without(these, those), _without(those, these)
@@ -134,7 +134,7 @@ def _by_key(data: CheckpointData) -> dict[_Key, PodDevicesEntry]:
 
 
 def _moves(removed: _Held, added: _Held) -> Iterator[Move]:
-    """Yield the devices that exactly one container has lost and exactly one container has gained."""
+    """Yield the devices that exactly one container has lost and exactly one other container has gained."""
     before, after = _only_holders(removed), _only_holders(added)
     for resource, old in sorted(before.items()):
         new = after.get(resource, {})
@@ -145,7 +145,7 @@ def _moves(removed: _Held, added: _Held) -> Iterator[Move]:
 
 
 def _only_holders(held: _Held) -> dict[str, dict[DeviceId, _Key | None]]:
-    """Return the container of each device, by resource. The container is None if several hold the device."""
+    """Return the container of each device, by resource. The container is None if several containers hold the device."""
     result: dict[str, dict[DeviceId, _Key | None]] = {}
     for key, ids in held.items():
         holders = result.setdefault(key[2], {})

@@ -1,7 +1,7 @@
-"""Remove from checkpoint data what cannot be right, and nothing else.
+"""Removes from checkpoint data what cannot be right, and nothing else.
 
-Laws: Repairing repaired data changes nothing. Each removed device or entry is listed with its reason. A device that
-two pods hold is removed from a pod only if the caller said which pod keeps it.
+Laws: repairing repaired data changes nothing. Each removed device or entry is listed with its reason. A device that two
+pods hold is removed from a pod only if the caller said which pod keeps it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -25,7 +25,7 @@ class DropReason(Enum):
 
 @frozen
 class Dropped:
-    """An entry that is not in the repaired data, or the devices in it that another pod keeps."""
+    """An entry that the repaired data does not contain, or devices that it has lost because another pod keeps them."""
 
     reason: DropReason
     pod: str
@@ -36,7 +36,10 @@ class Dropped:
 
 @frozen
 class SharedDevice:
-    """A device that several pods hold, in the order of their entries. A kubelet gives a device to only one pod."""
+    """A device that several pods hold, although a kubelet gives a device to only one pod.
+
+    `pods` are in the order of their entries.
+    """
 
     resource: str
     device: str
@@ -45,7 +48,7 @@ class SharedDevice:
 
 @frozen
 class Repaired:
-    """The repaired data, what was dropped, and the devices for which it is undecided which pod keeps them."""
+    """The repaired data, what was dropped, and the devices for which the caller has not said which pod keeps them."""
 
     data: CheckpointData
     dropped: tuple[Dropped, ...] = ()
@@ -61,9 +64,10 @@ def repaired(
 ) -> Repaired:
     """Drop the entries that a kubelet ignores, entries of pods that are gone, and devices that another pod keeps.
 
-    A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that a later one for the same
-    container and resource replaces. Containers of one pod may share devices. `pods` are the UIDs of all pods of the
-    node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods also hold.
+    A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that is replaced by a later
+    entry for the same container and resource. Containers of one pod may share devices. `pods` are the UIDs of all pods
+    of the node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods also
+    hold.
     """
     entries: tuple[PodDevicesEntry, ...] = data.entries or ()
     reasons = list(_reasons(entries, is_readable, pods))
@@ -90,7 +94,7 @@ def repaired(
 
 def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, ...]:
     """Return the devices that more than one pod holds."""
-    first: dict[str, dict[str, str]] = {}  # for each resource and device, one pod that holds the device
+    first: dict[str, dict[str, str]] = {}  # for each resource and device, the first pod that holds the device
     shared: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         holders = first.setdefault(entry.resource_name, {})
@@ -131,7 +135,7 @@ def _winner(shared: SharedDevice, keep: Collection[str]) -> str | None:
 
 
 def _without(entry: PodDevicesEntry, lost: Collection[str]) -> PodDevicesEntry | None:
-    """Return the entry without some of its devices. Return None if no device is left."""
+    """Return the entry without the devices in `lost`, or None if no device is left."""
     left = {
         numa_node: tuple(id_ for id_ in ids or () if id_ not in lost)
         for numa_node, ids in (entry.device_ids or {}).items()

@@ -1,7 +1,7 @@
 """Reads the intact parts of a file that a kubelet cannot read.
 
 Law: for a file that `decode` accepts, `salvage` returns the same data, with nothing unreadable. Otherwise, each entry
-and each registered resource is either in the data or listed as unreadable, unless too many of them are.
+and each registered resource is either in the data or listed as unreadable, unless there are too many unreadable parts.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from devicecore.domain.errors import MalformedCheckpointError
 MAX_UNREADABLE = 1_000
 """The maximum number of unreadable parts.
 
-If there are more, the file is not a checkpoint, or nothing in it can be trusted.
+With more unreadable parts, the file is not a checkpoint, or nothing in it can be trusted.
 """
 
 
@@ -42,7 +42,7 @@ class Salvaged:
 
 @frozen
 class IgnoredField:
-    """A field that a kubelet ignores, such as a newer kubelet's: its name, where it occurs first, and how often."""
+    """A field that a kubelet ignores, for example because it is newer: its name, its first place, and its count."""
 
     name: str
     place: str
@@ -81,7 +81,7 @@ def salvage(blob: bytes) -> Salvaged:
     """Read a file of any format. If the file cannot be read as a whole, read each entry and each resource individually.
 
     Raises MalformedCheckpointError if the file is not JSON, if it has no list of entries, if none of its entries can be
-    read, or if more than `MAX_UNREADABLE` cannot.
+    read, or if more than `MAX_UNREADABLE` parts cannot be read.
     """
     try:
         found = decode(blob)
@@ -125,7 +125,10 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
 
 
 def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int:
-    """Return the newest format of an entry with devices. An entry without devices can be read as format 1 or 2."""
+    """Return the newest format among the entries with devices.
+
+    An entry without devices can be read as format 1 or 2.
+    """
     if is_list:
         return 0
     return max((number for number, entry in entries if entry.device_ids), default=NEWEST)

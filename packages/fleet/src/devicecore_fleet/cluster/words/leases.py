@@ -59,8 +59,10 @@ def holder_of(found: Json, node: str) -> str:
 
 
 def seconds_left(found: Json, now: datetime) -> float:
-    """Return how many seconds a Lease lasts without a renewal: at most as many as a new Lease, and 0 after it has
-    expired."""
+    """Return how many seconds a Lease lasts without a renewal.
+
+    A Lease that has expired lasts 0 s, and no Lease lasts longer than a new one.
+    """
     try:
         until = datetime.fromisoformat(found["spec"]["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
         return min(max(0.0, (until - now).total_seconds()), LEASE_SECONDS)
