@@ -139,9 +139,7 @@ def _why_no_checkpoint(blob: bytes, found: Salvaged) -> str:
         return ""
     report = examine(blob)[0]
     if report.verdict is FileVerdict.CHECKSUM:
-        return (
-            "it contains no entries, no registered devices and no correct checksum, so it may be no checkpoint at all"
-        )
+        return "it has no entries, no registered devices and no correct checksum, so it may not be a checkpoint at all"
     return report.problem
 
 
