@@ -1,7 +1,7 @@
 """Random lives of a node that pins CPUs and memory, with restarts and with files that cannot be written.
 
 Laws: nothing is allocated twice, the shared pool contains the rest, reserved plus free memory equals the allocatable
-memory, a refused pod has nothing, and a restart changes nothing.
+memory, a refused pod holds nothing, and a restart changes nothing.
 """
 
 from random import Random

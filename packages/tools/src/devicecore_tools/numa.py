@@ -66,7 +66,7 @@ NO_ZONES: Zones = {}
 
 
 def is_installed() -> bool:
-    """Return whether the managers can be used."""
+    """Return whether the distribution with the managers is installed."""
     try:
         import devicecore_numa  # noqa: F401 - whether it is installed
     except ModuleNotFoundError:

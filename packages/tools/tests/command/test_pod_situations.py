@@ -19,7 +19,7 @@ A pod may wait for a driver (3), or because one of its objects was refused (1).
 
 
 def files_of(name: str, where: Path) -> tuple[str, str]:
-    """Write a pod and its cluster, and return both files."""
+    """Write a pod and the objects of its cluster into two files, and return the files."""
     pod, objects = where / "pod.json", where / "objects.json"
     pod.write_text(json.dumps(PODS[name]["pod"]), encoding="utf-8")
     objects.write_text(json.dumps(PODS[name]["objects"]), encoding="utf-8")

@@ -54,8 +54,8 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         self.record: Recording[Event, Call] = Recording()
         self._passed = 0.0
         self._numbers = itertools.count(1)
-        self._cleanup = ExitStack()  # ends plugins and drivers, before the kubelet stops
-        self._files = ExitStack()  # removes the directory, after the kubelet has stopped
+        self._cleanup = ExitStack()  # ends plugins and drivers before the kubelet stops
+        self._files = ExitStack()  # removes the directory after the kubelet has stopped
         self._running = False
 
     def __enter__(self) -> Self:

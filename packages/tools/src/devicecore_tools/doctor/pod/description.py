@@ -55,7 +55,7 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
 
     Args:
         document: an object with `devices`, and optionally `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
-        topology: the defaults for missing fields. If no NUMA nodes are given, those of the devices are used.
+        topology: the defaults for missing fields. If no NUMA nodes are given, the devices' NUMA nodes are used.
 
     Raises:
         DocumentError: part of the document cannot be used.

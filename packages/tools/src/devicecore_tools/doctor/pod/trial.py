@@ -563,16 +563,16 @@ def trial_node(
 ) -> TrialNode:
     """Return the node for trials, as its sources describe it.
 
-    A plugin's own list is the best source for its devices. If it was not read, the lists of healthy devices from the
-    kubelet and the checkpoint are used. The holders come from `doctor.state_of`: pods that are certainly gone are
+    A plugin's own list is the best source for its devices. If this list was not read, the lists of healthy devices from
+    the kubelet and the checkpoint are used. The holders come from `doctor.state_of`: pods that are certainly gone are
     excluded because a kubelet frees their devices before it admits a pod.
 
     Args:
         name: the name of the node in answers.
         facts: the facts from the sources.
         pod_claims: decides about claims.
-        topology: the settings of the kubelet's topology manager. If they list no NUMA nodes, those of the devices are
-            used.
+        topology: the settings of the kubelet's topology manager. If these settings list no NUMA nodes, the devices'
+            NUMA nodes are used.
         tolerations: the tolerations of the pod to be tried, or None if they are unknown.
     """
     state = state_of(facts)
@@ -674,7 +674,7 @@ _HANGS = "does not answer: it hangs, and after the first pod that requests {}, t
 
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield resources with a warning about a problem that a pod may have although the kubelet admits it."""
+    """Yield resources, each with a warning about a problem that an admitted pod may have."""
     for plugin, _, candidates in silent_plugins(facts.look, facts.lists):
         if plugin.problem != NOBODY_LISTENS and len(candidates) > 1:
             for resource in candidates:

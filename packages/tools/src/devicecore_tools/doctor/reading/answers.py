@@ -28,7 +28,7 @@ Element = tuple[str, Iterable[str], tuple[int, ...]]  # a resource, device ids, 
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """Return the answers saved in a directory. If it has no `ALLOCATABLE_NAME`, the kubelet's devices are unknown."""
+    """Return the answers saved in a directory. Without a file `ALLOCATABLE_NAME`, the kubelet's devices are unknown."""
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()
@@ -55,7 +55,7 @@ def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
 def _answer(place: Path, wanted: str, *others: str) -> Value:
     """Return a field of a saved answer. The file may use the names of protobuf's JSON (`podResources`).
 
-    Raises DocumentError if the document has only other fields. Such a document is not a kubelet's answer, and must not
+    Raises DocumentError if the document contains other fields. Such a document is not a kubelet's answer, and must not
     be mistaken for an empty answer.
     """
     document, known = read_document_file(str(place)), {wanted, *others}

@@ -75,7 +75,7 @@ def numa_nodes_of(root: str) -> tuple[int, ...]:
 def seen_machine(root: str, settings: TopologySettings) -> MachineSeen:
     """Identify this machine, with the NUMA nodes of the kubelet that has this root directory.
 
-    `settings` are the kubelet's settings of its topology manager.
+    `settings` are the settings of the kubelet's topology manager.
     """
     policy = settings.policy.value if settings.is_given else ""
     return MachineSeen(*this_machine(), numa_nodes_of(root), policy, settings.max_numa_nodes)
@@ -88,7 +88,7 @@ def _content(path: str) -> str:
 
 
 def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
-    """Return why a Node is not the machine `here`, or an empty string if it may be.
+    """Return why a Node is not the machine `here`, or an empty string if no reason is known.
 
     When a machine reboots, it keeps its machineID but gets a new bootID. A container may have no machineID.
     """
@@ -101,7 +101,7 @@ def why_another_machine(node: NodeSeen, here: tuple[str, str]) -> str:
 
 
 def why_other_pods(node: str, pods: tuple[PodSeen, ...], api: PodResourcesSeen | None) -> str:
-    """Return why a Node's pods cannot be the pods that a kubelet lists, or an empty string if they may be."""
+    """Return why a Node's pods cannot be the pods that a kubelet lists, or an empty string if they can be."""
     theirs = {pod.place: pod for pod in pods}
     if api is None or not api.pods or not theirs or not api.pods.isdisjoint(theirs):
         return ""

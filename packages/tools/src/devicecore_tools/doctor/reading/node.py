@@ -556,7 +556,7 @@ class NodeSources:
     ) -> Reading[Seen]:
         """Return the objects of one kind: from the given file, the API server, or the root."""
         beside = self._beside(name)
-        # otherwise, the last look's document would stay in memory until this one is read
+        # otherwise, the last look's document would stay in memory until the new document is read
         self.documents.pop(name, None)
         try:
             if given is not None:

@@ -15,7 +15,7 @@ TaintRule = tuple[tuple[str, str, str] | None, Taint]
 
 
 def rules_in(document: Value) -> tuple[TaintRule, ...]:
-    """Return the rules of a list. Raises DocumentError if the list is not a complete list of rules."""
+    """Return the rules of a list. Raises DocumentError if the document is not a complete list of rules."""
     # imported only here, because commands that read claims do not need it
     from devicecore_tools.doctor.reading.objects import items_of
 

@@ -37,7 +37,7 @@ MAX_CONNECTIONS = 500
 """The maximum number of connections. Opening one more closes the connection that has waited longest for a request."""
 
 IDLE_SECONDS = 300.0
-"""How long a connection may be silent between two requests, or in the middle of one."""
+"""How long a connection may be silent between two requests or within a request."""
 
 MAX_LARGE = 16
 """How many lists and requests with large bodies are served at the same time.

@@ -380,7 +380,7 @@ class LocalApiServer(Runs):
         """Refuse a client that may not make this change to a claim's status.
 
         Raises:
-            ApiError: the change is refused, or the request itself would be.
+            ApiError: the change or the request itself is refused.
         """
         if request.resource != STATUS or request.verb == "get" or not self.forbidden:
             return
