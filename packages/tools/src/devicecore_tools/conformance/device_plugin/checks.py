@@ -3,6 +3,7 @@
 Law: a check tests one thing. To add a check, write a function in the right place below.
 """
 
+import posixpath
 import re
 import socket
 import time
@@ -492,6 +493,25 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
     relative = sorted({f"{where} {path!r}" for where, path in paths if not path.startswith("/")})
     require(not relative, f"these paths are not absolute: {some(relative)}")
     return f"{counted(len(paths), 'path')}, all absolute"
+
+
+@check(
+    MUST,
+    expected="no directory is mounted at /dev, except the host's /dev",
+    clause="Mount.container_path: Path of the mount within the container. (api.proto) If a mount replaces the "
+    "container's /dev, a container runtime creates no device nodes there, not even /dev/null. (runc, needsSetupDev)",
+)
+def mounts_nothing_over_device_nodes(plugin: PluginUnderTest) -> str:
+    """The mounts in the answers for single devices are read."""
+    mounts = [mount for device in plugin.lists.healthy for mount in plugin.lists.alone(device).mounts]
+    does_not_apply_if(not mounts, "the plugin gives no mounts")
+    over = {
+        f"{mount.host_path} at {mount.container_path}"
+        for mount in mounts
+        if posixpath.normpath(mount.container_path) in {"/", "/dev"} and posixpath.normpath(mount.host_path) != "/dev"
+    }
+    require(not over, f"the plugin mounts {some(sorted(over))}")
+    return counted(len(mounts), "mount")
 
 
 @check(
@@ -1299,10 +1319,11 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 
 
 @contextmanager
-def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | None]]:
+def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str] | None]]:
     """Put another plugin's socket and a kubelet's checkpoint into the directory for the duration of this block.
 
-    Yield a function that returns whether both files still exist, or None if they could not be created.
+    Yield a function that returns which of these two files and of the kubelet's own socket are gone, or None if the two
+    files could not be created.
     """
     path, checkpoint = plugin.kubelet.directory / _OTHER_SOCKET, plugin.kubelet.directory / _CHECKPOINT
     is_own = not checkpoint.exists()
@@ -1311,7 +1332,12 @@ def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], bool | N
         try:
             if was_made and is_own:
                 checkpoint.write_bytes(b"{}")
-            yield lambda: path.is_socket() and checkpoint.exists() if was_made else None
+            places = {
+                "another plugin's socket": path,
+                "the kubelet's checkpoint": checkpoint,
+                "the kubelet's socket": plugin.kubelet.socket,
+            }
+            yield lambda: [what for what, place in places.items() if not place.exists()] if was_made else None
         finally:
             if was_made:
                 path.unlink(missing_ok=True)
@@ -1720,11 +1746,12 @@ def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    SHOULD,
-    expected="in every list, devices have the same NUMA nodes as in the first one",
+    MUST,
+    expected="in every list, devices have the same NUMA nodes as in the first list that gives NUMA nodes for them",
     clause=(
-        "TopologyInfo describes hardware properties of the device. (api.proto) A device does not move, and a "
-        "kubelet aligns the containers of later pods according to the last list."
+        "TopologyInfo describes hardware properties of the device. (api.proto) A device does not move. A kubelet "
+        "aligns the CPUs and the memory of later containers with the last list. If that list is wrong, the kubelet "
+        "refuses pods that fit, or admits pods whose devices are elsewhere."
     ),
 )
 def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
@@ -1737,7 +1764,7 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
             for message in one.connection.lists_after(0):
                 for device in message.devices:
                     now = frozenset(int(node.ID) for node in device.topology.nodes)
-                    if (before := first.setdefault(device.ID, now)) != now:
+                    if (before := first.get(device.ID) or first.setdefault(device.ID, now)) != now:
                         text = f"{device.ID} was on {sorted(before) or 'none'}, and then on {sorted(now) or 'none'}"
                         moved[text] = None
     does_not_apply_if(not any(first.values()), "the plugin gives no NUMA nodes")

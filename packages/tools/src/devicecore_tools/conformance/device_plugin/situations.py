@@ -71,7 +71,7 @@ class Situation:
     problem: Skip | None = None
     stayed_away: Failure | None = None  # set only if the same process had already come back once before
     silence: Failure | None = None  # the plugin had come back so often that it no longer answers
-    leaves_others: bool | None = None
+    deleted: list[str] | None = None  # files of others, or None if these could not be created
     not_started: set[str] = field(factory=set)  # PreStartContainer failed, which a different check covers
     prefers: bool = False
 
@@ -102,7 +102,7 @@ class Situation:
             except Failure as failure:  # another check reports this, unless the plugin had come back before
                 self.problem = Skip(f"the plugin did not come back: {failure}")
                 self.stayed_away = failure if len(in_this_life) > 1 else None
-            self.leaves_others = noted()
+            self.deleted = noted()
 
 
 def _silence(plugin: PluginUnderTest, number: int) -> Failure | None:
@@ -234,9 +234,9 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
 
 
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
-    skip_if(seen.leaves_others is None, "another plugin's socket could not be created in the directory")
-    require(seen.leaves_others, "the plugin has deleted another plugin's socket or the kubelet's checkpoint")
-    return "the socket and the checkpoint are still there"
+    skip_if(seen.deleted is None, "another plugin's socket could not be created in the directory")
+    require(not seen.deleted, f"the plugin has deleted {some(seen.deleted or [])}")
+    return "all are still there"
 
 
 RETURNS_AGAIN = Observation(
@@ -272,7 +272,7 @@ PREFERS = Observation(
 LEAVES = Observation(
     "leaves-sockets-of-others-alone-{}",
     "Another plugin's socket and a kubelet checkpoint are put into the directory, and {}.",
-    "the socket and the checkpoint are still there",
+    "the socket, the checkpoint and the kubelet's own socket are still there",
     "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each "
     "plugin, and records there which container has which device. (kubernetes.io, Device Plugins)",
     _leaves_others,
@@ -349,7 +349,8 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
                 situation.begin(plugin, event)
             except Skip as skip:
                 situation.problem = skip
-        if situation.problem is not None and seen is not RETURNS_AGAIN:
+        # A plugin that has deleted the kubelet's socket cannot come back.
+        if situation.problem is not None and seen is not RETURNS_AGAIN and not (seen is LEAVES and situation.deleted):
             raise situation.problem
         if seen is LEAVES:
             does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would mistake the socket for a plugin (--registry)")

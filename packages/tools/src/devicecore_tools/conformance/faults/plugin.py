@@ -275,6 +275,7 @@ class Plugin:
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),
+                *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
             ],
         )
 
@@ -492,6 +493,8 @@ def end(*_: object) -> None:
         for path in DIRECTORY.iterdir():
             if path not in {KUBELET, SICK}:
                 path.unlink()
+    if FAULT == "deletes-the-kubelets-socket":
+        KUBELET.unlink(missing_ok=True)
     if FAULT == "panics-at-sigterm":
         print("panic: close of closed channel\n\ngoroutine 1 [running]:", flush=True)
         SOCKET.unlink()
