@@ -21,7 +21,7 @@ class Admitted:
 
     `allocations` is everything the pod holds, including what it held before. `unhandled` lists, per container, the
     requested resources that no device plugin here ever registered: the device manager ignores them, as a kubelet does.
-    Misspelled names end up there, so `repr` shows `unhandled`.
+    Misspelled names end up in `unhandled`, so `repr` shows it.
     """
 
     pod: Pod
@@ -35,7 +35,7 @@ class Admitted:
         """Return the devices of each resource that one container of the pod holds, if any.
 
         Raises:
-            ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
+            ContainerNotFoundError: the pod has no such container. ContainerNotFoundError is also a KeyError.
         """
         key = self.pod.key(self.pod.container(container))
         return {allocation.resource: allocation.devices for allocation in self.allocations if allocation.key == key}

@@ -1,4 +1,4 @@
-"""How much of each resource a node has and offers, and how much a pod needs.
+"""The amount of each resource that a node has and offers, and the amount that a pod needs.
 
 Law: allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number.
 """
@@ -12,7 +12,7 @@ from devicecore.domain.model import Container, Pod, ResourceName
 
 @frozen
 class NodeStatus:
-    """The counts of a node's device resources, and the resources that it no longer has (kubelet.md 3.6).
+    """The counts of a node's device resources, and the resources that the node no longer has (kubelet.md 3.6).
 
     `removed` is sorted, and names a resource only in the status in which the resource disappears.
     """
@@ -34,7 +34,7 @@ def sanitize_allocatable(
 
 
 def pod_request(pod: Pod) -> dict[str, int]:
-    """Return how many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
+    """Return how many devices of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
 
     Sidecars keep running alongside all later init containers and the app containers.
     """

@@ -1,8 +1,8 @@
 """Which devices claims get on a node, or why they get none: the decision of Kubernetes' scheduler as a pure function.
 
 Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers the
-one that a scheduler of the given release would choose. If a bug in that scheduler matters, the answer names it (see
-docs/claims.md).
+one that a scheduler of the given release would choose. If a bug in this scheduler matters, the answer names the bug
+(see docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
 >>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
@@ -97,7 +97,7 @@ def allocate(
     max_steps: int = MAX_STEPS,
     charge: Charge = free_of_charge,
 ) -> DeviceAllocation | NoAllocation:
-    """Return the devices that all claims get on a node, or why they get none.
+    """Return the devices that all claims get on a node, or why the claims cannot be allocated.
 
     Args:
         claims: the claims of one pod that are not allocated yet, in the pod's order.
@@ -109,8 +109,8 @@ def allocate(
         features: the feature gates of the scheduler.
         release: the scheduler's release.
         max_steps: the search gives up after trying this many devices.
-        charge: called often during the search, with the number of reasons kept. If it raises QuestionGivenUpError, the
-            answer is "unknown" and has no reasons.
+        charge: called often during the search, with the number of reasons kept. If `matches` raises
+            QuestionGivenUpError, the answer is "unknown" and has no reasons.
 
     Raises:
         TypeError: an argument is a parsed manifest or a name instead of a value.
@@ -156,7 +156,7 @@ def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAlloca
 
 
 def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
-    """Return correct devices: the ones that Kubernetes finds if they are correct, or else `taken` and the faults."""
+    """Return correct devices: those that Kubernetes finds if they are correct, or otherwise `taken` with the faults."""
     causes: tuple[Cause, ...] = ()
     if taken and may_differ(situation):
         answer = answer_of_kubernetes(situation)
@@ -177,10 +177,10 @@ def _given(situation: Situation, taken: tuple[Taken, ...], causes: tuple[Cause, 
 def _no_allocation(
     situation: Situation, search: Search, undecided: UndecidedError | None
 ) -> DeviceAllocation | NoAllocation:
-    """Return why there are no devices, and the faults that would make Kubernetes find some.
+    """Return why there are no devices, and the faults with which Kubernetes would find devices.
 
-    If an expression cannot be evaluated for a device, a fault may keep Kubernetes from trying that device, so that it
-    finds correct devices.
+    If an expression cannot be evaluated for a device, a fault may keep Kubernetes from trying that device, so that
+    Kubernetes finds correct devices.
     """
     answer = answer_of_kubernetes(situation) if may_differ(situation) else KubernetesAnswer(is_undecided=True)
     if undecided and answer.taken is not None and answer.is_right:

@@ -17,11 +17,11 @@ Usable = Callable[[DeviceRequest], Sequence[PoolDevice]]
 
 @frozen
 class Shortage:
-    """Constraints on the same attribute that together need more values with enough devices than there are.
+    """Constraints on the same attribute that need more values than there are values with enough devices.
 
     Attributes:
         attribute: the attribute of the constraints.
-        wanted: how many values are needed: one for each constraint.
+        wanted: the number of values that are needed, one for each constraint.
         supply: how many constraints each value can satisfy at most.
         roles: for each request of the first constraint, how many devices have each value.
     """
@@ -33,7 +33,7 @@ class Shortage:
 
     @property
     def nearest(self) -> str:
-        """The value that comes closest to satisfying one constraint, or "" if no device has the attribute."""
+        """The value that comes closest to satisfying a constraint, or "" if no device has the attribute."""
 
         def met(value: str) -> int:
             return sum(min(have.get(value, 0), request.count) for request, have in self.roles)
@@ -76,7 +76,7 @@ def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
 
 
 def _requests_of(claim: UnallocatedClaim, constraint: Constraint) -> list[DeviceRequest]:
-    """Return the requests that a constraint applies to, or none if one of them cannot be counted."""
+    """Return the requests that a constraint applies to, or nothing if the devices for one of them cannot be counted."""
     found: list[DeviceRequest] = []
     for ways in claim.requests:
         about = [one for one in ways if constraint.applies_to(one)]

@@ -77,7 +77,7 @@ def _rounded_up(asked: Quantity, minimum: Quantity, step: Quantity | None) -> Qu
 
 
 def _violated(wanted: Quantity, policy: RequestPolicy | None) -> str:
-    """Return what the policy allows instead, or an empty string if it allows the quantity."""
+    """Return what the policy allows instead, or an empty string if the policy allows the quantity."""
     if policy is None or (policy.default and policy.default.nanos == wanted.nanos):
         return ""
     if policy.minimum or policy.maximum or policy.step:

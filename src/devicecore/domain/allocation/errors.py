@@ -39,7 +39,7 @@ class UndecidedError(DeviceCoreError):
 class ExpressionError(UndecidedError):
     """An expression cannot be evaluated.
 
-    `device` is the device that the expression fails for, or None if it fails for every device.
+    `device` is the device for which the expression fails, or None if the expression fails for every device.
     """
 
     device: DeviceKey | None = None
@@ -47,7 +47,7 @@ class ExpressionError(UndecidedError):
 
 @frozen
 class SearchGivenUpError(UndecidedError):
-    """The search took too many steps, or its expressions took too long."""
+    """The search took too many steps, or evaluating expressions took too long."""
 
     @classmethod
     def after(cls, steps: int) -> "SearchGivenUpError":

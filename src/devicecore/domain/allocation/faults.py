@@ -31,7 +31,7 @@ class KubernetesFault(Enum):
 
     @property
     def sentence(self) -> str:
-        """What a scheduler with the fault does."""
+        """What a scheduler with this fault does."""
         return _SENTENCES[self]
 
 
@@ -59,7 +59,7 @@ _SENTENCES = {
 ALL_FAULTS = frozenset(KubernetesFault)
 
 Cause = tuple[KubernetesFault, ...]
-"""The faults that together explain an answer: one or two, or none if more are needed, which are then unknown."""
+"""The one or two faults that together explain an answer, or none if an explanation would need more than two."""
 
 
 def names_of(causes: Iterable[Cause]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""The search of a Kubernetes release, reproduced with its faults, so that it finds the same devices.
+"""The search of a Kubernetes release, reproduced with the release's faults, so that it finds the same devices.
 
 Law: with the faults of a release, `KubernetesSearch` finds the devices that the release's scheduler finds, correct or
-not. The faults that such an answer depends on are its cause. docs/claims.md shows the smallest case of each fault.
+not. The faults that an answer depends on are the cause of the answer. docs/claims.md shows the smallest case of each
+fault.
 """
 
 from collections import defaultdict
@@ -52,14 +53,14 @@ class KubernetesSearch(Search):
         # request might have been possible.
         if request.wants_all and isinstance(reason, ConstraintBroken) and KubernetesFault.ALL_ERROR in self._faults:
             raise ExcludedError(self.claims[claim].name, request.name, str(candidate.key))
-        # `allocateDevice` compares capacity last. Until 1.36.2 it then returned without undoing what it had done
-        # before: the device stayed in the constraints, and its counters stayed consumed.
+        # `allocateDevice` compares capacity last. Until 1.36.2, it then returned without undoing its earlier changes:
+        # the device stayed in the constraints, and its counters stayed consumed.
         is_late = request.wants_all and isinstance(reason, CapacityExceeded)
         if is_late and KubernetesFault.CAPACITY_REJECT in self._faults:
             self._never_given_back.append(Taken(claim, request, candidate))
             self._remember_values(claim, request, candidate.device)
         # The same holds for taints and constraints, which `allocateDevice` checks after `checkAvailableCounters` has
-        # consumed the counters. Since 1.36.3, `rollbackDevice` gives them back.
+        # consumed the counters. Since 1.36.3, `rollbackDevice` releases these counters.
         if reason is not None and candidate in self._charged:
             late = KubernetesFault.CAPACITY_REJECT if is_late else KubernetesFault.REJECT
             if late in self._faults:
@@ -99,8 +100,8 @@ class KubernetesSearch(Search):
         return taken
 
     def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
-        # `validateDeviceRequest` lists all devices. 1.36 left out those whose capacity is used up (`isSelectable`
-        # called `CmpRequestOverCapacity`), and 1.37 still leaves out those whose policy forbids the amount.
+        # `validateDeviceRequest` lists all devices. 1.36 left out devices whose capacity is used up (`isSelectable`
+        # called `CmpRequestOverCapacity`), and 1.37 still leaves out devices whose policy forbids the amount.
         if KubernetesFault.ALL_SKIPS in self._faults:
             return self._over_capacity(request, candidate) is None
         if KubernetesFault.ALL_SKIPS_POLICY in self._faults:
@@ -266,7 +267,7 @@ def answer_of_kubernetes(situation: Situation, faults: frozenset[KubernetesFault
 
 
 def _leaves_out_alternative(situation: Situation, taken: Sequence[Taken]) -> bool:
-    """Return whether a request could get an earlier alternative, given the devices of the requests before it."""
+    """Return whether a request could get an earlier alternative, given the devices of the preceding requests."""
     chosen = {one.request for one in taken}
     before: list[Taken] = []
     for claim, one in enumerate(situation.claims):
@@ -286,7 +287,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each fault without which Kubernetes would be right, or, if there is none, the first such pair.
+    """Return each fault without which Kubernetes would be right, or if there is none, the first such pair of faults.
 
     If no pair explains the answer either, the result is one empty cause.
 
@@ -328,7 +329,7 @@ def may_differ(situation: Situation) -> bool:
 
 
 def _pools(situation: Situation, faults: frozenset[KubernetesFault]) -> Sequence[Pool]:
-    """Return the pools of the node as a scheduler with these faults reads them."""
+    """Return the node's pools as a scheduler with these faults reads them."""
     if KubernetesFault.FOREIGN_COUNTERS not in faults:
         return situation.pools
     return situation.slices.pools(situation.node, situation.features, faults)

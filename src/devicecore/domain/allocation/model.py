@@ -1,7 +1,7 @@
 """The input of an allocation: devices in slices, classes, claims, the node, and what is already allocated.
 
-Law: these values contain what the API objects contain, and nothing else. Quantities are exact, and two attributes are
-equal only if their types are.
+Law: the values in this module contain what the API objects contain, and nothing else. Quantities are exact, and two
+attributes are equal only if their types are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +88,7 @@ class Taint:
 
 @frozen
 class Toleration:
-    """Which taints a request or a pod tolerates. Empty strings stand for any key and any effect."""
+    """The taints that a request or a pod tolerates. Empty strings stand for any key and any effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -111,9 +111,9 @@ class DeviceToleration(Toleration):
 
 @frozen
 class NodeRule:
-    """The nodes on which something is available: one node by name, all nodes, or those that `matches` accepts.
+    """The nodes on which devices are available: one node by name, all nodes, or the nodes that `matches` accepts.
 
-    `source` is the NodeSelector as it is in the API, or None if there is none.
+    `source` is the API's NodeSelector, or None if there is no NodeSelector.
     """
 
     node: str = ""
@@ -160,14 +160,14 @@ class PoolDevice:
     taints: tuple[Taint, ...] = ()
     counters: CounterUse = ()
     is_shared: bool = False  # API: allowMultipleAllocations
-    place: NodeRule | None = None  # None: the same place as its slice
+    place: NodeRule | None = None  # None: the same place as the slice
     binds_to_node: bool = False
     conditions: tuple[str, ...] = ()
     failure_conditions: tuple[str, ...] = ()
 
     @cached_property
     def uses(self) -> Mapping[Use, Quantity]:
-        """How much of each counter the device consumes."""
+        """The amount that the device consumes of each counter."""
         return {(name, counter): amount for name, one in self.counters for counter, amount in one.items()}
 
     def attribute(self, name: str) -> Attribute | None:
@@ -288,7 +288,7 @@ class UnallocatedClaim:
 
 @frozen
 class Held:
-    """A device, or a share of one, that is already allocated, with the claim and the pods if they are known."""
+    """A device or a share of a device that is already allocated, with the claim and the pods if they are known."""
 
     device: DeviceKey
     claim: str = ""

@@ -2,8 +2,8 @@
 
 Laws: only slices of one generation count. This is the highest generation that the node sees, or, if the node does not
 see all slices of that generation, the highest that exists. Counters belong to the whole pool, no matter which node
-their slice names. A pool that is incomplete or contradicts itself provides no devices. Pools, slices and devices are in
-the order in which a scheduler tries them.
+their slice names. A pool that is incomplete or whose slices contradict each other provides no devices. Pools, slices
+and devices are in the order in which a scheduler tries them.
 """
 
 from collections import defaultdict
@@ -29,8 +29,8 @@ class Pool:
             included if a slice has devices of several nodes.
         elsewhere: the other devices of the pool, which also consume its counters.
         counters: quantities by counter, by counter set.
-        problem: why the pool provides no devices, or an empty string if it provides some.
-        is_incomplete: whether slices are missing, or there are more of them than they declare.
+        problem: why the pool provides no devices, or an empty string if the pool provides devices.
+        is_incomplete: whether the number of slices is not the number that they declare.
         has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
         is_obsolete: whether a newer generation contains nothing for the node, in which case nothing is missing.
     """
@@ -50,7 +50,7 @@ class Pool:
 
     @property
     def blocks_all(self) -> bool:
-        """Whether this pool makes it impossible to say what "all devices" are."""
+        """Whether a request for all devices cannot be answered because of this pool."""
         return bool(self.problem) and not self.is_obsolete
 
 
@@ -90,7 +90,7 @@ class Slices:
         return sorted(pools, key=lambda pool: (pool.binds_late, pool.key))
 
     def _broken_elsewhere(self, features: Features) -> list[Pool]:
-        """Return the pools that provide no devices if only their counters are checked, as in Kubernetes 1.36."""
+        """Return the pools that provide no devices when only counters are checked, as in Kubernetes 1.36."""
         if features not in self._foreign:
             nowhere, faults = TargetNode(""), frozenset({KubernetesFault.FOREIGN_COUNTERS})
             found = (self._pool(key, nowhere, features, faults) for key in self._pools)

@@ -1,7 +1,7 @@
 """Turns API objects of the group resource.k8s.io, and Nodes, into values.
 
-The versions v1, v1beta2 and v1beta1 are supported. An object without a version is read according to the fields it has.
-Law: any parsed JSON results in a value or in a `DocumentError` that names the field. Fields that the API server would
+The versions v1, v1beta2 and v1beta1 are supported. If an object has no version, its fields decide how it is read. Law:
+any parsed JSON results in a value or in a `DocumentError` that names the field. Fields that the API server would
 default get the same defaults.
 """
 
@@ -125,7 +125,7 @@ def claim_of(manifest: object) -> UnallocatedClaim:
 def held_by(manifest: object) -> tuple[Held, ...]:
     """Return the devices that are allocated to a ResourceClaim.
 
-    Devices with admin access are left out, because no one holds them.
+    Devices with admin access are left out, because admin access does not take a device.
 
     Raises:
         DocumentError: a field has the wrong type.
@@ -163,7 +163,7 @@ _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
 
 
 def _check_kind(one: Value, kind: str) -> str:
-    """Return the version of an object, or an empty string if it has none.
+    """Return the API version of an object, or an empty string if the object has none.
 
     Raises DocumentError for objects of a different kind, and for v1alpha3, whose fields are unknown.
     """

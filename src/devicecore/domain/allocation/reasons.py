@@ -22,7 +22,7 @@ class Reason:
     """Why a device is not allocated to a request. `_text` is the sentence, with the fields in braces."""
 
     summary: ClassVar[str]
-    """The label for a count of devices with this reason."""
+    """The label for the count of devices with this reason."""
     _text: ClassVar[str]
 
     def __str__(self) -> str:
@@ -116,9 +116,9 @@ class CapacityExceeded(Reason):
     Attributes:
         name: the name of the capacity.
         needed: what a share would consume.
-        free: what is left, or None if the device has no such capacity.
+        free: the amount that is left, or None if the device has no such capacity.
         allowed: what a share may consume, if that matters.
-        asked: the requested amount, or None if there is none and the request consumes the default or everything.
+        asked: the requested amount, or None if the request names no amount and consumes the default or everything.
         total: what the device has.
     """
 

@@ -1,4 +1,4 @@
-"""The result of an allocation: the devices of each claim in the API's form, or why there are none.
+"""The result of an allocation: the devices for each claim in the API's form, or why the claims cannot be allocated.
 
 Law: the same arguments give the same result, except for share ids, which the caller may choose.
 """
@@ -51,9 +51,9 @@ class DeviceAllocation:
         """Return the `status.allocation` of each claim.
 
         Args:
-            share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, each id is derived
-                from the claim's name, the device and the share's position in the claim, so claims with different names
-                get different ids.
+            share_ids: the ids of shares. The ids must be UUIDs that no other share has. Without these ids, each id is
+                derived from the claim's name, the device and the share's position in the claim, so claims with
+                different names get different ids.
         """
         return [
             self._result(number, claim, share_ids or self._ids(number, claim))
@@ -94,7 +94,7 @@ class DeviceAllocation:
         return result
 
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
-        """Return the parameters of the classes, then those of the claim.
+        """Return the classes' parameters, and then the claim's parameters.
 
         Parameters that apply to all requests name no request.
         """
@@ -125,7 +125,7 @@ class DeviceAllocation:
         return config
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
-        """Return the nodes on which the devices can be used, or None if they can be used on all nodes."""
+        """Return the nodes on which the devices can be used, or None if that is possible on all nodes."""
         term: dict[str, list[object]] = {"matchFields": [], "matchExpressions": []}
         for one in taken:
             place = one.candidate.slice.place_of(one.candidate.device)

@@ -1,8 +1,8 @@
 """The search for devices that satisfy all requests of a pod.
 
-Laws: the search keeps only a list of what it has taken, so backtracking leaves nothing behind. Requests are satisfied
-in order, each with the first alternative and the first devices that allow the rest to be satisfied, tried in the order
-in which a scheduler tries them. The search ends after a bounded number of steps.
+Laws: the search keeps only a list of the devices it has taken, so backtracking leaves nothing behind. Requests are
+satisfied in order, each with the first alternative and the first devices that allow the rest to be satisfied, tried in
+the order in which a scheduler tries them. The search ends after a bounded number of steps.
 """
 
 from collections import Counter, defaultdict
@@ -55,13 +55,14 @@ from devicecore.domain.allocation.reasons import (
 from devicecore.domain.quantity import Quantity
 
 MAX_STEPS = 200_000
-"""How many devices a search tries before it gives up. Kubernetes gives up after ten seconds."""
+"""The number of devices that a search tries before it gives up. Kubernetes gives up after ten seconds."""
 
 MAX_PAIRS = 500_000
-"""How many pairs of a request and a device a search examines before it gives up. One pair takes about 200 bytes."""
+"""The number of pairs of a request and a device that a search examines before it gives up, at about 200 bytes each."""
 
 Charge = Callable[[int], None]
-"""Charges a question for this many kept reasons. Raises QuestionGivenUpError if the question has exceeded its budget.
+"""Counts this many kept reasons against a question's budget. Raises QuestionGivenUpError if the question has exceeded
+its budget.
 """
 
 REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -160,7 +161,7 @@ class Search:
         ]
 
     def run(self) -> bool:
-        """Search, and return whether all requests are satisfied. If so, `taken` contains their devices, in order.
+        """Search, and return whether all requests are satisfied. If so, `taken` contains the devices in order.
 
         Raises UndecidedError if no devices could satisfy the claims, an expression cannot be evaluated, or the search
         took too many steps.
@@ -318,7 +319,7 @@ class Search:
         if request.wants_all:
             return self._all[request][place.taken : place.taken + 1]
         # The first device is searched for everywhere, so that each expression is evaluated as in Kubernetes. For the
-        # others, it suffices that enough devices are left.
+        # other requests, it suffices that enough devices are left.
         end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken and self._skips else None
         return self._candidates[place.start : end]
 
@@ -381,7 +382,7 @@ class Search:
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
         """Return false if a request has too few devices: with one value, with distinct values, or because of counters.
 
-        This also finds the reasons against each device.
+        This check also finds the reasons against each device.
         """
         if wanted == 1 or request.wants_all or not self._skips:
             return True
@@ -411,7 +412,7 @@ class Search:
         )
 
     def _most_beside_each_other(self, constraint: Constraint, candidates: Sequence[Candidate]) -> int:
-        """Return how many of these devices a constraint allows at most."""
+        """Return the maximum number of these devices that a constraint allows."""
         found = [self._attribute(constraint.attribute, one.device) for one in candidates]
         values = Counter(element for one in found if one is not None for element in one.elements)
         if constraint.rule is Rule.MATCH:
@@ -433,7 +434,7 @@ class Search:
         return self.taken.pop()
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
-        """Return whether the claim stays within its limit with an alternative.
+        """Return whether the claim stays within its limit on devices if it gets an alternative.
 
         An alternative for all devices must have at least one device.
         """

@@ -19,7 +19,7 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
     """Return why each device of the node does not help each request, after the search.
 
     Args:
-        search: a search that has ended. The devices that it has taken are given back.
+        search: a search that has ended. The devices that the search has taken are given back.
         alone: whether to consider only reasons that hold while nothing else is taken.
 
     Raises QuestionGivenUpError if there are more reasons than the question allows.
@@ -57,7 +57,7 @@ def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candi
 
 
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
-    """Return a sentence about the first request that too few devices fit, or "" if there is none."""
+    """Return a sentence about the first request that too few devices fit, or "" if enough devices fit each request."""
     by_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
     for verdict in found:
         by_request[verdict.claim, verdict.request].append(verdict)

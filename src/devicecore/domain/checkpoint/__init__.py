@@ -1,8 +1,9 @@
-"""Reading and writing the kubelet's checkpoint file: what is in it, how Go writes it, and its checksum.
+"""Reading and writing the kubelet's checkpoint file: its content, Go's way of writing it, and its checksum.
 
-`decode` turns a file into `CheckpointData`, and `encode` turns it back. `restore` turns the data into a `NodeState`,
-and `checkpoint_of` does the reverse. A `CheckpointWriter` renders the file after each change of the state, at a cost
-proportional to what is new. `judge` says whether a file is sound. Within the domain, only `dra` uses this package.
+`decode` turns a file into `CheckpointData`, and `encode` turns `CheckpointData` into a file. `restore` turns the data
+into a `NodeState`, and `checkpoint_of` does the reverse. A `CheckpointWriter` renders the file after each change of the
+state, at a cost proportional to what is new. `judge` says whether a file is sound. Within the domain, only `dra` uses
+this package.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode

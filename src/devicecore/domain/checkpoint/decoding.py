@@ -27,7 +27,7 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 
 @frozen
 class Decoded:
-    """The content of a file, and whether its checksum is right.
+    """The content of a file, and whether the file's checksum is right.
 
     `stored` and `computed` are None in format 0, which has no checksum. `is_foreign` means that the file lacks the
     member Data, which every checkpoint has; a kubelet reads such a file as empty.
@@ -41,7 +41,7 @@ class Decoded:
 
     @property
     def valid(self) -> bool:
-        """Whether the checksum is right, if there is one."""
+        """Whether the checksum is right, if the file has one."""
         return self.stored == self.computed
 
     @cached_property
@@ -90,7 +90,7 @@ def decode(blob: bytes) -> Decoded:
 
 
 def extra_fields(value: Json) -> ExtraFields:
-    """Return the fields that a kubelet ignores. If a name is repeated, its first position and its last value count."""
+    """Return the fields that a kubelet ignores. If a name is repeated, its first position and last value count."""
     places: dict[str, dict[str, str]] = {}
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
@@ -109,9 +109,9 @@ def is_entry_field(name: str) -> bool:
 
 
 def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
-    """Read one entry. Return its format and the entry. With `is_flat`, only format 1 is tried.
+    """Read one entry. Return the format and the entry. With `is_flat`, only format 1 is tried.
 
-    If the entry cannot be read, this raises the RefusedError from the format that was tried first.
+    If no format fits, the function raises the RefusedError from the format that was tried first.
     """
     refusal: go.RefusedError | None = None
     for number, entry in ((1, _FlatEntry),) if is_flat else ((NEWEST, _Entry), (1, _FlatEntry)):

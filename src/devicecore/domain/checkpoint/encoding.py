@@ -21,13 +21,14 @@ AFTER_ENTRIES = b',"RegisteredDevices":'
 
 
 _PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
-_PORTION_BYTES = 1_000_000  # bytes of these entries' answers; in the dump, each byte takes up to four characters
+# bytes of the answers in entries rendered at a time; in the dump, each byte takes up to four characters
+_PORTION_BYTES = 1_000_000
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
     """Return the file that a kubelet would write for `data`: in format 2, or in format 1, as kubelets before 1.20 did.
 
-    Unknown fields that `decode` found are written back where they were.
+    Unknown fields that `decode` found are written back where they were in the file.
 
     Raises:
         UnencodableCheckpointError: a string is not Unicode text, or a NUMA node is not a 64-bit number.

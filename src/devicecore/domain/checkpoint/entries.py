@@ -29,7 +29,7 @@ A kubelet accepts messages of at most 4 MiB, so a file cannot contain a longer a
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
 """Device ids by NUMA node (kubelet: `DevicesPerNUMA`).
 
-A device on two NUMA nodes is listed under both, and a device on no node under `NO_TOPOLOGY`.
+A device on two NUMA nodes is listed under both nodes, and a device on no node is listed under `NO_TOPOLOGY`.
 """
 
 
@@ -45,10 +45,10 @@ class PodDevicesEntry:
 
     @property
     def flat_device_ids(self) -> tuple[str, ...] | None:
-        """The devices as format 1 lists them: each once, in the order of their lowest NUMA nodes."""
+        """The devices as format 1 lists them: each device once, in the order of the devices' lowest NUMA nodes."""
         if self.device_ids is None:
             return None
-        if len(self.device_ids) == 1:  # read from format 1, so that it is written again unchanged
+        if len(self.device_ids) == 1:  # read from format 1, so that the entry is written again unchanged
             return next(iter(self.device_ids.values()))
         by_numa_node = (ids or () for _, ids in sorted(self.device_ids.items()))
         return tuple(dict.fromkeys(chain.from_iterable(by_numa_node)))
@@ -90,8 +90,8 @@ class PodDevicesEntry:
 class ExtraFields:
     """Fields of the file other than `Data` and `Checksum`, such as the `BootID` of newer kubelets, as JSON by name.
 
-    The checksum does not cover them. They are written back where they were found: before `Data`, between `Data` and
-    `Checksum`, or at the end.
+    The checksum does not cover them. These fields are written back where they were found: before `Data`, between `Data`
+    and `Checksum`, or at the end.
     """
 
     before_data: Mapping[str, str] = field(factory=dict)

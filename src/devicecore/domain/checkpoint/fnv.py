@@ -50,7 +50,7 @@ def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
 
 
 def resumable(unseeded: Callable[[bytes], int]) -> Hashing:
-    """Return an FNV-1a that can start in any state, built on one that always starts at `OFFSET`.
+    """Return an FNV-1a that can start in any state, built on an FNV-1a that always starts at `OFFSET`.
 
     A byte changes only the low eight bits of the state before the multiplication. So if two states have the same low
     eight bits, hashing any data multiplies their difference by the same factor. One byte in front of `data` produces a
@@ -66,7 +66,7 @@ def resumable(unseeded: Callable[[bytes], int]) -> Hashing:
     return resumed
 
 
-# fnv-hash-fast before 1.6 stops at the first NUL, so it cannot be used.
+# fnv-hash-fast before 1.6 stops at the first NUL byte, and cannot be used.
 _is_fast = _installed is not None and _installed(b"\0") == _HASH_OF_NUL
 
 fnv1a_32: Hashing = resumable(_installed) if _installed is not None and _is_fast else fnv1a_32_pure
@@ -82,7 +82,7 @@ def before(data: bytes, state: int) -> int:
 
 @define(eq=False)  # not frozen, because creating a frozen object takes twice as long
 class HashedText:
-    """A string that remembers the effect of hashing it, so that it need not be read again for each state.
+    """A string that remembers the effect of hashing it, so that it need not be hashed again for each state.
 
     Only the low eight bits of the previous state are combined with the text. A string of n bytes leads from the state h
     to `prime**n * h + effect[h & 255]`.

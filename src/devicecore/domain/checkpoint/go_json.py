@@ -1,8 +1,9 @@
 """JSON as Go's `encoding/json` reads it.
 
 Law: any bytes result in either a value or a MalformedCheckpointError, and Go makes the same decision unless the text
-exceeds a limit (`json_size`, and the limits below). An object keeps all its pairs, because Go decodes a repeated
-key into the value of the first one. A number keeps its text, because its field decides which numbers are allowed.
+exceeds a limit (`json_size`, and the limits below). An object keeps all its pairs, because Go decodes a repeated key
+into the value of the first pair with this key. A number keeps its text, because its field decides which numbers are
+allowed.
 """
 
 import json
@@ -23,7 +24,7 @@ MAX_DEPTH = 10_000
 MAX_DEEP_MEMBERS = 100_000
 """The maximum number of commas and brackets in a text that is nested more deeply than calls may be in Python.
 
-Such a text is read slowly, in Python.
+Text that is nested this deeply is read slowly, in Python.
 """
 
 MAX_REPLACED = 1_000_000
@@ -42,7 +43,7 @@ _SECOND = itemgetter(1)
 
 @frozen
 class Literal:
-    """A number as it is written."""
+    """A number in the form in which it is written."""
 
     text: str
 
@@ -240,7 +241,7 @@ class _DeepParser:
         return found
 
     def opened(self, closer: str) -> bool:
-        """Step into a container. If it is empty, step out again and return False."""
+        """Step into a container. If the container is empty, step out again and return False."""
         self.at += 1
         if self.peek() != closer:
             return True

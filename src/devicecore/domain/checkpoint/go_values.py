@@ -22,7 +22,7 @@ INT64 = range(-(2**63), 2**63)
 MAX_ITEMS = 100_000
 """The maximum number of items in a list of structs. A node has at most a few thousand pods.
 
-Lists of names are limited only by their text.
+The length of lists of names is limited only by the length of their text.
 """
 
 _TOO_LARGE = 2**64
@@ -71,7 +71,7 @@ def into_uint(old: int, value: Json, allowed: range) -> int:
 
 
 def integer(text: str) -> int:
-    """Return a number that `strconv.ParseInt` can read, or one that is too large for any type."""
+    """Return a number that `strconv.ParseInt` can read, or a number that is too large for any type."""
     digits = _INTEGER.fullmatch(text)
     return int(digits[1] + digits[2]) if digits else _TOO_LARGE
 
@@ -163,7 +163,7 @@ def attribute_called(cls: type[AttrsInstance], name: str) -> tuple[str, Callable
 
 
 def into_struct(struct: S, value: Json) -> S:
-    """Return a struct, which is a mutable object here. Keys that are not among its fields are ignored."""
+    """Return a struct, which is a mutable object here. Keys that are not among the struct's fields are ignored."""
     if value is None:
         return struct
     if not isinstance(value, Object):

@@ -71,7 +71,7 @@ def _entries(value: object) -> tuple[PodDevicesEntry, ...]:
 
 
 def _object(value: object, names: list[str]) -> Iterable[object]:
-    """Return the values of an object that has exactly these keys, in this order."""
+    """Return the values of an object with exactly these keys in this order."""
     if isinstance(value, dict) and list(value) == names:
         return value.values()
     raise ValueError

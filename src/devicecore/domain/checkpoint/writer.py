@@ -36,8 +36,8 @@ _WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
 
 _OfPod = tuple[Allocation, ...]
 
-# Objects of the private classes do not change after construction. They are not frozen, because creating a frozen object
-# takes twice as long.
+# Objects of the private classes do not change after construction. The classes are not frozen, because creating a frozen
+# object takes twice as long.
 
 
 @define(eq=False)
@@ -75,10 +75,10 @@ _DUMP: Callable[[_PodText], bytes] = attrgetter("dump")
 
 @define(eq=False)
 class _Block:
-    """The entries of at least one pod: the text of each pod, and the JSON of all of them together.
+    """The entries of at least one pod: the text of each pod, and the joined JSON of all pods.
 
-    `start` is the hash of the dump before the block, and `end` is the hash after it. `dump` is computed when it is
-    needed for a different start.
+    `start` is the hash of the dump before the block, and `end` is the hash after it. `dump` is computed when the hash
+    is needed for a different start.
     """
 
     pods: tuple[_PodText, ...]
@@ -107,7 +107,7 @@ class _Block:
 
 @define(eq=False)
 class _Entries:
-    """All entries: the ledger's contents, and their text in blocks."""
+    """All entries: the contents of the ledger, and the text of the entries in blocks."""
 
     pods: list[_OfPod] = field(factory=list)
     blocks: list[_Block] = field(factory=list)
@@ -127,7 +127,7 @@ class _Entries:
         return _Entries(pods, blocks)
 
     def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: list[_OfPod]) -> tuple[list[_Block], int]:
-        """Return the blocks of the first pods in `ledger`, and the number of those pods.
+        """Return the blocks for the first pods in `ledger`, and the number of these pods.
 
         Changed blocks are recreated.
         """
@@ -141,7 +141,7 @@ class _Entries:
             if not is_same:
                 texts = [text for text in [pod.updated(ledger) for pod in block.pods] if text]
                 if [text.allocations for text in texts] != pods[place : place + len(texts)]:
-                    break  # the ledger has them in a different order
+                    break  # the ledger has the pods in a different order
             start, place = end, place + len(texts)
             if blocks and len(blocks[-1].pods) + len(texts) <= few:
                 texts, is_same = [*blocks.pop().pods, *texts], False
@@ -245,7 +245,7 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
 
 
 def _room(blocks: int) -> int:
-    """Return how many pods fit into each block if there are `blocks` of them.
+    """Return how many pods fit into each block if there are `blocks` blocks.
 
     The result grows with the number of blocks, so that neither many blocks nor long ones make a change expensive.
     """
