@@ -26,21 +26,21 @@ def expected(what: str, wanted: str, value: object) -> str:
 
 
 def checked(value: object, wanted: type[T], what: str) -> T:
-    """Return `value` if it is an instance of `wanted`. Raises TypeError if it is not."""
+    """Return `value` if it is an instance of `wanted`. Raises TypeError if `value` is not an instance."""
     if not isinstance(value, wanted):
         raise TypeError(expected(what, wanted.__name__, value))
     return value
 
 
 def items(value: Iterable[T], what: str) -> Iterable[T]:
-    """Return `value` if it can contain several items. Raises TypeError if it is a string or not iterable."""
+    """Return `value` if it can contain several items. Raises TypeError if `value` is a string or not iterable."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(expected(what, "several values, such as a tuple", value))
     return value
 
 
 def tuple_of(value: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
-    """Return the items of `value`. Raises TypeError if it is not iterable or an item is not an instance of `kind`."""
+    """Return the items of `value`. Raises TypeError if `value` is not iterable or an item is not a `kind`."""
     found = tuple(items(value, what))
     if not {kind}.issuperset(map(type, found)):
         for one in found:
@@ -85,7 +85,7 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
     """Refuse a string instead of several values, such as `("gpu")` without its comma.
 
-    None is accepted, and means that there is no answer.
+    None is accepted, and means that no answer is given.
     """
     if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))
@@ -179,7 +179,7 @@ def _methods(port: type) -> list[str]:
 def received(cls: type[Values], *values: object) -> Values:
     """Construct a value of an attrs class without its checks, from data that a plugin has sent over a socket.
 
-    A kubelet checks neither ids nor paths (kubelet.md 7.3), so they are kept unchanged.
+    A kubelet checks neither ids nor paths (kubelet.md 7.3), so ids and paths are kept unchanged.
     """
     value = object.__new__(cls)
     for field, each in zip(fields(cls), values, strict=True):

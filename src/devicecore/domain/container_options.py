@@ -1,6 +1,6 @@
 """What a container needs to use its devices.
 
-Law: if two answers disagree about a name or path, the first one wins, and the conflict is reported. Resources are
+Law: if two answers disagree about a name or path, the first answer wins, and the conflict is reported. Resources are
 visited in order of their names.
 """
 

@@ -14,7 +14,7 @@ from devicecore.domain.model import Device, DeviceId, Health, NumaNode
 from devicecore.domain.text import counted, foreign_text
 
 DeviceState = tuple[Health, tuple[NumaNode, ...] | None]
-"""A device without its id: health and topology, as in `Device`."""
+"""The fields of a `Device` other than its id: health and topology."""
 
 
 @frozen(eq=False, repr=False)
@@ -41,7 +41,7 @@ class DeviceList(Sequence[Device]):
 
     @property
     def by_id(self) -> "DevicesById":
-        """The devices by id. If an id is listed twice, its last device counts."""
+        """The devices by id. If an id is listed twice, the last device with this id counts."""
         return DevicesById(dict(zip(self.ids, self.states, strict=True)))
 
     def ids_of(self, wanted: Health) -> list[DeviceId]:

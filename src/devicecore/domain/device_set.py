@@ -1,6 +1,6 @@
 """Sets of device ids with set operations.
 
-Law: a device set is equal to any set with the same members, no matter what index it uses. Iteration is in
+Law: a device set is equal to any set with the same members, no matter what index the device set uses. Iteration is in
 the natural order of the ids, and no operation changes a set.
 """
 
@@ -56,7 +56,7 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
 def _common_start(one: str, other: str) -> str:
     """Return the common prefix of two strings.
 
-    If they are the first and the last of sorted strings, all of these strings have the prefix.
+    If the two strings are the first and the last of sorted strings, all of the sorted strings have this prefix.
     """
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
@@ -70,9 +70,9 @@ class _Printer(Protocol):
 
 @frozen(eq=False, repr=False)
 class DeviceIndex:
-    """Numbers the ids of one resource in natural order, so that a set of them is one integer.
+    """Numbers the ids of one resource in natural order, so that a set of ids can be stored as one integer.
 
-    Sets that share an index object combine at integer speed; others are first converted to a common index.
+    Sets that share an index object are combined at integer speed. Other sets are first converted to a common index.
     """
 
     ids: tuple[DeviceId, ...]
@@ -90,7 +90,7 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """Return this index if it contains all `ids`, otherwise a new index of both its own ids and `ids`."""
+        """Return this index if it contains all `ids`, otherwise a new index of this index's ids and `ids`."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
@@ -124,7 +124,7 @@ _set_field = object.__setattr__  # as attrs writes the fields of a frozen class
 class DeviceSet(AbstractSet[DeviceId]):
     """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`.
 
-    Create one with `DeviceSet.of`.
+    Create a set with `DeviceSet.of`.
 
     Raises:
         TypeError: `index` is not a DeviceIndex but, for example, a list of ids.
@@ -157,7 +157,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return self if index is self.index else index.select(self)
 
     def take(self, count: int) -> "DeviceSet":
-        """Return the first `count` members in natural order, or all if there are fewer."""
+        """Return the first `count` members in natural order, or all members if there are fewer."""
         taken, rest = 0, self.bits
         for _ in range(count):
             if not rest:

@@ -16,7 +16,7 @@ from devicecore.domain.text import foreign_text
 
 @frozen
 class Document:
-    """How errors name a document: by its file and its first line, if known. `error` is the type of error to raise."""
+    """How an error names a document: by file and first line, if known. `error` is the type of error to raise."""
 
     file: str
     line: int | None = None
@@ -25,12 +25,12 @@ class Document:
 
 
 class Value:
-    """A value in a document, with its place for errors. If the value is missing, `data` is None.
+    """A value in a document, with the place that errors name. If the value is missing, `data` is None.
 
     Args:
         data: what the document contains at this place, as parsed JSON. A list or object may have an attribute `lines`
             with each value's line, by index or key.
-        place: the value that contains this one; for a whole document, the document or its file's name.
+        place: the value that contains this value; for a whole document, the document or the name of its file.
         step: the key or index of this value in `place`.
     """
 
@@ -76,7 +76,7 @@ class Value:
         return self.place.error
 
     def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
-        """Raise the document's error for this value."""
+        """Raise the document's kind of error for this value."""
         raise self.error(self.file, self.line, self.field, problem) from cause
 
     def __getitem__(self, key: str) -> "Value":
@@ -110,7 +110,7 @@ class Value:
         return [Value(data, self, number) for number, data in enumerate(self.data)]
 
     def text(self, default: str | None = None) -> str:
-        """Return the string, or `default` if it is missing or empty. Raises DocumentError for anything else."""
+        """Return the string, or `default` if the string is missing or empty. Raises DocumentError for anything else."""
         if isinstance(self.data, str) and self.data:
             return self.data
         if default is not None and (self.data is None or self.data == ""):
@@ -129,7 +129,7 @@ class Value:
         return bool(self.data)
 
     def integer(self, default: int | None = None) -> int:
-        """Return the whole number, or `default` if it is missing. Raises DocumentError for anything else."""
+        """Return the whole number, or `default` if the number is missing. Raises DocumentError for anything else."""
         value = default if self.data is None else self.data
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(f"expected a whole number, got {described(value)}")
@@ -158,7 +158,7 @@ class Value:
 
 
 def check_kind(document: Value, kind: str) -> None:
-    """Refuse an object that declares a different kind. The items of a list need not declare one."""
+    """Refuse an object that declares a different kind. The items of a list need not declare a version."""
     if document["kind"].data not in (None, kind):
         document["kind"].refuse(f"expected a {kind}, got {described(document['kind'].data)}")
 

@@ -5,7 +5,7 @@ Law: errors are values. Two errors of one class with equal fields are equal, hav
 
 The library raises a `DeviceCoreError` if something outside the caller's program is to blame. A mistake in a call raises
 the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), and a wait that takes too
-long raises a `TimeoutError`. Each docstring names the errors of its function. Any other error is a bug in this library.
+long raises a `TimeoutError`. The docstring of each function names its errors. Any other error is a bug in this library.
 """
 
 from typing import ClassVar
@@ -21,9 +21,9 @@ _SHOWN_DEVICES = 8  # how many devices one sentence lists
 class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
-    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value. This
-    class defines `__repr__` as attrs would, because generating that method takes half the time that attrs spends on
-    each subclass at program start. `_text` is an error's message, with its fields in braces.
+    Subclasses are frozen attrs classes. attrs compares exceptions by identity, but this class compares them by value.
+    This class defines `__repr__` as attrs would, because generating that method takes half the time that attrs spends
+    on each subclass at program start. `_text` is an error's message, with its fields in braces.
     """
 
     _text: ClassVar[str] = ""
@@ -134,7 +134,7 @@ class ChangedRequestError(AdmissionError):
 
 @frozen(repr=False)
 class UnregisteredDeviceError(AdmissionError):
-    """The resource is known because containers hold devices of it, but no plugin has registered it."""
+    """Containers hold devices of the resource, so it is known, but no plugin has registered it."""
 
     resource: str
     _text = "cannot allocate unregistered device {resource}"
@@ -254,7 +254,7 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
 
 @frozen(repr=False)
 class ForkedError(DeviceCoreError, RuntimeError):
-    """An object was used in a fork of the process that started it. Both fields are process ids."""
+    """An object was used in a fork of the process that started it. Both fields contain process ids."""
 
     started_in: int
     process: int
@@ -375,7 +375,7 @@ class PluginCallError(PluginError):
 
     def __str__(self) -> str:
         if self.method == "Allocate":
-            return self.cause  # a kubelet adds nothing to this error
+            return self.cause  # a kubelet adds no text to this error
         return f"device plugin {self.method} rpc failed with err: {self.cause}"
 
 
@@ -436,7 +436,7 @@ class PluginAnswersTooLargeError(PluginError):
 
 @frozen(repr=False)
 class PolicyError(DeviceCoreError):
-    """The caller's allocation policy failed, or its answer is unusable. `policy` is the policy's name."""
+    """The caller's allocation policy failed, or the policy's answer is unusable. `policy` is the policy's name."""
 
     policy: str
     resource: str
@@ -478,7 +478,7 @@ class MalformedCheckpointError(CheckpointError, ValueError):
 
 @frozen(repr=False)
 class CorruptCheckpointError(CheckpointError):
-    """The file is a checkpoint, but its checksum shows that it was changed."""
+    """The file is a checkpoint, but the checksum shows that the file was changed."""
 
     stored: int
     computed: int

@@ -1,4 +1,4 @@
-"""How Go writes a value: as JSON for a file, and as the dump that is hashed.
+"""Functions that write a value as Go does: as JSON for a file, and as the dump that is hashed.
 
 Law: the result is that of `encoding/json` and go-spew, byte for byte, for each installed JSON library. Nil (None) is
 `null` in JSON and `<nil>` in the dump; an empty value is neither. Maps are sorted.
@@ -31,7 +31,7 @@ _SEPARATORS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in 
 
 
 def utf8(text: str) -> bytes:
-    """Return the bytes of `text`. Raises UnencodableCheckpointError if it contains a lone surrogate."""
+    """Return the bytes of `text`. Raises UnencodableCheckpointError if `text` contains a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -47,7 +47,7 @@ def json_text(value: object) -> bytes:
     if _fast_dumps is not None:
         try:
             return with_escapes(_fast_dumps(value))
-        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where it is
+        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where in the string
             pass
     return with_escapes(utf8(_DUMPS(value)))
 
@@ -73,7 +73,7 @@ def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Stri
 
 
 def base64_text(data: bytes | None) -> str | None:
-    """Write bytes in base64, as JSON contains them."""
+    """Write bytes in base64, as Go does in JSON."""
     return None if data is None else b2a_base64(data, newline=False).decode()
 
 

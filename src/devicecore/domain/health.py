@@ -47,7 +47,7 @@ def changed_health(
     """Return the held devices that are new in a plugin's list or whose health has changed, in ledger order.
 
     A device that is no longer listed is left out. A kubelet before 1.37 looks up the holder by the device's id alone,
-    so it may name the holder of another resource's device.
+    so it may name the holder of a different resource's device with this id.
     """
     if after is None or after is before:
         return ()

@@ -1,4 +1,4 @@
-"""What a node's plugins currently report: their devices, and whether they are healthy.
+"""What a node's plugins currently report: their devices, and the health of these devices.
 
 Law: an event from one plugin instance never changes what another instance reported. A resource is served by the
 instance that registered last. If that instance disconnects, the latest one that is still connected serves the resource
@@ -20,7 +20,7 @@ from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 GRACE_PERIOD = 300.0
-"""How many seconds a disconnected plugin's devices count as capacity (kubelet: 5 minutes)."""
+"""The number of seconds for which a disconnected plugin's devices count as capacity (kubelet: 5 minutes)."""
 
 
 @frozen(repr=False, slots=False)  # with slots, cached properties need a slow `__getattr__`
@@ -49,7 +49,7 @@ class DeviceReport:
         unhealthy = index.select(listed.ids_of(Health.UNHEALTHY))
         if unhealthy and len(by_id) != len(listed):  # an id is listed twice, perhaps with different health
             healthy = index.select(listed.ids_of(Health.HEALTHY))
-        else:  # most devices are healthy, so subtracting the others is faster
+        else:  # most devices are healthy, so subtracting the unhealthy devices is faster
             healthy = index.all - index.select(absent) - unhealthy
         return cls(by_id, healthy, unhealthy)
 
@@ -196,7 +196,7 @@ class Inventory:
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
-        """Let a registered plugin instance serve its resource (kubelet: `PluginConnected`).
+        """Make a newly registered plugin instance serve its resource (kubelet: `PluginConnected`).
 
         The devices do not change until the instance sends its first list. Raises PluginAlreadyConnectedError if another
         instance is connected over the same socket.
@@ -242,8 +242,8 @@ class Inventory:
     def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
         """Add the resources that were registered before a restart (kubelet.md 4.4).
 
-        The resources have no devices until a plugin reports some. Their grace period starts at `now` (monotonic
-        seconds).
+        The resources have no devices until a plugin reports some. The grace period of these resources starts at `now`
+        (monotonic seconds).
         """
         restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
         return evolve(self, resources={**restored, **self.resources})
@@ -251,7 +251,7 @@ class Inventory:
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
         """Remove the resources that are expired at `now`, in monotonic seconds (kubelet.md 3.6).
 
-        Return their names, sorted, and the inventory without them.
+        Return the sorted names of the removed resources, and the inventory without these resources.
         """
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):

@@ -1,10 +1,11 @@
-"""The cost of reading a JSON text, estimated before it is read.
+"""The cost of reading a JSON text, estimated before the text is read.
 
 Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
 itself. Writers use the same function, so any file they write can be read again.
 
-Values are counted by the commas and brackets in the text, so those inside strings also count. An object counts twice,
-because it takes twice the memory of a list, and a null three times, because Go turns it into a whole struct.
+Values are counted by the commas and brackets in the text, so commas and brackets inside strings also count. An object
+counts twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole
+struct.
 """
 
 from attrs import frozen
@@ -16,14 +17,14 @@ A checkpoint with 50,000 allocated devices takes 3 MiB, and a list of 5,000 pods
 """
 
 MAX_OF_OWNER = 4 * 1024 * 1024
-"""How many bytes one driver or device plugin may take up in a state file.
+"""The number of bytes that one driver or device plugin may take up in a state file.
 
 This is an eighth of the most that a store writes, so a single driver or plugin cannot fill the file at the expense of
 the others.
 """
 
 MAX_MEMORY = 420_000_000
-"""How many bytes of memory reading may take, not counting the 40 MB of a Python process with all imports."""
+"""The number of bytes of memory that reading may take, not counting the 40 MB of a Python process with all imports."""
 
 _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF starts with a different byte
 
@@ -44,8 +45,7 @@ class Reader:
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
 """State files, read as Go reads them: keys keep their order, and numbers keep their text (188 bytes were measured).
 
-Each of 50,000 devices in separate entries counts as ten values. The copies are the ones that the checksum is computed
-over.
+Each of 50,000 devices in separate entries counts as ten values. The checksum is computed over these copies.
 """
 
 OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)

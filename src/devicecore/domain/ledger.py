@@ -1,9 +1,9 @@
-"""Which container holds which device.
+"""The record of which container holds which device.
 
 Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
-ended held it before. Every method keeps this law, and no other code can break it. Only a restored checkpoint can
-contain a device with two owners, because kubelets have written such files: both owners keep the device, which is free
-once both are gone.
+ended held it before. Every method of `Ledger` keeps this law, and no other code can break it. Only a restored
+checkpoint can contain a device with two owners, because kubelets have written such files: both owners keep the device,
+which is free once both are gone.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _NONE = DeviceSet()
 
 @frozen(repr=False)
 class Reservation:
-    """Devices taken for a container whose admission is in progress. The plugin has not confirmed them yet."""
+    """Devices taken for a container whose admission is in progress. The plugin has not confirmed these devices yet."""
 
     key: ContainerKey
     resource: ResourceName
@@ -193,7 +193,7 @@ class Ledger:
     ) -> "Ledger":
         """Turn a reservation into an allocation, because the plugin has prepared its devices.
 
-        Raises KeyError if there is no reservation.
+        Raises KeyError if the reservation does not exist.
         """
         reservation, others = self._reservation(key, resource)
         nodes = {device: sorted_numa_nodes(numa_nodes_of(device)) for device in reservation.devices}
@@ -203,7 +203,7 @@ class Ledger:
         return Ledger(allocations, others, self._in_use, self._shared_by_error)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
-        """Remove a reservation, because its admission has failed. Raises KeyError if there is no such reservation."""
+        """Remove a reservation, because its admission has failed. Raises KeyError if the reservation does not exist."""
         reservation, others = self._reservation(key, resource)
         return self._freed((reservation,), evolve(self, reservations=others))
 
@@ -231,7 +231,7 @@ class Ledger:
         raise KeyError(key, resource)
 
     def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
-        """Return `left`: this ledger without the holdings `gone`, with their devices counted as free."""
+        """Return `left` (this ledger without the holdings `gone`), with the devices in `gone` counted as free."""
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource

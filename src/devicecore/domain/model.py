@@ -30,7 +30,7 @@ Receipt = NewType("Receipt", bytes)
 """A plugin's answer to Allocate for one container, as bytes in the format of the transport that received it."""
 
 ResourceName = NewType("ResourceName", str)
-"""An extended resource name such as `nvidia.com/gpu`. Create one with the function `resource_name`."""
+"""An extended resource name such as `nvidia.com/gpu`. Create a name with the function `resource_name`."""
 
 MAX_DEVICE_ID_LENGTH = 63
 """The maximum length of a device id.
@@ -211,7 +211,7 @@ class PodClaim:
 
 @frozen
 class RequestMapping:
-    """Which request of the extended claim serves which resource of which container."""
+    """The request of the extended claim that serves a resource of a container."""
 
     container: str
     resource: str

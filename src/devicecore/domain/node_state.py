@@ -1,7 +1,7 @@
-"""Everything that is known about a node's devices, as one value.
+"""Everything that is known about a node's devices, in one value.
 
-Law: a `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger as they were at
-the same time.
+Law: a `NodeState` never changes; a new one replaces it. A reader therefore sees the inventory and the ledger as of the
+same moment.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,8 +87,8 @@ class NodeState:
     def unhandled(self, pod: Pod) -> tuple[tuple[str, str], ...]:
         """Return, by container, the resources that a pod requests but no device plugin has registered.
 
-        They are extended resources, or names that no resource can have, such as `gpu`. A name of either kind may be a
-        misspelling.
+        The result contains extended resources, and names that no resource can have, such as `gpu`. A name of either
+        kind may be a misspelling.
         """
         return tuple(
             [
@@ -102,17 +102,17 @@ class NodeState:
         )
 
     def devices_to_allocate(self, pod: Pod, request: ResourceRequest, *, always_asks: bool = False) -> Decision:
-        """Choose devices for one container of `pod`. See `selection.devices_to_allocate` for the errors it raises."""
+        """Choose devices for one container of `pod`. The errors are the same as for `selection.devices_to_allocate`."""
         reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
         return devices_to_allocate(request, self.inventory, self.ledger, reusable, always_asks=always_asks)
 
     def reserve(self, pod: Pod, request: ResourceRequest, devices: DeviceSet) -> "NodeState":
-        """Take `devices` for a container of `pod`. See `Ledger.reserve` for the errors it raises."""
+        """Take `devices` for a container of `pod`. The errors are the same as for `Ledger.reserve`."""
         reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
         return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
-        """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology.
+        """Confirm a reservation. A device that the plugin no longer lists counts as a device without topology.
 
         Raises KeyError if there is no reservation, and PluginAnswersTooLargeError if the plugin's answers have become
         too large in total.
@@ -148,7 +148,8 @@ class NodeState:
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
         """Return the index for a new report.
 
-        This is the current index if it fits, or an index of all devices listed or in use.
+        The result is the current index if it contains the listed devices and few others, or otherwise an index of all
+        devices that are listed or in use.
         """
         report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):

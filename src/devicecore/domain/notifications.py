@@ -12,7 +12,7 @@ from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
 
 @frozen
 class Allocated:
-    """Devices were allocated to a container. The checkpoint contains them; the answer to the admission comes next."""
+    """Devices were allocated to a container. The checkpoint contains them, and the answer to the admission follows."""
 
     pod: PodUid
     allocation: Allocation
@@ -30,7 +30,7 @@ class Released:
 class HealthChanged:
     """A plugin reported changed health, or health for the first time, for a device that a pod holds.
 
-    `pods` are the holders: one, unless a restored checkpoint gave the device to several.
+    `pods` are the holders: one pod, unless a restored checkpoint gave the device to several pods.
     """
 
     resource: ResourceName

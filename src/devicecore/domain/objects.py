@@ -15,7 +15,7 @@ def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
 
     Args:
         manifest: parsed JSON, or a `Value` of a document.
-        uid: a UID to use instead of the manifest's. If it is given, the manifest need not contain a UID.
+        uid: a UID to use instead of the manifest's. If `uid` is given, the manifest need not contain a UID.
 
     Raises:
         DocumentError: the manifest is a different kind of object, a field has the wrong type, a name or UID is missing,

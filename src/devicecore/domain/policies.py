@@ -1,7 +1,7 @@
 """Strategies for choosing a container's devices from the possible ones.
 
-Law: a policy is a function of its question. A policy answers with `size` different devices from `available`, including
-all of `must_include`, and the same question gets the same answer. Ties are broken by the natural order of the ids.
+Law: a policy answers with `size` different devices from `available`, including all of `must_include`, and the same
+question always gets the same answer. Ties are broken by the natural order of the ids.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class Choice:
 
     @property
     def missing(self) -> int:
-        """How many devices to choose in addition to `must_include`."""
+        """The number of devices to choose in addition to `must_include`."""
         return self.size - len(self.must_include)
 
     @property
@@ -82,7 +82,7 @@ def kubelet_order(choice: Choice) -> DeviceSet:
 
 
 def packed(choice: Choice) -> DeviceSet:
-    """Return devices on NUMA nodes that are nearly full, so that other nodes stay entirely free.
+    """Return devices on NUMA nodes that are nearly full, so that other NUMA nodes stay entirely free.
 
     Of the NUMA nodes with enough free devices, the policy takes the one with the fewest. If none has enough, the policy
     starts with the node that has the most.
@@ -101,12 +101,12 @@ def aligned(choice: Choice) -> DeviceSet:
 
 
 def spread(choice: Choice) -> DeviceSet:
-    """Return devices one by one, each from the NUMA node with the fewest devices in use."""
+    """Choose devices one by one, each from the NUMA node with the fewest devices in use."""
     return _one_by_one(choice, lambda device: choice.numa_nodes.get(device, ()))
 
 
 def distributed(choice: Choice) -> DeviceSet:
-    """Return replicas one by one, each from the card with the fewest replicas in use (NVIDIA: `distributed`).
+    """Choose replicas one by one, each from the card with the fewest replicas in use (NVIDIA: `distributed`).
 
     A replica's id is its card's id, `::` and a number, as in `GPU-1::0`.
     """
@@ -161,7 +161,7 @@ def _one_by_one(choice: Choice, group_of: Callable[[DeviceId], Hashable]) -> Dev
 
 
 def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> DeviceSet:
-    """Ask a policy and check its answer.
+    """Ask a policy and check the answer.
 
     Raises:
         PolicyError: the policy raised an error, or its answer breaks the law of this module. The message names the
@@ -179,7 +179,7 @@ def answer(policy: Callable[[Choice], Collection[DeviceId]], choice: Choice) -> 
 
 
 def _problem(choice: Choice, ids: Sequence[str]) -> str:
-    """Return what is wrong with an answer, or an empty string if it is valid."""
+    """Return what is wrong with an answer, or an empty string if the answer is valid."""
     if strange := [device for device in ids if device not in choice.available]:
         return f"expected available devices, but {foreign_text(strange[0], 100)} is not available"
     if (twice := repeated(ids)) is not None:

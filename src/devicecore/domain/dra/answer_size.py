@@ -1,4 +1,4 @@
-"""How much space a driver's answers take up in the claims file, and the limit.
+"""The space that a driver's answers take up in the claims file, and the limit.
 
 Laws: `size_in_file` is at least the number of bytes that the devices take up in the file. A refused answer changes
 nothing, and the error names the driver, so a driver cannot fill the file at the expense of others. Answers that a file
@@ -12,10 +12,10 @@ from devicecore.domain.go_text import json_text
 from devicecore.domain.json_size import MAX_OF_OWNER, share_of_file
 
 MAX_SIZE = 256 * 1024
-"""How many bytes one driver's answer for one claim may take up in the file.
+"""The number of bytes that one driver's answer for one claim may take up in the file.
 
-That is enough for 600 devices; a claim has at most 32 allocated devices. `MAX_OF_OWNER` is the limit for all answers of
-the driver, enough for 10,000 devices.
+This limit is enough for 600 devices; a claim has at most 32 allocated devices. `MAX_OF_OWNER` is the limit for all
+answers of the driver, enough for 10,000 devices.
 """
 
 
@@ -40,12 +40,12 @@ def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
     if not devices:
         return 0
     text = json_text(devices_json(devices))
-    # In the file, this JSON is inside a string, where quotes and backslashes are escaped once more.
+    # In the file, the answer's JSON is inside a string, where quotes and backslashes are escaped once more.
     return share_of_file(text, text.count(b'"') + text.count(b"\\"))
 
 
 def check_size(driver: DriverName, claim: str, size: int, last: int, total: int) -> DriverAnswerTooLargeError | None:
-    """Return why an answer of `size` bytes for `claim` is refused, or None if it is not.
+    """Return why an answer of `size` bytes for `claim` is refused, or None if the answer is accepted.
 
     `last` is the size of the driver's last answer for this claim, or 0, and `total` is the size of all the driver's
     answers.

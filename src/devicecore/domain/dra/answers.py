@@ -1,7 +1,7 @@
-"""The answers of drivers, and whether they are usable (kubelet-dra.md 4.5, 4.7, 6.3).
+"""The answers of drivers, and checks of whether the answers are usable (kubelet-dra.md 4.5, 4.7, 6.3).
 
 Law: an answer must have one result for each claim in the request, and no other result. Results are read in the order of
-their UIDs. The first error is the answer's error, and only the results before it count.
+their UIDs. The first error in this order is the answer's error, and only the results before it count.
 """
 
 import re
@@ -28,7 +28,7 @@ def _devices(value: Iterable[PreparedDevice]) -> tuple[PreparedDevice, ...]:
 
 @frozen
 class PrepareResult:
-    """What a driver answers when it is asked to prepare a claim. A non-empty `error` says why the driver failed.
+    """A driver's answer when it is asked to prepare a claim. A non-empty `error` says why the driver failed.
 
     Raises:
         TypeError: `devices` is not an iterable of devices.
@@ -40,7 +40,7 @@ class PrepareResult:
 
 @frozen
 class UnprepareResult:
-    """What a driver answers when it is asked to release a claim. A non-empty `error` says why the driver failed."""
+    """A driver's answer when it is asked to release a claim. A non-empty `error` says why the driver failed."""
 
     error: str = ""
 
@@ -60,7 +60,7 @@ class CheckedDevices:
 
 @frozen
 class CheckedRelease:
-    """The claims that a driver says it has released, those that it says it has not released, and the answer's error.
+    """The claims that a driver reports as released, the claims that it reports as not released, and the answer's error.
 
     A claim that the answer omits is in neither list: some drivers answer only for claims that failed.
     """
@@ -71,13 +71,13 @@ class CheckedRelease:
 
 
 def check_prepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, PrepareResult]) -> CheckedDevices:
-    """Return the usable part of an answer to NodePrepareResources, and its error."""
+    """Return the usable part and the error of an answer to NodePrepareResources."""
     good, error = _check(PREPARE, asked, answer)
     return CheckedDevices({claim.key: tuple(dict.fromkeys(answer[claim.uid].devices)) for claim in good}, error)
 
 
 def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, UnprepareResult]) -> CheckedRelease:
-    """Return the usable part of an answer to NodeUnprepareResources, and its error."""
+    """Return the usable part and the error of an answer to NodeUnprepareResources."""
     _, error = _check(UNPREPARE, asked, answer)
     answered = [claim for claim in asked if claim.uid in answer]
     released = tuple(claim.key for claim in answered if not answer[claim.uid].error)

@@ -34,7 +34,7 @@ class ClaimPhase(Enum):
     PREPARED = "prepared"
     """Every driver has answered."""
     UNCERTAIN = "uncertain"
-    """Every driver has answered, but one may have released the claim since.
+    """Every driver has answered, but a driver may have released the claim since then.
 
     All drivers are called again before the next use.
     """
@@ -88,7 +88,7 @@ class ClaimInfo:
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def has_entry_of(self, other: "ClaimInfo | None") -> bool:
-        """Return whether this claim and `other` would look the same in the file."""
+        """Return whether this claim and `other` would be written to the file in the same way."""
         return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
 
     def is_left_to(self, pod: PodUid | None) -> bool:
@@ -126,7 +126,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
         """The claims, at most `_IN_BLOCK` in one block. No block is empty."""
 
     def put(self, changed: Iterable[ClaimInfo]) -> "ClaimTable":
-        """Return the table with these claims added. They replace claims with the same keys."""
+        """Return the table with `changed` added. Added claims replace claims with the same keys."""
         blocks = list(self.blocks)
         own: dict[int, ClaimBlock] = {}  # blocks copied by this call
         for claim in changed:
@@ -213,7 +213,7 @@ class ClaimCache:
 
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
-        """Return a cache of these claims. If two claims have the same key, the last one counts."""
+        """Return a cache that contains `claims`. If two claims have the same key, the last one counts."""
         return cls(ClaimTable().put(claims))
 
     def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
@@ -224,8 +224,8 @@ class ClaimCache:
     def by_pod(self, pods: Collection[PodUid]) -> dict[PodUid | None, list[ClaimKey]]:
         """Return the keys of the claims that each of `pods` uses, and of the unused claims under None.
 
-        Pods without claims are left out. The manager never leaves a claim without pods, but a file may contain such
-        claims.
+        Pods without claims are left out. The manager never leaves a claim without pods, but a file may contain claims
+        without pods.
         """
         found: dict[PodUid | None, list[ClaimKey]] = {}
         for key, claim in self.claims.items():
@@ -250,7 +250,7 @@ class ClaimCache:
         return self._sizes.get(driver, 0)
 
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
-        """Return the cache with these claims added. They replace claims with the same keys.
+        """Return the cache with `changed` added. Added claims replace claims with the same keys.
 
         If two claims have the same key, the last one counts.
         """

@@ -1,7 +1,7 @@
 """The devices that a container gets from its claims (kubelet-dra.md 5, 12).
 
 Law: these functions read only the cache and the pod. A container gets the devices that serve its requests, and no other
-devices of its claims.
+devices from its claims.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tupl
 def cdi_ids(cache: ClaimCache, pod: Pod, container: Container) -> tuple[str, ...]:
     """Return the CDI names that the kubelet passes to the container runtime (kubelet: `GetResources`).
 
-    The errors are those of `container_devices`.
+    The errors are the same as for `container_devices`.
     """
     return tuple(id_ for device in container_devices(cache, pod, container) for id_ in device.cdi_ids or ())
 
@@ -54,7 +54,7 @@ class DynamicResource:
 def dynamic_resources(cache: ClaimCache, pod: Pod, container: Container) -> tuple[DynamicResource, ...]:
     """Return the claims of a container (kubelet: `GetContainerClaimInfos`).
 
-    The errors are those of `container_devices`, with ClaimInformationError instead of ClaimInfoError.
+    The errors are the same as for `container_devices`, but with ClaimInformationError instead of ClaimInfoError.
     """
     named = {claim.name for claim in container.claims}
     names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)

@@ -1,4 +1,4 @@
-"""The registered drivers: their instances, which one is called, and when a driver's slices are wiped.
+"""The registered drivers: their instances, the instance that is called, and the time at which slices are wiped.
 
 Laws: a call goes to the newest connected instance of a driver, or to the newest instance if none is connected
 (kubelet-dra.md 3). Apart from a registration, an event of an instance that is not registered changes nothing. A
@@ -22,7 +22,7 @@ SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 """The known services, as drivers name them when they register."""
 
 WIPE_DELAY = 30.0
-"""How many seconds a driver may be without a connection before its ResourceSlices are deleted."""
+"""The number of seconds for which a driver may have no connection before its ResourceSlices are deleted."""
 
 FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
 """The first and the longest pause between attempts to delete ResourceSlices, in seconds.
@@ -60,7 +60,7 @@ def choose_service(driver: str, endpoint: str, offered: Sequence[str]) -> str:
 
 @frozen
 class DriverRegistered:
-    """An instance has registered. It is not connected yet."""
+    """An instance has registered. The instance is not connected yet."""
 
     instance: InstanceId
 
@@ -129,7 +129,7 @@ class DriverRegistry:
 
     Instances are listed oldest first.
 
-    The wipe under None deletes the slices of all drivers. It is due at each start.
+    The wipe under None deletes the slices of all drivers. This wipe is due at each start.
     """
 
     instances: Mapping[DriverName, tuple[InstanceId, ...]] = field(factory=dict)

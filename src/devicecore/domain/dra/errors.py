@@ -1,8 +1,8 @@
 """The errors of dynamic resource allocation, with the kubelet's texts.
 
-Law: `str(error)` is the kubelet's message where a kubelet has one (kubelet-dra.md 2.3, 4, 5, 6). The message contains
-text from a driver or from the API server unchanged, because callers compare it. Pass the message through `foreign_text`
-before showing it.
+Law: `str(error)` is the kubelet's message where a kubelet has one (kubelet-dra.md 2.3, 4, 5, 6). Messages contain text
+from a driver or from the API server unchanged, because callers compare messages. Pass the message through
+`foreign_text` before showing it.
 """
 
 from attrs import frozen
@@ -122,7 +122,7 @@ class ClaimInfoError(DraError):
 class ClaimInformationError(DraError):
     """A container names a claim that no pod has asked to prepare.
 
-    This is the kubelet's text for the pod-resources API.
+    The message is the kubelet's text for the pod-resources API.
     """
 
     namespace: str
@@ -215,7 +215,7 @@ class ClaimFailedError(DraError):
 
 @frozen(repr=False)
 class SkippedClaimsError(DraError):
-    """A driver left claims out of its answer."""
+    """A driver's answer lacks claims that the request contained."""
 
     method: str
     count: int

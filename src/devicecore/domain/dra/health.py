@@ -1,7 +1,7 @@
 """The health that drivers report for their devices (kubelet-dra.md 10).
 
-Law: a report counts until its limit has passed on the manager's clock. After that, the device's health is unknown. Only
-a report or the end of a stream changes what is stored.
+Law: a health report counts until its limit has passed on the manager's clock. After that, the device's health is
+unknown. Only a report or the end of a stream changes what is stored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ MAX_MESSAGE = 1024
 MAX_SIZE_OF_DRIVER = 6_000_000
 """The maximum number of characters of names and messages kept for one driver.
 
-Each device counts as 100 more characters. One report always fits.
+Each device counts as 100 more characters. The names and messages of one report always fit.
 """
 
 MAX_SIZE = 12_000_000
@@ -116,8 +116,8 @@ class HealthCache:
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
         """Store a driver's report. A device that the report omits keeps its health until its limit has passed.
 
-        If the driver's devices would take up too much space together, those that the report omits are forgotten first,
-        so that their health is unknown.
+        If the driver's devices together would take up too much space, the devices that the report omits are forgotten
+        first, and their health becomes unknown.
         """
         before = self.drivers.get(driver, {})
         new = {item.key: item for item in (_stored(report, now) for report in reported)}
@@ -193,7 +193,7 @@ def _bounded(message: str) -> str:
 
 @frozen
 class ClaimHealthChanged:
-    """A driver reports that the health of a device has changed. The device is in a claim that these pods use."""
+    """A driver reports that the health of a device has changed. `pods` use the claim with this device."""
 
     driver: DriverName
     pods: tuple[PodUid, ...]

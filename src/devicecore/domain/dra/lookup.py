@@ -30,7 +30,7 @@ def claim_name(pod: Pod, entry: PodClaim) -> str | None:
 def pod_claims(pod: Pod) -> Iterator[PodClaim]:
     """Yield the claim entries of a pod in order.
 
-    The claim behind the pod's extended resources comes last; its entry has no name.
+    The claim for the pod's extended resources comes last; the entry of this claim has no name.
     """
     yield from pod.claims
     if pod.extended_claim:
@@ -43,7 +43,7 @@ def claim_key(pod: Pod, name: str) -> ClaimKey:
 
 
 def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
-    """Return the keys of the claims that a pod uses, each once. The errors are those of `claim_name`."""
+    """Return the keys of the claims that a pod uses, each once. The errors are the same as for `claim_name`."""
     names = [claim_name(pod, entry) for entry in pod_claims(pod)]
     return tuple(dict.fromkeys(claim_key(pod, name) for name in names if name is not None))
 
@@ -51,7 +51,7 @@ def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
 def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str, ...]]:
     """Return the requests that a container names, by claim (kubelet: `GetResources`).
 
-    An empty request means the whole claim. The errors are those of `claim_name`.
+    An empty request means the whole claim. The errors are the same as for `claim_name`.
     """
     wanted: dict[ClaimKey, tuple[str, ...]] = {}
     for entry in pod.claims:

@@ -59,7 +59,7 @@ class PreparedDevice:
         return not request or not self.requests or request in self.requests
 
 
-# --- API objects, as far as they matter ------------------------------------------------------------------------------
+# --- the parts of API objects that matter here ------------------------------------------------------------------------
 
 
 @frozen
@@ -83,7 +83,7 @@ class AllocatedDevice:
 class DriverConfig:
     """Parameters for a driver (API: `status.allocation.devices.config[]`).
 
-    Without `requests`, they apply to all requests.
+    Without `requests`, the parameters apply to all requests.
 
     `parameters` is JSON that only the driver understands.
     """
@@ -109,7 +109,7 @@ class ResourceClaim:
     config: tuple[DriverConfig, ...] = field(default=(), hash=False)
 
     def config_of(self, device: AllocatedDevice) -> tuple[object, ...]:
-        """Return the claim's parameters for an allocated device. Later ones take precedence."""
+        """Return the claim's parameters for an allocated device. Later parameters take precedence."""
         names = (device.request, device.request.partition("/")[0])
         return tuple(
             entry.parameters

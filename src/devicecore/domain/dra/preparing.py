@@ -6,7 +6,7 @@ is listed twice.
 
 The manager takes these steps: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
 `advance` returns a question, the manager passes the question through `begin_to_ask`, calls the driver, and saves the
-result of `store_answer`. After an error, it calls `give_up`.
+result of `store_answer`. After an error, the manager calls `give_up`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from devicecore.domain.model import Pod, PodClaim, PodUid
 
 @frozen
 class AskDriver:
-    """One question to one driver about some claims."""
+    """A question to one driver about one or more claims."""
 
     driver: DriverName
     claims: tuple[ClaimRef, ...]
@@ -44,7 +44,7 @@ class AskDriver:
 
 @frozen
 class Changed:
-    """The result of a step: the new cache, the error if the step failed, and the next question if there is one.
+    """The result of a step: the new cache, the error if the step failed, and the next question, if any.
 
     If a step fails in part, the cache contains the part that succeeded. `warning` is a sentence for the log.
     """
@@ -119,7 +119,7 @@ def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
 
 
 def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:
-    """Keep the usable devices of an answer (see `check_prepared`), up to the first one that is too large."""
+    """Keep the usable part of an answer (see `check_prepared`), up to the first claim whose part is too large."""
     checked = check_prepared(ask.claims, answer)
     driver, error, changed = ask.driver, checked.error, []
     before = total = cache.size_of(driver)

@@ -1,7 +1,7 @@
 """Releasing the claims of a pod (kubelet-dra.md 6).
 
-Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses it.
-The claim is forgotten only after all its drivers have released it, and only if no other pod has started to use it.
+Laws: only a pod that uses a claim can leave it. Drivers are called to release a claim only when no other pod uses the
+claim. A claim is forgotten only after all its drivers have released it, and only if no other pod has started to use it.
 
 The manager takes these steps: it calls `leave` and saves. As long as `next_to_release` returns a question, the manager
 calls `mark_uncertain`, calls the driver, and then calls `restore_phases` for the claims that the driver did not
@@ -101,7 +101,7 @@ def mark_uncertain(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Unc
 
 
 def restore_phases(cache: ClaimCache, before: ClaimCache, keys: Collection[ClaimKey]) -> Changed:
-    """Restore the phases that these claims had `before`, because a driver answered that it did not release them."""
+    """Restore the phases that these claims had `before`, because a driver did not release the claims."""
     claims = cache.present(keys)
     return Changed(cache.put(*(evolve(claim, phase=before.claims[claim.key].phase) for claim in claims)))
 
@@ -109,7 +109,7 @@ def restore_phases(cache: ClaimCache, before: ClaimCache, keys: Collection[Claim
 def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Released) -> Changed:
     """Forget the claims that all drivers have released.
 
-    If another pod now uses one of them, only this pod is removed from that claim.
+    If another pod now uses one of the claims, only this pod is removed from that claim.
     """
     claims = cache.present(keys)
     gone = [claim.key for claim in claims if claim.is_left_to(pod) and not _left(claim, released)]

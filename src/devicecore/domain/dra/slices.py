@@ -38,7 +38,8 @@ NUMA_NODE = "resource.kubernetes.io/numaNode"
 _MAX_ATTRIBUTES = 32  # attributes and capacities together
 _MAX_TEXT = 64  # bytes
 _MAX_DRIVER, _MAX_DOMAIN = 63, 63
-_NODE_PART = 160  # how many characters of a node's name are used in a slice's name, which may have at most 253
+# how many characters of a node's name are used in a slice's name, which may have at most 253 characters
+_NODE_PART = 160
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
@@ -50,7 +51,7 @@ class Version(str):
 
 
 AttributeValue = bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
-"""A value, or several of one type: an API list, which needs Kubernetes 1.37."""
+"""A value, or several values of one type: an API list, which needs Kubernetes 1.37."""
 
 
 @frozen
@@ -59,10 +60,11 @@ class PublishedDevice:
 
     Args:
         name: a DNS label, unique in its pool.
-        attributes: values by name. A name without a domain belongs to the driver; others have the form `domain/name`.
+        attributes: values by name. Names without a domain belong to the driver; names from other domains have the form
+            `domain/name`.
         capacity: quantities by name, such as `{"memory": "16Gi"}`.
-        fields: more fields of the device, as parsed API JSON, such as `taints` and `consumesCounters`. They override
-            the other arguments, and only the API server checks them.
+        fields: more fields of the device, as parsed API JSON, such as `taints` and `consumesCounters`. These fields
+            override the other arguments, and only the API server checks them.
 
     Raises:
         InvalidPoolError: an API server would refuse the device.
@@ -149,9 +151,10 @@ class DevicePool:
     Args:
         driver: the driver's name.
         node: the node's name.
-        name: the pool's name. It distinguishes the pools of a driver, so it is usually the node's name.
+        name: the pool's name. The name distinguishes the pools of a driver, so it is usually the node's name.
         devices: the devices, in the order in which schedulers should prefer them.
-        counters: the counter sets that devices share, as parsed API JSON. They are published in separate slices.
+        counters: the counter sets that devices share, as parsed API JSON. The counter sets are published in separate
+            slices.
 
     Raises:
         InvalidPoolError: an API server would refuse the pool.
@@ -189,7 +192,7 @@ class DevicePool:
         limit = MAX_DEVICES_WITH_FIELDS if any(device.has_details for device in self.devices) else MAX_DEVICES
         counters = _parts([dict(one) for one in self.counters], MAX_COUNTER_SETS)
         parts = [*counters, *(_parts([device.as_json() for device in self.devices], limit) or [[]])]
-        # The number comes first, because schedulers take slices in the order of their names.
+        # The slice's number comes first, because schedulers take slices in the order of their names.
         identity = zlib.crc32(f"{self.driver}\0{self.node}\0{self.name}".encode())
         place = f"{self.driver}-{self.node[:_NODE_PART].rstrip('.-')}-{identity:08x}"
         return {f"{number:05x}-{place}": part for number, part in enumerate(parts)}
@@ -269,7 +272,7 @@ def changes(
 
 @frozen
 class _WantedSlices:
-    """The slices that show a pool: each slice's devices by slice name, and their generation."""
+    """The slices that show a pool: each slice's devices by slice name, and the generation of the slices."""
 
     pool: DevicePool
     node_uid: str
@@ -293,7 +296,7 @@ class _WantedSlices:
         return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
     def _field(self, name: str) -> str:
-        """Return the field for a slice's content: counter sets, recognized by their `counters`, or devices."""
+        """Return the field for a slice's content: counter sets (recognized by their `counters`) or devices."""
         return "sharedCounters" if any("counters" in row for row in self.devices[name]) else "devices"
 
     def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:

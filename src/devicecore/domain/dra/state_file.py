@@ -1,8 +1,8 @@
 """Reads and writes the kubelet's claims file, `dra_manager_state` (kubelet-dra.md 9).
 
 Laws: equal claims in the same order result in equal bytes, which are the bytes that a kubelet would write. Any bytes
-result in what a kubelet since 1.32 would have read, or in a `CheckpointError` where it would have refused to start.
-`judge` calls a file `OK` if and only if a kubelet would start with it.
+result in what a kubelet since 1.32 would have read, or in a `CheckpointError` if the kubelet would have refused to
+start. `judge` calls a file `OK` if and only if a kubelet would start with it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from devicecore.domain.go_text import json_text
 from devicecore.domain.model import PodUid
 
 FILE_NAME = "dra_manager_state"
-"""The kubelet's name for the file, in its root directory."""
+"""The kubelet's name for the file, which is in the kubelet's root directory."""
 
 _UINT32 = range(2**32)
 _LIST = "state.ClaimInfoStateList"
@@ -37,7 +37,7 @@ _CHECKSUM_OF_START = crc32(_DATA.removesuffix(b"%b}") + b"[")
 
 @frozen
 class ClaimEntry:
-    """A claim in the form that it has in the file. A list or an object may be null, which is None here."""
+    """A claim in the form of the claims file. A list or an object may be null, which is None here."""
 
     uid: str = ""
     name: str = ""
@@ -62,7 +62,7 @@ class ClaimEntry:
 
     @property
     def json(self) -> dict[str, object]:
-        """The entry as a JSON object, with its maps sorted."""
+        """The entry as a JSON object with sorted maps."""
         nothing: dict[str, object] = {}
         pods = None if self.pods is None else dict.fromkeys(sorted(self.pods), nothing)
         drivers = (
@@ -90,7 +90,7 @@ def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] |
 def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
     """Return the file that a kubelet would write for these entries.
 
-    None results in what a kubelet writes before its first claim.
+    If `entries` is None, the file is the one that a kubelet writes before its first claim.
 
     Raises UnencodableCheckpointError if a string is not Unicode text.
     """
@@ -154,7 +154,8 @@ class StateWriter:
         for number, block in enumerate(blocks):
             checksum = block.checksum(checksum, b"," if number else b"")
         self._blocks = tuple(blocks)
-        # Allocating a string of several megabytes costs more than all the steps before it, so it is joined only once.
+        # Allocating a string of several megabytes costs more than all the preceding steps, so the text is joined only
+        # once.
         pieces = [block.escaped for block in blocks] or [b""]
         pieces[0] = _START + pieces[0]
         pieces[-1] += b']}","Checksum":%d}' % crc32(b"]}", checksum)
@@ -238,7 +239,7 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     document = parse(blob)
     data = _struct(_Sealed(), document).data.encode()
     if data != _EMPTY:
-        del document  # so that a large file is not kept twice
+        del document  # so that a large file is not kept in memory twice
         return _entries(data)
     former = _struct(_FormerFile(), document)
     return tuple(entry.frozen() for entry in former.entries.items) if former.entries else ()
