@@ -31,8 +31,8 @@ _MAX_INCLUDED = 48
 TYPES = ("Quantity", "Semver", "URL", "IP", "CIDR")
 
 # For type checking, each type has a message. At run time, the library knows only that a value is a message, so it
-# cannot distinguish functions of the same name for two types. At run time, one message represents all types, and a
-# field of the message names the type.
+# cannot distinguish functions of the same name for two types. For evaluation, one message represents all types, and a
+# field of this message names the type.
 POOL = descriptor_pool.DescriptorPool()
 _FILE = descriptor_pb2.FileDescriptorProto(name="kubernetes/selectors.proto", package="kubernetes", syntax="proto3")
 for _name in (*TYPES, "Value"):

@@ -73,9 +73,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. An
-        # interrupt could leave it taken if `with` were used on the condition itself, because conditions are implemented
-        # in Python.
+        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. If
+        # `with` were used on the condition itself, an interrupt could, because conditions are implemented in Python.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing

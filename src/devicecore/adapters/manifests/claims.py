@@ -1,6 +1,6 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
-This module is loaded with the first manifest that contains or names a claim. Law: only the pods in a claim's
+This module is loaded with the first manifest that contains a ResourceClaim. Law: only the pods in a claim's
 `status.reservedFor` may use the claim, as with a kubelet. Without that field, every pod in the manifests that names the
 claim may use it, because there is no scheduler to reserve the claim for pods.
 """

@@ -1,8 +1,8 @@
 """A directory of manifests that may be edited at any time.
 
-Laws: The pods are those that the content in force of the directory's files contains. A file that exists but cannot be
-read keeps its pods. If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and
-the backups of editors (`x~`, `#x#`).
+Laws: `pods` contains exactly the pods in those files' contents that are in force. A file that exists but cannot be read
+keeps its pods. If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and the
+backups of editors (`x~`, `#x#`).
 """
 
 import os
