@@ -52,7 +52,7 @@ def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, caps
     _, document = findings(capsys, root)
     (found,) = document["findings"]
     assert (found["code"], found["resource"]) == ("plugin-gone", "acme.io/gpu")
-    assert "nobody listens at gpu-06af1d6d.sock" in found["sentence"]
+    assert "no process listens at gpu-06af1d6d.sock" in found["sentence"]
     status, said = asked(capsys, root, "acme.io/gpu")
     assert (status, "the plugin for acme.io/gpu is missing" in said) == (1, True)
     status, said = asked(capsys, root, "acme.io/mig-1g.10gb")

@@ -39,7 +39,7 @@ def test_every_check_says_what_it_does_and_why() -> None:
 
 def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(directory: Path) -> None:
     report = faults.run_checks_on("empty-answer", ["refuses-an-unknown-device"], faults.QUICK, directory)
-    assert "succeeded with an empty answer, so the container starts without it" in report.results[-1].actual
+    assert "succeeded with an empty answer, so the container starts without the device" in report.results[-1].actual
 
 
 def test_a_share_of_a_listed_device_is_not_an_unknown_device(directory: Path) -> None:

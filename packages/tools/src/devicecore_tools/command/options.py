@@ -78,7 +78,10 @@ def policy_options(context: click.Context, option: click.Parameter, text: str) -
 
 
 def policy_options_of(text: str) -> PolicyOptions:
-    """Return the options of a string `NAME=VALUE,...`. Raises ValueError if a kubelet would not start with them."""
+    """Return the policy options in a string `NAME=VALUE,...`.
+
+    Raises ValueError if a kubelet would not start with them.
+    """
     words = [word.strip().partition("=") for word in text.split(",")] if text else []
     return PolicyOptions.of({name: value for name, _, value in words})
 

@@ -88,7 +88,7 @@ def fold(text: str, width: int) -> str:
 
 
 def console_on(file: TextIO) -> "Console":
-    """Return a console that prints text unchanged, in color on terminals. Elsewhere it does not wrap lines."""
+    """Return a console that prints text unchanged, in color on terminals. The console wraps lines only on terminals."""
     from rich.console import Console
 
     width = None if file.isatty() else _UNFOLDED

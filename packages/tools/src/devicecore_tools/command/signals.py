@@ -27,7 +27,8 @@ class Signals:
 
     A signal in `others` does not end the process, even if it is in `ENDING`.
 
-    Enter the context before other threads start: they inherit the blocked signals, so no call in them is interrupted.
+    Enter the context before other threads start. These threads then inherit the blocked signals, so no signal
+    interrupts a call in them.
 
     Args:
         others: signals that only wake the main thread.

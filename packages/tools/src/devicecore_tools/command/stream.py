@@ -21,7 +21,7 @@ class _Piece:
 
 
 class Stream:
-    """Writes strings to a file descriptor from its own thread. It does not close the descriptor.
+    """Writes strings to a file descriptor from its own thread. The stream does not close the descriptor.
 
     With `latest_only`, a string that has not been written yet is replaced by the next one, which suits live views.
     Otherwise, strings are queued, and further strings are dropped while `MAX_WAITING` bytes are waiting.

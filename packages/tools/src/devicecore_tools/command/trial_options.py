@@ -51,7 +51,7 @@ _options = option_group(
 
 
 def topology_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options above, and pass it their values as one argument: `topology`, a `TopologySettings`."""
+    """Add the options above to a command, which gets their values as one argument: `topology`, a `TopologySettings`."""
 
     @wraps(command)
     def bundled(
@@ -132,7 +132,7 @@ class RefusedPodError(ValueError):
 def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
     """Raise click.UsageError if no device is attached to any of the nodes in --numa-nodes.
 
-    The user may have given their number instead of a list.
+    The user may have given the number of nodes instead of a list of nodes.
     """
     if click.get_current_context().get_parameter_source("numa_nodes") is click.core.ParameterSource.DEFAULT:
         return

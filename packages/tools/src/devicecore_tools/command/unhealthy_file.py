@@ -31,7 +31,7 @@ class UnhealthyFile:
         self._seen: frozenset[str] | None = None
 
     def follow(self) -> None:
-        """Apply the file now, and start a thread that applies it again whenever it has changed."""
+        """Apply the file now, and start a thread that applies the file again whenever it has changed."""
         self._look()
         threading.Thread(target=self._run, name="devicecore-unhealthy-file", daemon=True).start()
 
@@ -47,7 +47,10 @@ class UnhealthyFile:
             _log.info("%s: %s", foreign_text(str(self._path)), self._apply(words))
 
     def _words(self) -> frozenset[str] | None:
-        """Return the words in the file, or None if it cannot be read now. In that case, the devices stay unchanged."""
+        """Return the words in the file, or None if the file cannot be read now.
+
+        In that case, the devices stay unchanged.
+        """
         try:
             # A ConfigMap's key is a link, which the kubelet replaces when the ConfigMap changes.
             text = read_file(str(self._path), _MAX_BYTES, follow_links=True).decode(errors="replace")

@@ -292,7 +292,7 @@ def some(texts: Sequence[str]) -> str:
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Skip a check if this block, which prepares it, fails. Another check reports that failure.
+    """Skip a check if this block, which prepares the check, fails. Another check reports that failure.
 
     Raises Skip, which says that the check needs `what`.
     """

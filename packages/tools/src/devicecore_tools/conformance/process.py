@@ -63,7 +63,7 @@ class SubjectProcess(ABC):
         self.deadline: float = math.inf
         """The deadline of the run, in seconds of `time.monotonic`."""
         self.is_leaving: bool = False
-        """Whether a call has lost its connection and nothing listens any longer, so the process is about to exit."""
+        """Whether a call has lost its connection and nothing listens any longer. The process is then about to exit."""
         self._budget = budget
         self._restarts = restart
         self._last_output = ""
@@ -86,7 +86,7 @@ class SubjectProcess(ABC):
 
     @property
     def waits(self) -> Waits:
-        """What the process has waited for. It is unknown if the process was not started by the run."""
+        """What the process has waited for. The result is unknown if the run did not start the process."""
         return Waits.of(self.running)
 
     # --- its exits ----------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ if not sys.stdin.buffer.read():
 
 @contextmanager
 def guarded(variable: str) -> Iterator[None]:
-    """In this block, kill the processes with this variable if this process is killed."""
+    """During this block, make sure that the processes with this variable are killed if this process is killed."""
     guardian = subprocess.Popen(  # noqa: S603 - it is this program's own command
         [sys.executable, "-I", "-S", "-c", _GUARDIAN, variable],
         stdin=subprocess.PIPE,
@@ -185,7 +185,7 @@ class Waits:
 
     Attributes:
         queued: how many seconds each thread has waited for a CPU; empty if unknown.
-        disks: for how many seconds some program of this machine has waited for a disk.
+        disks: for how many seconds some program on this machine has waited for a disk.
         disk_bytes: how many bytes the processes have read from disks and written to them.
     """
 
@@ -256,7 +256,7 @@ class ProcessorUse:
         Return that time as a share of the time in which a CPU was available to the process: on a loaded machine, even a
         process that is always busy gets only a small share of a CPU. `what` is the plugin or driver, in a word.
 
-        Raises Failure. It counts as late only if the share of the whole time would have been little.
+        Raises Failure, which counts as late only if the share of the whole time would have been small enough.
         """
         used, seconds = later.used - self.used, max(later.at - self.at, _SHORTEST)
         share = used / max(seconds - self.waits.for_cpus(later.waits), _SHORTEST)

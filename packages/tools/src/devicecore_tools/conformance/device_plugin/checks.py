@@ -186,7 +186,7 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
     expected="GetDevicePluginOptions returns every option in the registration",
     clause=(
         "RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only the "
-        "options from GetDevicePluginOptions, and never calls a method that they do not announce."
+        "options from GetDevicePluginOptions, and never calls a method that these options do not announce."
     ),
 )
 def answers_the_options_it_registers(plugin: PluginUnderTest) -> str:
@@ -218,7 +218,7 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
         text = f"no list within {counted(plugin.settings.timeout, 'second')}{more}: {why}"
         raise (Failure if connection.ended else TookTooLong)(text)
     took = connection.first_list_at - connection.opened
-    return f"a list after {took:.2f} seconds; it now contains {counted(len(plugin.lists.devices), 'device')}"
+    return f"a list after {took:.2f} seconds; the list now contains {counted(len(plugin.lists.devices), 'device')}"
 
 
 @check(
@@ -284,8 +284,8 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
     expected="numbers from zero, and no NUMA node for a device whose NUMA node is unknown",
     clause="Setting TopologyInfo to nil or providing an empty list of NUMA nodes for a given device indicates that the "
     "Device Plugin does not express a NUMA affinity preference for that device. (kubernetes.io, Device Plugins) Linux "
-    "reports -1 for a device without a NUMA node. A kubelet finds no NUMA node with that number. If its policy is "
-    "restricted or single-numa-node, it refuses each pod for which the other devices do not suffice.",
+    "reports -1 for a device without a NUMA node. A kubelet finds no NUMA node with that number. If its topology "
+    "manager policy is restricted or single-numa-node, it refuses each pod for which the other devices do not suffice.",
 )
 def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     """The NUMA nodes of each device in the list are read."""
@@ -449,7 +449,9 @@ def _refusal(
         return f"{device!r}: the answer is the same as for a listed device, so it is a share of that device"
     given = ", ".join(filter(None, map(_given, answers)))
     result = (
-        f", and the container gets {given}" if given else " with an empty answer, so the container starts without it"
+        f", and the container gets {given}"
+        if given
+        else (" with an empty answer, so the container starts without the device")
     )
     raise Failure(f"Allocate for {device!r} succeeded{result}")
 
@@ -594,7 +596,7 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
         "differs from that for each single device; if devices have the same nodes on the host, every path in the "
         "container that only one device has"
     ),
-    clause=f"{ALLOCATE} A container that requests several devices needs all of them.",
+    clause=f"{ALLOCATE} A container that requests several devices needs all of these devices.",
 )
 def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     """The device nodes in the answer for all devices are compared with those for single devices."""
@@ -704,7 +706,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
     expected="the same mounts as the first time",
     clause=(
         "Mount.host_path: Path of the mount on the host (api.proto). A plugin that creates a new mount for every call "
-        "must know when the mount can be removed, which no kubelet tells it."
+        "must know when the mount can be removed, which no kubelet tells the plugin."
     ),
 )
 def mounts_the_same_again(plugin: PluginUnderTest) -> str:
@@ -1177,7 +1179,7 @@ RETURNS = "the plugin registers again, can be reached, and lists its devices"
 
 @check(MUST, expected="the plugin registers again when the kubelet is back", clause=RESTARTS)
 def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
-    """The kubelet stops, so nothing listens on kubelet.sock. A few seconds later, it starts and deletes all sockets."""
+    """For a few seconds, no process listens on kubelet.sock; then the kubelet starts and deletes all sockets."""
     absence = _absence(plugin)
     if absence.problem is not None:
         raise absence.problem
@@ -1306,8 +1308,8 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected=RETURNS,
-    clause="A socket outlives a killed process, and nobody deletes it until a kubelet starts. bind(2) fails if "
-    "the file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete it.",
+    clause="A socket outlives a killed process, and nobody deletes it until a kubelet starts. bind(2) fails if the "
+    "file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete its socket.",
 )
 def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
     """The plugin is killed, and started again more than a second after its last start. Its old socket is left alone."""
@@ -1534,7 +1536,7 @@ def _allocated_while_sick(
 
 
 def _problem_of(plugin: PluginUnderTest, command: str) -> str:
-    """Run one of the user's commands. Return why it failed, or an empty string."""
+    """Run one of the user's commands. Return why the command failed, or an empty string."""
     return problem_of_command(command, plugin.kubelet.directory, plugin.settings.timeout)
 
 
@@ -1542,7 +1544,7 @@ def _problem_of(plugin: PluginUnderTest, command: str) -> str:
     MUST,
     expected=CHANGED,
     clause=(
-        f"{CHANGES} This also applies to the new stream after a kubelet restart. Some plugins still send to the old "
+        f"{CHANGES} The same applies to the new stream after a kubelet restart. Some plugins still send to the old "
         "stream, or exit."
     ),
 )

@@ -150,7 +150,7 @@ class ListedDevices:
             answers = self.allocate([device])
             if not answers:
                 return None
-            self._singles[device] = answers[0].SerializeToString()  # parsed, it may take much more memory
+            self._singles[device] = answers[0].SerializeToString()  # a parsed message may take much more memory
             if sum(map(len, self._singles.values())) > _MAX_ANSWERS:
                 self._singles.clear()
                 return answers[0]

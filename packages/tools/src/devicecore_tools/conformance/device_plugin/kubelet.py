@@ -257,7 +257,7 @@ class BareKubelet:
         return [path for path in self._sockets() if path != self.socket]
 
     def _sockets(self) -> list[Path]:
-        """Return all sockets in the directory, or none if the plugin has removed it or replaced it with a link."""
+        """Return all sockets in the directory, or none if the plugin has removed the directory or replaced it."""
         if self.directory.is_symlink() or not self.directory.is_dir():
             return []
         return [path for path in self.directory.iterdir() if path.is_socket()]
@@ -343,7 +343,7 @@ class BareKubelet:
         if not connection.dial(self.dial_timeout):
             connection.close()
             limit = counted(self.dial_timeout, "second")
-            registration.is_late = is_reachable(connection.path)  # otherwise, not even a connection is possible
+            registration.is_late = is_reachable(connection.path)  # late only if a connection is possible at all
             return "dial", f"failed to dial device plugin within {limit}: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:

@@ -39,7 +39,7 @@ class PluginObservations:
     """What checks have observed, for use by later checks.
 
     Attributes:
-        absence: what the plugin did while the kubelet was down, or None if this was not tried.
+        absence: what the plugin did while the kubelet was down, or None if the kubelet was never down.
         returned: the connection after the last restart of the kubelet that deleted all sockets.
         provocation: why the command that changes a device's health failed every time; an empty string if the command
             succeeded at least once, and None if it was not run.

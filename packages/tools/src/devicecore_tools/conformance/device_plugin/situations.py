@@ -274,7 +274,7 @@ LEAVES = Observation(
     "Another plugin's socket and a kubelet checkpoint are put into the directory, and {}.",
     "the socket, the checkpoint and the kubelet's own socket are still there",
     "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each "
-    "plugin, and records there which container has which device. (kubernetes.io, Device Plugins)",
+    "plugin, and records in the directory which container has which device. (kubernetes.io, Device Plugins)",
     _leaves_others,
 )
 
@@ -318,7 +318,7 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
         "nothing happens to the plugin",
         "a kubelet calls PreStartContainer for each container right after Allocate",
         "`answers-calls-at-once`",
-        "it is advice",
+        "the preference is only advice",
         "nothing happens to the plugin",
     ),
     MANY: ("nothing happens to the plugin", *("`answers-many-calls`, `grows-with-no-call`",) * 3, "as with one"),

@@ -89,7 +89,7 @@ class Calls:
     fastest: float = math.inf
     _left: list[Claim] = field(factory=list)
     _late: list[Claim] = field(factory=list)  # after a check, the driver did not answer in time for these claims
-    _is_silent: bool = False  # whether it did not answer in time for the same claims again
+    _is_silent: bool = False  # whether the driver was late again for the same claims
     _at_once: int = 1  # the number of calls that `at_once` makes
     _allowed_until: float = 0.0  # the end of the last call for which the run's time was extended
     _under_way: int = 0  # the number of calls that are under way
@@ -106,7 +106,7 @@ class Calls:
         return max(2, min(number, int(self.settings.call / max(self._slowly(1), 0.02))))
 
     def _slowly(self, number: int) -> float:
-        """Return how many seconds a call may take in which the driver prepares these many claims one by one."""
+        """Return how many seconds a call for this many claims may take, if the driver prepares them one by one."""
         return 0.0 if math.isinf(self.fastest) else _SLACK * self.fastest * number  # infinite: none was prepared yet
 
     # --- the end of a check -------------------------------------------------------------------------------------------
@@ -368,8 +368,9 @@ class Calls:
     def ready_devices(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare a claim for a check that tests something else, and return the devices in the answer.
 
-        If the driver has prepared claims before, it is tried once more with fresh directories, because another check
-        may have left devices in use. Raises Skip if the driver did not prepare the claim; other checks report that.
+        If the driver has prepared claims before, the call is tried once more with fresh directories, because another
+        check may have left devices in use. Raises Skip if the driver did not prepare the claim; other checks report
+        that.
         """
         with needed("a prepared claim"):
             try:
@@ -420,7 +421,7 @@ class Calls:
                 self._under_way -= 1
 
     def _call_timeout(self, claims: int) -> float:
-        """Return how many seconds a call with these many claims may take, which is less once a call has timed out."""
+        """Return how many seconds a call with this many claims may take, which is less once a call has timed out."""
         again = max(self.settings.call_again, self._slowly(claims * self._at_once))
         return min(again, self.settings.call) if self.habits.silence else self.settings.call
 

@@ -173,7 +173,7 @@ class Claims:
         return fitting
 
     def _fits(self, device: SliceDevice) -> bool:
-        """Return whether the counters that a device consumes suffice for it and for the checks' claims."""
+        """Return whether the counters that a device consumes suffice for that device and for the checks' claims."""
         if not device.consumes_counters:
             return True
         try:

@@ -145,7 +145,7 @@ class DriverUnderTest:
 
         Return whether the driver is back.
 
-        This happens only a few times in a run, because it takes time.
+        The driver is renewed only a few times in a run, because that takes time.
         """
         if self._renewals >= _MAX_RENEWALS and self._renewing > _MAX_RENEWING:
             return False
@@ -161,7 +161,7 @@ class DriverUnderTest:
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
         """In this block, make the API server answer the next `times` of these requests with a fault.
 
-        If `times` is None, it answers all of them with the fault.
+        If `times` is None, the API server answers all of these requests with the fault.
         """
         self.api.inject(fault, verb=verb, resource=resource, times=times)
         try:

@@ -56,10 +56,10 @@ class DriverPresence(Enum):
 class DraDevice:
     """A device of a driver: who holds it, for which claims, and its health as the kubelet last recorded it.
 
-    `pending` names the claims to which it is allocated on the API server, but which the kubelet has not prepared yet.
-    `watchers` are the claims with only admin access to it, which leaves it available. `is_own` says whether this node's
-    driver published it. `has_room` says whether the device's pool has enough left for a claim on this node to get the
-    device, or is None if unknown.
+    `pending` names the claims to which the device is allocated on the API server, but which the kubelet has not
+    prepared yet. `watchers` are the claims with only admin access to the device, which leaves it available. `is_own`
+    says whether this node's driver published the device. `has_room` says whether the device's pool has enough left for
+    a claim on this node to get the device, or is None if unknown.
     """
 
     owners: tuple[Owner, ...] = ()
@@ -82,7 +82,7 @@ class DraDevices:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
         why_not_free: why no device can be called free, or an empty string if devices can be called free.
-        allocated: for each claim on the API server, the drivers of its devices, or none if it is not allocated.
+        allocated: for each claim on the API server, the drivers of its devices, or none if the claim is not allocated.
         waiting: the pods that have started here but have unprepared claims, with these claims.
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.
         ended: the drivers that have left their registration sockets behind. A kubelet counts these drivers as

@@ -182,7 +182,9 @@ def _registration(facts: Facts, living: int) -> str:
         return ""
     if not sockets.kubelet or sockets.served.get(KUBELET_SOCKET) is False:
         why = (
-            "nobody listens at its registration socket" if sockets.kubelet else "its registration socket does not exist"
+            "no process listens at its registration socket"
+            if sockets.kubelet
+            else "its registration socket does not exist"
         )
         return f"whether plugins can register: the kubelet answers, but {why} ({KUBELET_SOCKET})"
     known = {*facts.lists.resources, *(node.capacity if node else ())}

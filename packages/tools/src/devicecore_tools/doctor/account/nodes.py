@@ -1,4 +1,4 @@
-"""The devices of nodes: how many are requested, held and free, and who holds them, as `devicecore nodes` prints it.
+"""The numbers of requested, held and free devices on nodes, and their holders, as printed by `devicecore nodes`.
 
 Law: a number that a missing source could change is None, never 0. Devices are counted as a scheduler counts them: a
 pod's requests count as soon as the pod is bound, even if no container has started.

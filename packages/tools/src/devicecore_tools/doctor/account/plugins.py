@@ -207,7 +207,7 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
         since = "; it ended less than five minutes ago"
     else:  # a kubelet removes all sockets when it starts, even those of running plugins
         since = " or has not registered since the kubelet started"
-    dead = f"nobody listens at {names(sockets.dead)}" if sockets.dead else ""
+    dead = f"no process listens at {names(sockets.dead)}" if sockets.dead else ""
     nowhere = "no process serves a socket for it in the kubelet's directories" if sockets.none_is_left else ""
     return f"{why.value}{since}: {'; '.join(filter(None, (nowhere, dead)))}"
 
@@ -229,7 +229,7 @@ def _without_devices(
     if sockets.none_is_left:
         yield Source.SOCKETS, "no socket of its plugin"
     elif sockets.dead:
-        yield Source.SOCKETS, f"nobody listens at {names(sockets.dead)}"
+        yield Source.SOCKETS, f"no process listens at {names(sockets.dead)}"
     if in_file == ():
         yield Source.CHECKPOINT, "an empty list"
 

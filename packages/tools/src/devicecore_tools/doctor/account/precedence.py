@@ -732,7 +732,7 @@ def _served_by(
         and len(left) == len(unknown) == 1
         and node.capacity.get(left[0]) == len(unknown[0].devices or ())
     ):
-        found[unknown[0].socket] = (left[0],)  # none of its devices was ever healthy, so no source names any
+        found[unknown[0].socket] = (left[0],)  # none of the plugin's devices was ever healthy, so no source names any
     return tuple((plugin, found[plugin.socket]) for plugin in plugins)
 
 

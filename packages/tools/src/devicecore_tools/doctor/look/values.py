@@ -411,7 +411,7 @@ Kubelets before 1.30 write a different message.
 class PodSeen:
     """A pod, its phase, and the UIDs by which a kubelet may know it.
 
-    The API server's copy of a static pod has its own UID. The kubelet's UID for it is in an annotation.
+    The API server's copy of a static pod has its own UID. The kubelet's UID for the pod is in an annotation.
 
     Attributes:
         node: the node that the pod is bound to, or an empty string.
@@ -456,7 +456,7 @@ class PodSeen:
 
     @property
     def was_refused(self) -> bool:
-        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so that its containers never ran."""
+        """Whether a kubelet has refused the pod (kubelet: `rejectPod`), so its containers never ran."""
         reason, message = self.said
         return self.phase == "Failed" and (message.startswith(_REFUSED) or reason.startswith(_REFUSALS))
 

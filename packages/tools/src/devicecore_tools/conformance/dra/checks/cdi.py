@@ -681,7 +681,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
         unknown = driver.claims.on(SliceDevice(first.claim.devices[0].pool, "no-such-device", {}))
         refused.append((unknown, "for an unknown device"))
     for bad, what in refused:
-        with suppress(CallFailedError):  # another check tests how this fails
+        with suppress(CallFailedError):  # another check tests this failure
             driver.calls.prepare(bad)
         _require_kept(driver, first.names, before, f"a claim {what} was sent")
         answer: Mapping[str, Any] = {}

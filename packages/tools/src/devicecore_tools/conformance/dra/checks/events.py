@@ -73,7 +73,7 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
         settle(driver)
     left = driver.settings.race - (time.monotonic() - driver.slices.last_write)
     if left > 0:
-        driver.process.deadline += left  # few drivers need this, but for those the check could not be decided otherwise
+        driver.process.deadline += left  # without this time, a few drivers could not be judged
         driver.process.wait(lambda: _is_calm(driver), _STEADY * driver.settings.race)
     driver.slices.refresh()
     driver.kubelet.stop()

@@ -256,8 +256,8 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
     SHOULD,
     core=True,
     expected="each device is reported again before its limit has passed",
-    clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if it names none) is "
-    "Unknown. (kubelet, DRA manager)",
+    clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if the report names no "
+    "limit) is Unknown. (kubelet, DRA manager)",
     found=("kubernetes/kubernetes#140819",),
 )
 def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:

@@ -21,7 +21,10 @@ MAX_REPORTS = 10_000
 
 @frozen
 class HealthReport:
-    """A message from the stream. `at` is in seconds of `time.monotonic`; `devices` are its entries for devices."""
+    """A message from the stream.
+
+    `at` is in seconds of `time.monotonic`; `devices` are the message's entries for devices.
+    """
 
     at: float
     devices: tuple[Any, ...]

@@ -75,7 +75,7 @@ CONTRACT = (
 )
 IDEMPOTENT = (
     "NodePrepareResources is called again for a prepared claim after a restart of the kubelet or of the node, and "
-    "after a lost answer. It must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
+    "after a lost answer. The call must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
 )
 ADMIN_ACCESS = (
     "adminAccess: the claim is for monitoring and management; other claims for the device stay as they are. "
@@ -256,7 +256,7 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
     found=("FluxBind",),
 )
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
-    """Up to eight claims are prepared with one request; then, one of the two in a request is for an unknown device."""
+    """Up to eight claims are prepared with one request, then a claim together with one for an unknown device."""
     sentence = answers_for_each(driver, (1, 2, _MANY), driver.calls.prepare)
     for is_bad_first in (False, True):
         good = driver.claims.new(1)
@@ -1365,7 +1365,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     expected="the claim has no CDI file, and its device can be prepared for another claim",
     clause=(
         "A kubelet cancels a call after 45 seconds, and may then unprepare the claim because its pod was deleted. A "
-        "call to prepare the claim that is still in progress must not take the device. (kubelet, DRA manager)"
+        "prepare call that is still in progress must not take the device. (kubelet, DRA manager)"
     ),
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )

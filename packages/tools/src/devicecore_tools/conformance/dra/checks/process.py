@@ -307,7 +307,7 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
 @check(
     MUST,
     expected="the process never exits on its own",
-    clause="While a driver is gone, no pod with its devices can start or end. (kubelet, DRA manager)",
+    clause="While a driver is gone, no pod that uses its devices can start or end. (kubelet, DRA manager)",
 )
 def stays_up(driver: DriverUnderTest) -> str:
     """The exits of the driver so far are counted, except those already reported by other checks."""

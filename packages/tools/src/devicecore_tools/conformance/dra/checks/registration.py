@@ -158,7 +158,8 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
     MUST,
     expected="v1.DRAPlugin or v1beta1.DRAPlugin, in exactly this spelling",
     clause="Kubelets since 1.34 look for the gRPC service names `v1.DRAPlugin` and `v1beta1.DRAPlugin` in "
-    "supported_versions, and refuse a driver with none of them. (kubelet, DRA manager, validateSupportedServices)",
+    "supported_versions, and refuse a driver that announces none of them. (kubelet, DRA manager, "
+    "validateSupportedServices)",
     found=("pydra, which announced v1beta1", "older drivers, which announced 1.0.0"),
 )
 def announces_known_versions(driver: DriverUnderTest) -> str:
@@ -344,8 +345,8 @@ def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
     SHOULD,
     expected="the sockets have the same paths as before, or the old sockets are gone",
     clause=(
-        "To a kubelet, a socket file that stays under the old name is a second instance of the driver, to which it "
-        "keeps trying to connect. (kubelet, pluginwatcher README)"
+        "To a kubelet, a socket file that stays under the old name is a second instance of the driver, to which the "
+        "kubelet keeps trying to connect. (kubelet, pluginwatcher README)"
     ),
     found=("kubernetes/kubernetes#132660",),
 )

@@ -1,7 +1,7 @@
 """Rolling update: two instances of the driver at the same time, as during the update of a DaemonSet with maxSurge.
 
-Law: this applies only to drivers whose command or environment contains `{pod_uid}`, because each instance needs its own
-    sockets.
+Law: these checks apply only to drivers whose command or environment contains `{pod_uid}`, because each instance needs
+its own sockets.
 """
 
 from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ def two_instances(
 def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
     """Prepare a claim with one instance.
 
-    Return the CDI names in its answer. Raises Failure if the claim was not prepared.
+    Return the CDI names in the instance's answer. Raises Failure if the claim was not prepared.
     """
     devices = devices_in(driver.calls.prepare(claim, timeout=_ANSWER, instance=instance), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)

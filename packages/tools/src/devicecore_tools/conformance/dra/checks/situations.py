@@ -259,7 +259,7 @@ RUNNING = "A running container may be restarted at any time, and its runtime the
 KEEPS = Observation(
     "keeps-cdi-devices-{}",
     "Claims of several forms are prepared, {}, and the claims' CDI devices are resolved before any further call.",
-    "the same edits to a container as before, and the files that they mount",
+    "the same edits to a container as before, and the files that the edits mount",
     f"{RUNNING}, without a call to the driver. (kubelet, DRA manager; CDI specification)",
     _still_resolve,
 )
@@ -267,7 +267,7 @@ PREPARES = Observation(
     "prepares-claims-{}",
     "Claims of several forms are prepared, {}, and the claims are prepared again.",
     "the same answers, with CDI devices that edit a container as before",
-    "NodePrepareResources is called again for prepared claims. It must be idempotent. (kubeletplugin, "
+    "NodePrepareResources is called again for prepared claims. The call must be idempotent. (kubeletplugin, "
     "DRAPlugin.PrepareResourceClaims)",
     _prepare_again,
 )

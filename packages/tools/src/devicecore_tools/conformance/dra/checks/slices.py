@@ -261,7 +261,7 @@ def names_its_node(driver: DriverUnderTest) -> str:
 
 @at_start(
     SHOULD,
-    expected="an owner reference to the Node with its UID",
+    expected="an owner reference to the Node, with the Node's UID",
     clause=(
         "A slice whose owner is the Node is deleted together with the Node. Otherwise, the devices of a deleted node "
         "remain allocatable. (kubeletplugin and resourceslice helpers, which set the owner)"
@@ -699,8 +699,8 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     MUST,
     expected="complete pools, from the same process; a process that has not registered yet may exit and is restarted",
     clause="An API server answers with status 500 while its storage chooses a leader. Kubernetes' helper reports this "
-    "as a recoverable error. (kubeletplugin, DRAPlugin.HandleError) While a driver is gone, no pod with its devices "
-    "can start or end. (kubelet, DRA manager)",
+    "as a recoverable error. (kubeletplugin, DRAPlugin.HandleError) While a driver is gone, no pod that uses its "
+    "devices can start or end. (kubelet, DRA manager)",
 )
 def survives_a_failed_write(driver: DriverUnderTest) -> str:
     """The driver is started without slices, and after its registration, its first write of a slice fails (500)."""
