@@ -87,7 +87,7 @@ def made_in(directory: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077] if STORM else [0])
 def test_each_file_has_the_mode_of_the_table_and_each_row_a_file(umask: int) -> None:
-    """All programs run at once and create their files. The table lists nothing that no program creates."""
+    """All programs run at the same time and create files. The table lists only files that the programs create."""
     with TemporaryDirectory(prefix="dc", dir="/tmp") as top:  # pytest's directory is too long for a socket path
         made, given = made_by_all_programs(umask, Path(top))
     table = rows()
@@ -101,7 +101,7 @@ def test_each_file_has_the_mode_of_the_table_and_each_row_a_file(umask: int) -> 
 
 
 def made_by_all_programs(umask: int, top: Path) -> tuple[dict[str, int], set[str]]:
-    """Run all programs at once. Return the mode of everything in `top`, and what this function itself put there."""
+    """Run all programs at the same time. Return the mode of everything in `top`, and what this function put there."""
     place = {name: str(top / name) for name in ("ROOT", "FLEET", "CDI", "RECORD", "FILE")}
     given = [top / name for name in ("ROOT", "FLEET", "FILE", "manifests")]
     for directory in given:

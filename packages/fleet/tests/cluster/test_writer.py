@@ -92,7 +92,7 @@ def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -
 
 
 def test_a_lease_that_has_waited_for_long_goes_before_all_statuses(requests: KubeApiRequests) -> None:
-    """Each request takes a tenth of a second by the writer's clock, so a third of them is not enough for the leases."""
+    """Each request takes 0.1 seconds by the writer's clock, so one request in three is not enough for the leases."""
     now, order, done = [0.0], list[str](), threading.Event()
     writer = ApiWriter(requests, threads=1, clock=lambda: now[0])
     waits: list[float] = []

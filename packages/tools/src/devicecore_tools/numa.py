@@ -291,8 +291,8 @@ class PinnedNode:
             machine: the machine as described by cAdvisor, or None for this machine.
             files: the state files.
             pod: the pod, as an API object.
-            runs: whether the kubelet is already running. If so, a memory state that the kubelet can be in, but might
-                not be able to start with, is accepted.
+            runs: whether the kubelet is already running. A running kubelet may have a memory state with which it could
+                not start, and such a state is then accepted.
 
         Raises NumaError.
         """

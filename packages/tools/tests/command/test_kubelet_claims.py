@@ -360,7 +360,7 @@ def test_many_pods_that_went_before_the_start_are_released_with_a_few_writes(tmp
 
 
 def entries(driver: str, number: int) -> list[ClaimEntry]:
-    """Return claims whose pods are all gone, with devices from this driver, or without any if it is empty."""
+    """Return claims whose pods are all gone. The claims have devices unless `driver` is empty."""
     names = (f"{driver or 'none'}-{one}" for one in range(number))
     return [ClaimEntry(f"c-{n}", n, "default", (f"u-{n}",), {DriverName(driver): ()} if driver else {}) for n in names]
 

@@ -69,7 +69,7 @@ def devicecore_process() -> Iterator[Start]:
 
 @pytest.fixture
 def start(devicecore_process: Start, directory: Path) -> Start:
-    """Start a simulated plugin in `directory`, unless the arguments name a different one."""
+    """Start a simulated plugin in `directory`, unless the arguments name a different directory."""
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
         return devicecore_process("plugin", "simulated", "--socket-dir", str(directory), *arguments, **environment)

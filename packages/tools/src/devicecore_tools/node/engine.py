@@ -125,7 +125,7 @@ class NodeEngine:
     def start(self) -> None:
         """Start the device manager.
 
-        Raises StoreError if a checkpoint can be neither used nor set aside, and SetUpError.
+        Raises StoreError if a checkpoint can be neither used nor set aside, and SetUpError if an adapter cannot start.
         """
         self._manager.start()
         if self._managers is not None:

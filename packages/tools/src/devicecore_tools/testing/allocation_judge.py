@@ -1,4 +1,4 @@
-"""Judges an allocation of claims against the text of the API, and determines by exhaustive search whether one exists.
+"""Judges an allocation of claims by the text of the API, and searches exhaustively to tell whether any exists.
 
 The judge was written from the comments in `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
 4816 and 5075, without reading `devicecore.domain.allocation`. This module imports nothing from that package, which
@@ -111,7 +111,7 @@ class _Request:
     def is_named_by(self, names: Sequence[str]) -> bool:
         """Return whether a constraint or a configuration for the requests `names` applies to this request.
 
-        If `names` is empty, it applies to all requests.
+        A constraint or configuration without names applies to all requests.
         """
         return not names or self.main in names or self.name in names
 

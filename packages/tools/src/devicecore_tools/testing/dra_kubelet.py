@@ -398,7 +398,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
     def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
-        """Wait until a driver has published at least this many devices. Return the names of its devices.
+        """Wait until a driver has published at least this many devices. Return the names of the driver's devices.
 
         Raises:
             WaitTimeoutError: there were not enough devices before the timeout.

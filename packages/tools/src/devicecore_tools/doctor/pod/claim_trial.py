@@ -223,7 +223,7 @@ class ClaimAnswer(NamedTuple):
 
     Attributes:
         causes: the faults because of which a scheduler may not decide as the rules do, by release.
-        obstacles: why the node is ineligible regardless of its devices, the scheduler's reason first.
+        obstacles: why the node is ineligible regardless of its devices, with the scheduler's reason first.
         has_devices: whether the node has the devices although it is ineligible.
         victims: the pods that a scheduler preempts first to make room.
         broken: how many of the victims a PodDisruptionBudget protects.
@@ -288,7 +288,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def refusal(self) -> NoAllocation | None:
-        """Why the claims get no devices, or None if they get some."""
+        """Why the claims get no devices, or None if they get devices."""
         return self.answer if isinstance(self.answer, NoAllocation) else None
 
     @property
@@ -403,9 +403,9 @@ class ClaimTrial:
         ]
 
     def extended_claim(self, pod: Pod, resources: Iterable[str]) -> ExtendedResourceClaim | None:
-        """Return the claim that a scheduler creates for those of the resources that DeviceClasses serve.
+        """Return the claim that a scheduler creates for the resources that DeviceClasses serve.
 
-        The result is None if DeviceClasses serve none of them.
+        The result is None if DeviceClasses serve none of the resources.
         """
         return extended_claim(pod, {name: served for name in resources if (served := self.class_for(name))})
 
@@ -812,7 +812,7 @@ class ClaimTrial:
         return ClaimAnswer(node, answer)
 
     def _not_tried(self, node: TargetNode) -> ClaimAnswer | None:
-        """Return the answer for a node if the budget is spent, or None while some of it is left."""
+        """Return the answer for a node if the budget is spent, or None otherwise."""
         if why := self._budget.spent():
             return ClaimAnswer(node, NoAllocation(f"the node was not tried: {why}", is_error=True, is_unknown=True))
         return None

@@ -121,7 +121,7 @@ class Filters:
         """
         asks = self._asks
         bound = self._others((self._objects.bound or {}).get(node.target.name, ()))
-        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # none is nominated
+        lower = sorted((one for one in bound if one.priority < asks.priority), key=_importance)  # no nominated pods
         kept = [one for one in bound if one.priority >= asks.priority]
         is_settled = self._problem is not None or any(asks.obstacles(node))
         if is_settled or not asks.preempts or not lower or any(self._beside(node, kept, served)):

@@ -268,7 +268,7 @@ class TrialNode:
         return frozenset((*(one.key.pod for one in self.allocations), *self.requests))
 
     def pod_name(self, uid: PodUid) -> str:
-        """Return the name for a pod that is shown in answers."""
+        """Return the name of a pod for answers."""
         return self.pod_names.get(uid) or uid
 
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":

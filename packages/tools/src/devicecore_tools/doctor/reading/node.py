@@ -321,7 +321,7 @@ class NodeSources:
         return "" if record.ABSENT in reason else reason
 
     def _recorded_reason(self, name: str) -> str:
-        """Return the record's reason why a file is not in it, or an empty string if there is none."""
+        """Return the record's reason why it lacks a file, or an empty string."""
         reasons = self._reasons or {}
         return reasons.get(name) or reasons.get("", "")
 

@@ -226,7 +226,7 @@ def _devices(report: NodeReport, shown: NodePicture) -> Iterator[str]:
 def _table(
     id_: str, title: str, caption: str, heads: Iterable[str], rows: Iterable[str], *, attributes: str = ""
 ) -> Iterator[str]:
-    """Yield the HTML of a section with a table. The table may be wider than the page, so keys can scroll it."""
+    """Yield the HTML of a section with a table. A table wider than the page can be scrolled with the keyboard."""
     columns = "".join(f'<th scope="col">{head}</th>' for head in heads)
     yield (
         f'<section><h2 id="{id_}">{title}</h2>\n<div class="card wide" role="region" '

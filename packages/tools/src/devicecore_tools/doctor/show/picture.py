@@ -228,7 +228,7 @@ def _title(place: _Place) -> str:
 
 
 def _limit(sizes: Sequence[int]) -> int:
-    """Return how many cells each group may have so that all groups together have at most `MAX_CELLS`."""
+    """Return the maximum number of cells per group, so that all groups together have at most `MAX_CELLS`."""
     fitting = (limit for limit in _GROUP_LIMITS if sum(min(size, limit) for size in sizes) <= MAX_CELLS)
     return next(fitting, _GROUP_LIMITS[-1])
 

@@ -34,7 +34,7 @@ MAX_BODY = 3 * 1024 * 1024
 """The maximum size of a request in bytes, the same as kube-apiserver's."""
 
 MAX_CONNECTIONS = 500
-"""The maximum number of connections. Opening one more closes the connection that has waited longest for a request."""
+"""The maximum number of connections. Each further connection replaces the one that has waited longest for a request."""
 
 IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests or within a request."""

@@ -21,7 +21,7 @@ JsonValue = Any
 
 
 def copied(value: T) -> T:
-    """Return a copy of a JSON value, in a quarter of the time of `copy.deepcopy`."""
+    """Return a copy of a JSON value, in a quarter of the time that `copy.deepcopy` takes."""
     result: Any = value
     if isinstance(value, dict):
         result = {name: copied(below) for name, below in value.items()}

@@ -108,9 +108,9 @@ class Event:
         return str(((self.after or self.before) or {})["metadata"].get("namespace", ""))
 
     def seen_by(self, selector: Selector) -> tuple[str, Json] | None:
-        """Return the type and object that a watcher with this selector receives, or None if there is none.
+        """Return the type and object that a watcher with this selector receives, or None if it receives nothing.
 
-        To the watcher, an object that no longer matches looks deleted, and one that now matches looks added.
+        To the watcher, an object that no longer matches looks deleted, and an object that now matches looks added.
         """
         matched = self.before is not None and selector(self.before)
         matches = self.after is not None and selector(self.after)
@@ -260,7 +260,7 @@ class ObjectStore:
     def create_by_update(self, place: ObjectPlace, body: Json, *, manager: str) -> Json:
         """Create an object that an update names but that does not exist.
 
-        Raises ApiError if the update is for an object that once existed, and whenever `create` does.
+        Raises ApiError if the update is for an object that once existed, and in every case in which `create` raises it.
         """
         metadata = body.get("metadata") or {}
         _check_name(place, metadata)
