@@ -91,7 +91,7 @@ class Browser:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         command = [self.path, *_FLAGS, f"--user-data-dir={self._directory.name}", "about:blank"]
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]  # not 3 or 4
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]  # avoid 3 and 4
         with Path(self._directory.name, "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _TRAMPOLINE, *map(str, ends), *command],

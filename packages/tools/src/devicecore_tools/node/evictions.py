@@ -70,7 +70,7 @@ class Evictions:
             self._managers.release()
 
     def collect(self) -> bool:
-        """Collect the finished releases. Return whether there were any."""
+        """Collect the finished releases. Return whether any release had finished."""
         has_ended = not self._ended.empty()
         while not self._ended.empty():
             self._pods -= self._ended.get() - self._being_tried

@@ -159,7 +159,7 @@ class Device:
 
 
 def _consumed(capacity: Json, wanted: int | None) -> int | None:
-    """Return how much of a capacity a share consumes after rounding by the policy, or None if that is too much."""
+    """Return how much of a capacity a share consumes after rounding by the policy, or None if the policy forbids it."""
     policy, value = capacity.get("requestPolicy") or {}, billionths(capacity["value"])
     if wanted is None:
         return value if policy.get("default") is None else billionths(policy["default"])

@@ -355,7 +355,7 @@ class _Reading:
         ]
 
     def _selects(self, request: _Request, device: Device) -> bool | None:
-        """Return whether the class and the request select a device, or None if an error makes that unknown."""
+        """Return whether the class and the request select a device, or None if an error makes the answer unknown."""
         results = self._results(request, device)
         return False if False in results else None if None in results else True
 

@@ -87,8 +87,8 @@ class UnresolvedCdiNameError(DeviceCoreError):
 class ClaimPod:
     """A pod whose claims are prepared. Without a container name, methods use the first container.
 
-    `admitted` is the same pod with its plugins' devices. `admitted` is None before `prepare`, and for a pod without
-    limits.
+    `admitted` is the same pod with the devices that plugins serve. `admitted` is None before `prepare`, and for a pod
+    without limits.
     """
 
     def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:

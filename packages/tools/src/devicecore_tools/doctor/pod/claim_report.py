@@ -55,9 +55,10 @@ class ReasonLine:
 def reason_lines(
     verdicts: Iterable[DeviceVerdict], fits: str, holders: Callable[[DeviceVerdict], Sequence[str]]
 ) -> list[ReasonLine]:
-    """Return the lines about one request's devices, first those with reasons that can change.
+    """Return the lines about one request's devices.
 
-    Devices that the class does not select come last, with all other drivers' devices on one line.
+    Devices whose reasons can change come first. Devices that the class does not select come last, with all other
+    drivers' devices on one line.
 
     Args:
         verdicts: the verdict on each device.

@@ -689,8 +689,8 @@ class ClaimTrial:
         Args:
             claims: the claims to try.
             only: the only node to try, or None for all nodes.
-            names: all claims that the pod needs, `namespace/name`, because a claim that is not tried may exclude a
-                node, too.
+            names: all claims that the pod needs, as `namespace/name`. A claim that is not tried may also exclude a
+                node.
             pod: the pod, or None if the question is only about claims.
             uid: the pod's UID, or an empty string if unknown.
             filters: the results of a scheduler's other filters for the pod.

@@ -110,7 +110,7 @@ class Match:
         return requested is not None and left is not None and requested <= left
 
     def number(self, name: str) -> int | None:
-        """Return the message's count with this name, or None if it has no such count."""
+        """Return the message's count with this name, or None if the message has no such count."""
         return int(self.values[name]) if name in self.values else None
 
     def _filled(self, text: str) -> str:

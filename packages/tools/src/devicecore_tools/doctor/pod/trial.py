@@ -92,7 +92,7 @@ class TrialNode:
         requests: the requests of the pods on the node, by pod and resource.
         allocatable: how many devices of each resource the Node has. Resources that are missing here are not counted.
         stopped: why the node admits no pods now, or an empty string if it admits pods. `restart` is the remedy.
-        drivers_gone: the missing DRA drivers, each with what is known about it, as the end of a sentence.
+        drivers_gone: the missing DRA drivers, each with the end of a sentence that says what is known about the driver.
         claims: the drivers of allocated claims, by the claim's `namespace/name`.
         pod_claims: decides about a pod's claims, or None if the necessary objects were not read.
         why_absent: a warning for each resource in `absent`.

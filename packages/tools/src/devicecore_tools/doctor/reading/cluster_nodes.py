@@ -41,7 +41,7 @@ class ClusterNode:
 
     @classmethod
     def of(cls, node: Value, status: Value | None = None) -> "ClusterNode":
-        """Return the data of a Node, with its status if that was read separately.
+        """Return the data of a Node, with its status if the status was read separately.
 
         Raises DocumentError if a field has the wrong type.
         """

@@ -225,6 +225,6 @@ def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str,
 
 
 def _cdi_devices(response: ContainerAllocateResponse) -> tuple[str, ...]:
-    """Return the CDI devices in a plugin's answer. Before Kubernetes 1.28, plugins named them only in annotations."""
+    """Return the CDI devices in a plugin's answer. Before Kubernetes 1.28, only annotations named CDI devices."""
     annotated = [value for key, value in response.annotations.items() if key.startswith(_CDI_ANNOTATION)]
     return tuple(dict.fromkeys((*response.cdi_devices, *(name for value in annotated for name in value.split(",")))))

@@ -59,9 +59,9 @@ def _distances_from(node: Path, online: Sequence[int]) -> dict[int, int]:
 
 
 def numa_nodes_of(root: str) -> tuple[int, ...]:
-    """Return the NUMA nodes of the kubelet's machine: the one that its root directory describes, or else this machine.
+    """Return the NUMA nodes of the kubelet's machine, or an empty tuple if they are unknown.
 
-    The result is empty if the NUMA nodes are unknown.
+    The kubelet's machine is the machine that the root directory describes, or else this machine.
     """
     described = Path(root) / MACHINE_FILE
     with suppress(OSError, DocumentError):

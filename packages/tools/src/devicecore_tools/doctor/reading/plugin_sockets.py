@@ -121,7 +121,8 @@ class Listeners(Generic[Answer]):
             sockets: paths, by the names used in the results. The prefix of a name stands for the socket's directory.
 
         Returns:
-            The answers by name, why other processes did not answer, and the names of those that had too little time.
+            The answers by name, the reasons why other processes did not answer, and the names of the processes that had
+            too little time.
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
