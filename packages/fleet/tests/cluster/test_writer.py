@@ -63,8 +63,8 @@ def test_the_log_says_what_the_server_allows_and_what_is_needed(
             writer.put(("lease", number), job)
         assert done.wait(60)
     said = [record.getMessage() for record in caplog.records]
-    lets = "the API server lets 0.5 requests per second through (connections: 1), but 1.6 are needed: "
-    assert said == [f"{lets}requests wait for up to 18 s"], "once a minute"
+    answers = "the API server answers 0.5 requests per second (connections: 1), but 1.6 are needed: "
+    assert said == [f"{answers}requests wait for up to 18 s"], "once a minute"
 
 
 def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -> None:
