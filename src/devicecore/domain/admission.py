@@ -1,6 +1,6 @@
 """The verdict on a pod.
 
-Law: there are three verdicts, and none of them is an exception. Only `Admitted` is true. A pod that is not admitted has
+Law: there are three verdicts, and no verdict is an exception. Only `Admitted` is true. A pod that is not admitted has
 changed nothing.
 """
 
@@ -72,7 +72,7 @@ class Refused:
     def __str__(self) -> str:
         return str(self.error)
 
-    if not TYPE_CHECKING:  # a type checker finds the mistake itself
+    if not TYPE_CHECKING:  # a type checker finds this mistake without the method
 
         @property
         def devices(self) -> NoReturn:

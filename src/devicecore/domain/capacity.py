@@ -27,7 +27,7 @@ def sanitize_allocatable(
 ) -> dict[ResourceName, int]:
     """Raise `allocatable` to the number of devices in use (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
 
-    This way, a pod that already holds devices passes the general resource check even while the plugin is gone.
+    A pod that already holds devices then passes the general resource check even while the plugin is gone.
     """
     raised = {resource: max(count, allocatable.get(resource, 0)) for resource, count in in_use.items()}
     return {**allocatable, **raised}

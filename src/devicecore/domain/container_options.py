@@ -137,7 +137,7 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
     conflicts: list[Conflict] = []
 
     def first_wins(kind: str, answered: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
-        """Return the first value of each name. A later value that differs is a conflict."""
+        """Return the first value for each name. A later value that differs is a conflict."""
         first: dict[str, tuple[str, Value]] = {}
         for resource, name, text, value in answered:
             kept, _ = first.setdefault(name, (text, value))

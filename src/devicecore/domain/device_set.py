@@ -95,7 +95,7 @@ class DeviceIndex:
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
         """Return the set of those `ids` that this index contains."""
-        if ids == self.ids:  # a complete list in natural order, as plugins nearly always send it
+        if ids == self.ids:  # a complete list in natural order, as nearly all lists from plugins are
             return self.all
         places = self.places
         known = [place for place in map(places.get, ids) if place is not None]
@@ -168,7 +168,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceSet(self.index, taken)
 
     def common(self, other: "DeviceSet") -> int:
-        """Return the number of common members, `len(self & other)`, without creating that set."""
+        """Return the number of common members, `len(self & other)`, without creating a set of them."""
         if other.index is self.index:
             return (self.bits & other.bits).bit_count()
         return len(self & other)

@@ -78,7 +78,7 @@ class AdmissionError(DeviceCoreError):
 
 @frozen(repr=False)
 class InvalidResourceNameError(DeviceCoreError, ValueError):
-    """A resource name that a kubelet would not register. `advice` is for callers, and is not in a kubelet's message."""
+    """A resource name that a kubelet would not register. `advice` is for callers, and no kubelet logs it."""
 
     name: str
     advice: str = ""
@@ -568,7 +568,7 @@ class TransportInUseError(SetUpError):
 
 @frozen(repr=False)
 class DirectoryError(SetUpError):
-    """A directory is missing, not a directory, or not writable."""
+    """A directory does not exist, is not a directory, or is not writable."""
 
     directory: str
     cause: str

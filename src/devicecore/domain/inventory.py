@@ -1,8 +1,8 @@
 """What a node's plugins currently report: their devices, and the health of these devices.
 
 Law: an event from one plugin instance never changes what another instance reported. A resource is served by the
-instance that registered last. If that instance disconnects, the latest one that is still connected serves the resource
-with its own devices.
+instance that registered last. If that instance disconnects, the instance that registered last among those still
+connected serves the resource with its own devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ class DeviceReport:
 
     @cached_property
     def by_numa_node(self) -> Mapping[NumaNode, DeviceSet]:
-        """The devices attached to each NUMA node that has any, healthy or not, in the order of the node numbers."""
+        """The healthy and unhealthy devices on each NUMA node that has devices, in the order of the node numbers."""
         ids: dict[NumaNode, list[DeviceId]] = {}
         for device, (_, topology) in self.devices.states.items():
             for numa_node in topology or ():
@@ -133,8 +133,8 @@ class Resource:
     `plugins` are the connected instances, in order of registration. `report` is the current list, or None until a
     plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` is the time of the
     disconnection (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was
-    known before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last;
-    if none is connected, it is the one that disconnected last.
+    known before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last,
+    or if no instance is connected, the instance that disconnected last.
     """
 
     name: ResourceName
@@ -272,5 +272,5 @@ class Inventory:
 
 
 def _current_list(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
-    """Return the list of the latest instance that has sent a list; if none has, the list that was current before."""
+    """Return the list of the latest instance that has sent a list, or the list that was current before."""
     return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

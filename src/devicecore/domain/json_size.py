@@ -31,7 +31,7 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF starts
 
 @frozen
 class Reader:
-    """What reading a string costs a reader.
+    """The cost of reading a JSON string for one kind of reader.
 
     `max_values` is how many values the reader can read in time, `value_bytes` is the memory that a value takes, and
     `copies` is how many copies of all strings exist at once.

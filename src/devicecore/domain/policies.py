@@ -18,7 +18,7 @@ from devicecore.domain.text import counted, foreign_text
 
 @frozen
 class Choice:
-    """The question put to a policy: which `size` devices a container gets.
+    """The question to a policy: which `size` devices should a container get?
 
     A kubelet puts the same question to a plugin.
 
@@ -124,7 +124,7 @@ POLICIES: Mapping[str, Callable[[Choice], DeviceSet]] = {
 
 
 def _by_numa_node(choice: Choice, near: Counter[NumaNode]) -> DeviceSet:
-    """Take all free devices of one NUMA node after another. `near` says how good a NUMA node is."""
+    """Take all free devices of one NUMA node after another. Nodes with higher counts in `near` are preferred."""
     free: dict[tuple[NumaNode, ...], list[DeviceId]] = {}
     for device in choice.free:
         free.setdefault(choice.numa_nodes.get(device, ()), []).append(device)

@@ -227,7 +227,7 @@ class CelSelectors:
         return value
 
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
-        """Combine the results of the pieces of `all` or `exists`.
+        """Combine the results of the pieces of an `all` or `exists` expression.
 
         An error counts only if no other piece decides the result.
         """

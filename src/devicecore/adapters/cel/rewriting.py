@@ -188,10 +188,10 @@ def pieces(tokens: list[str], depth: int = 2) -> Pieces | None:
 
 
 def _with_comparable_values(tokens: list[str]) -> list[str]:
-    """Rewrite comparisons of an attribute so that comparing a version with a different type fails, as in Go.
+    """Rewrite comparisons of an attribute so that comparing a version with another type fails, as in Go.
 
-    The comparisons are `version == text` and `version in [text]`. With `text == version` and `!=`, the values just
-    differ.
+    In Go, `version == text` and `version in [text]` fail, `text == version` is false, and comparisons with `!=` are
+    true.
     """
     written = list(tokens)
     for middle, operator in enumerate(tokens):
@@ -242,7 +242,7 @@ def _is_plain(elements: Sequence[str]) -> bool:
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return the number of tokens of the attribute, element, call or literal that starts here, 0 if there is none."""
+    """Return the number of tokens of the attribute, element, call or literal that starts here, or 0 if none does."""
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token

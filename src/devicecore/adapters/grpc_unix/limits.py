@@ -34,8 +34,8 @@ class PluginLimits(ConnectionLimits):
 
     A plugin whose list is longer than `message_bytes` is disconnected. An answer to Allocate may be at most
     `allocate_bytes` bytes long, because it is stored in the checkpoint, which is rewritten for each pod. A resource may
-    register `registration_burst` times at once, and then `registrations_per_second`, or without a limit if this rate is
-    None.
+    register `registration_burst` times at once, and then `registrations_per_second` times a second. If this rate is
+    None, registrations are not limited.
     """
 
     options: float = 30.0

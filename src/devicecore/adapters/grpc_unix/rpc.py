@@ -138,7 +138,7 @@ class UnreadableMessageError(grpc.RpcError):
 
 
 def parse(read: Callable[[bytes], Parsed], data: bytes | None) -> Parsed:
-    """Read a message. We do not leave this to grpc.aio, which would log an unreadable message and continue with None.
+    """Read a message. If grpc.aio read messages, it would log an unreadable one and continue with None.
 
     Raises grpc.RpcError in Go's words if a call returned no message, or if the bytes are not a message of the expected
     type.

@@ -125,7 +125,7 @@ class PluginWatcher:
         self._allow_shared = allow_shared
         self._candidates: dict[str, _Candidate] = {}
         self._refused: dict[str, str] = {}
-        """Why each directory is ignored, by path, for the log."""
+        """Why each ignored directory is ignored, by path, for the log."""
         self._watching: asyncio.Task[NoReturn] | None = None
         self._changed = asyncio.Event()
         self._attempts = 0

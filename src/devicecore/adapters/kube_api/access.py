@@ -288,10 +288,10 @@ class ApiServer:
     ) -> Iterator[tuple[str, T]]:
         """Yield the changes that the selected objects have undergone since a version.
 
-        `selected` comes from `selectors`. A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if they are asked
-        for, `BOOKMARK`, and the object as `parse` returns it. If `since` is empty, the first events are the current
-        objects. The server ends the watch after a few minutes. Raises RequestError, for example if the server no longer
-        knows the version `since`.
+        `selected` comes from `selectors`. A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if bookmarks are
+        requested, `BOOKMARK`, and the object as `parse` returns it. If `since` is empty, the first events are the
+        current objects. The server ends the watch after a few minutes. Raises RequestError, for example if the server
+        no longer knows the version `since`.
         """
         query = {**selected, "timeoutSeconds": str(_WATCH_SECONDS), "watch": "true"}
         if since:

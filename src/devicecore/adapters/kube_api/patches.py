@@ -29,7 +29,7 @@ Counts = Mapping[ResourceName, int | None]
 """The count of each resource, or None if the key must be removed."""
 
 Changes = Mapping[str, Mapping[ResourceName, str | None]]
-"""The values to write into each map of the status, or None if a key must be removed."""
+"""The values to write into each map of the status; None removes the key."""
 
 Path = tuple[str, ...]
 """The path to a field, such as `("status", "capacity", "example.com/gpu")`."""
@@ -145,7 +145,7 @@ def changes(wanted: Wanted, node: NodeObject) -> Changes:
 
 
 def equals(quantity: object, count: int) -> bool:
-    """Return whether a Kubernetes quantity such as "4", "4k" or "2Ki" equals the count."""
+    """Return whether a Kubernetes quantity such as "4", "4k" or "2Ki" equals `count`."""
     try:
         return Quantity.parse(str(quantity)).nanos == Quantity.of(count, binary=False).nanos
     except InvalidQuantityError:

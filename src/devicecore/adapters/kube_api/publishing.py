@@ -241,7 +241,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             self._condition.notify_all()
 
     def _lost_track(self) -> None:
-        """Compare everything, and watch from the version compared, because what happened in the meantime is unknown."""
+        """Compare everything, and watch from the compared version, because changes in the meantime are unknown."""
         with self._lock:
             self._version = "" if self._is_missing else None
             self._compare()

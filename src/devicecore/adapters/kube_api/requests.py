@@ -78,7 +78,7 @@ class ApiServers(HasLifecycle):
             server.disconnect()
 
     def _send(self, request: ApiRequest) -> dict[str, Json]:
-        """Send a request, and return the object in the answer. Also raises RequestError if this is not started."""
+        """Send a request, and return the object in the answer. Also raises RequestError if `start` was not called."""
         began = time.monotonic()
         try:
             self._lifecycle.check_running()

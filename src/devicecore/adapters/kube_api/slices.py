@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 _SETTLE = 0.2  # seconds to wait for more changes by others, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
-_REPAIRS_FORGOTTEN = 300.0  # seconds for which a repair makes the pauses before later repairs longer
+_REPAIRS_FORGOTTEN = 300.0  # seconds after which a repair no longer lengthens the pauses before later repairs
 _MAX_ATTEMPTS = 5  # attempts in a row if other clients write at the same time
 _CHUNK = 100  # slices per page of a list
 _SENTENCES = {

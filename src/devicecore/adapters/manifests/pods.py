@@ -238,7 +238,7 @@ def _checked_uid(document: Value, *, default: str) -> str:
 
 
 def _uid(document: Value) -> str:
-    """Return a UID of the same length as a kubelet's, which is an MD5 hash of the same input."""
+    """Return a UID as long as a kubelet's UID, which is an MD5 hash of the same input."""
     metadata = document["metadata"]
     identity = [document.file, metadata["namespace"].text("default"), metadata["name"].text(), document.data]
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -47,7 +47,7 @@ class PodResourcesServer(HasLifecycle):
     """Serves the API, v1 and v1alpha1, on a unix socket.
 
     Starting raises `SetUpError` if the socket cannot be created, or if another process serves it. Stopping removes our
-    socket, but not another process's at the same path.
+    socket, but not a socket of another process at the same path.
 
     Args:
         socket: the path of the socket. The server creates the socket's directory if only its last component is missing.

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the kubelet's own, and the number of devices by state.
 
-This package needs the extra `prometheus`. Laws: Names, labels and buckets are the kubelet's. Devices are counted in the
-manager's state at each scrape. The number of label values is limited.
+This package needs the extra `prometheus`. Laws: Names, labels and buckets are the same as in a kubelet. Devices are
+counted in the manager's state at each scrape. The number of label values is limited.
 """
 
 import threading
@@ -45,7 +45,7 @@ DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
 """The upper bounds, in seconds, of a kubelet's buckets for DRA operations."""
 
 MAX_RESOURCES = 256
-"""The maximum number of resources whose calls are counted. Beyond that, the least recently used is forgotten."""
+"""The maximum number of resources whose calls are counted. The least recently used resources are forgotten first."""
 
 MAX_LABEL_LENGTH = 320
 """The maximum length of a resource's label. A valid resource name has at most 317 characters."""
@@ -351,7 +351,7 @@ def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[
 def _dra(
     operations: Mapping[tuple[str, bool], _Read], driver_calls: Mapping[tuple[str, str, str], _Read]
 ) -> Iterator[Metric]:
-    """Yield operations and driver calls. A program without dynamic resource allocation shows none of these."""
+    """Yield metrics of operations and driver calls. There are none without dynamic resource allocation."""
     if operations:
         yield _family(
             HistogramMetricFamily,

@@ -312,7 +312,7 @@ _MAX_STEPS = 10_000
 
 
 def may_differ(situation: Situation) -> bool:
-    """Return whether a fault may matter. For most claims, Kubernetes' search does not differ from ours."""
+    """Return whether a fault may change the answer. For most claims, Kubernetes' search does not differ from ours."""
     devices = [device for pool in situation.pools for _, device in pool.devices]
     shares = any(device.is_shared for device in devices)
     return (

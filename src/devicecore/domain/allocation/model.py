@@ -207,7 +207,7 @@ class PoolSlice:
 class DeviceClass:
     """A DeviceClass: the expressions that a device must satisfy, and parameters for drivers.
 
-    An expression that is not CEL is None.
+    A selector that is not a CEL expression is None.
     """
 
     name: str

@@ -16,7 +16,7 @@ from devicecore.domain.text import counted
 
 
 def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...]:
-    """Return why each device of the node does not help each request, after the search.
+    """Return a verdict for each request and each device of the node: the reason why the device does not help, if any.
 
     Args:
         search: a search that has ended. The devices that the search has taken are given back.

@@ -46,7 +46,7 @@ class Decoded:
 
     @cached_property
     def explanation(self) -> str:
-        """The probable cause of a wrong checksum, or an empty string if the file shows none."""
+        """The probable cause of a wrong checksum, or an empty string if the file shows no cause."""
         if self.valid or self.stored is None:
             return ""
         if self.is_foreign:

@@ -1,6 +1,7 @@
 """The content of a checkpoint: which container holds which devices, and which devices are registered.
 
-Law: the values are the same as in Go. Nil (None) and empty differ in every field, and lists keep their order.
+Law: the values are those of the kubelet's structs. Nil (None) and empty differ in every field, and lists keep
+their order.
 """
 
 from collections.abc import Mapping, Sequence

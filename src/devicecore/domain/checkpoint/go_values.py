@@ -78,7 +78,7 @@ def integer(text: str) -> int:
 
 @frozen
 class Slice(Generic[T]):
-    """A slice that is not nil. Array elements beyond its end reappear when the slice grows again."""
+    """A slice that is not nil. Array elements beyond the slice's end reappear when the slice grows again."""
 
     array: list[T] = field(factory=list)
     length: int = 0

@@ -18,7 +18,7 @@ from devicecore.domain.model import PodUid
 Devices = tuple[PreparedDevice, ...]
 
 ALL_CALLS = "*"
-"""The value that means all calls in `skipNodeOperations`."""
+"""The value in `skipNodeOperations` that stands for all calls."""
 
 _CALLS = frozenset({PREPARE, UNPREPARE})
 
@@ -115,7 +115,7 @@ class ClaimBlock(dict[ClaimKey, ClaimInfo]):
 class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     """Claims by key, in order of arrival, in immutable blocks.
 
-    After a change to one claim, a table shares all but one block with the previous table. So such a change costs the
+    After a change to one claim, a table shares all but one block with the previous table. A change therefore costs the
     same for any number of claims, and a writer can tell which blocks it has already written.
     """
 

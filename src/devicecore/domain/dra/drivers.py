@@ -96,13 +96,13 @@ class HealthReported:
 
 @frozen
 class HealthEnded:
-    """The health stream of an instance, which had been open, has ended."""
+    """An open health stream of an instance has ended."""
 
     instance: InstanceId
 
 
 DriverEvent = DriverRegistered | DriverConnected | DriverDisconnected | DriverRemoved | HealthReported | HealthEnded
-"""What happens to driver instances."""
+"""The events of driver instances."""
 
 
 # --- the instances ---------------------------------------------------------------------------------------------------

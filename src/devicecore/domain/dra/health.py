@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 """One second, in nanoseconds."""
 
 DEFAULT_LIMIT = 30 * SECOND
-"""For how many nanoseconds a report counts if the driver sets no limit."""
+"""The number of nanoseconds for which a report counts if the driver sets no limit."""
 
 MAX_LIMIT = 2**63 - 1
 """The longest limit in nanoseconds, because the file stores limits as 64-bit numbers."""
@@ -218,7 +218,7 @@ def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ..
 class ClaimedDeviceHealth:
     """The health of one of a claim's devices.
 
-    `resource_id` is the device's first CDI name, or its driver, pool and name.
+    `resource_id` is the device's first CDI name, or the device's driver, pool and name if it has no CDI name.
     """
 
     resource_id: str

@@ -18,7 +18,7 @@ ClaimUid = NewType("ClaimUid", str)
 
 
 class ClaimKey(NamedTuple):
-    """Identifies a claim as pods do.
+    """Identifies a claim in the way that pods do, by namespace and name.
 
     The key is a plain tuple, because thousands of keys are looked up at every save.
     """

@@ -316,7 +316,7 @@ class _WantedSlices:
 
 
 def canonical(devices: Collection[object]) -> str:
-    """Return devices as one string that is the same for objects with the same fields, even if some write empty fields.
+    """Return devices as one string. Objects that differ only in empty fields have the same string.
 
     The times at which taints were added are ignored, because the server writes them.
     """

@@ -286,7 +286,7 @@ class _Nothing:
 def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
     """Read a list of names, or a set as Go writes one.
 
-    The field is alpha, so an unexpected form does not mean that an operation is skipped.
+    The field is alpha, so if it has an unexpected form, no operation is skipped.
     """
     names = value if isinstance(value, list) else [name for name, _ in value] if isinstance(value, Object) else []
     return frozenset(name for name in names if isinstance(name, str))

@@ -200,7 +200,7 @@ class ServedDriver(ServedSockets[DriverService]):
         Use this to publish ResourceSlices. A scheduler may allocate devices as soon as they are published, and a
         kubelet that does not know the driver refuses the pod and tries again a minute later. If an action is still
         waiting, the new action replaces it. An action is called in the caller's thread or in a worker thread, and never
-        in two at once.
+        in two threads at once.
         """
         with self._attempted:
             self._once_registered = action
