@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist wheelhouse kind docs format protos mutants zoo peers oracle recordings clean FORCE
+.PHONY: help test quick lint mypy types imports unit slow coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist wheelhouse kind docs format protos mutants zoo peers oracle recordings clean FORCE
 
 # What a newcomer needs; `make help` lists the others after these.
 FOR_EVERYBODY := demo zipapp wheelhouse kind quick test
@@ -83,6 +83,10 @@ unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and the b
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
 	@$(BIN)/python tools/coverage_of_parts.py 95 $(FULLY_TESTED)
 
+# These are the programs as users start them, each in a process of its own. `make test` has tests of what they are made of.
+slow: $(VENV)/.dev ## the tests that `make test` leaves out because they take long and other tests show nearly the same; two minutes
+	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=4 -m slow
+
 coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that are not in a process of their own; some minutes
 	@COVERAGE=all $(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
 	@$(BIN)/coverage report
@@ -95,11 +99,11 @@ SHARED_TESTS := packages/tools/tests/command/test_demo.py packages/tools/tests/c
   tests/unit/test_dra_histories.py tests/unit/test_dra_state_vectors.py tests/unit/test_json_size.py
 
 laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 15, and all cases of what `make test` has a share of: many minutes
-	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 \
+	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 \
 	  tests/property $(SHARED_TESTS)
 
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
-	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance \
+	@FAULTS=1 SLOW=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance \
 	  $(addprefix packages/tools/tests/kit/test_,conformance.py conformance_health.py conformance_restarts.py dra_guide.py)
 
 found: $(VENV)/.dev ## write docs/maintain/found-faults.md: all injected faults under `devicecore conformance`: half an hour
@@ -128,7 +132,7 @@ simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
 
 storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
-	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability packages/fleet/tests/cluster/test_cluster_pods.py
+	@STORM=1 SLOW=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability packages/fleet/tests/cluster/test_cluster_pods.py
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer questions

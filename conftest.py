@@ -82,6 +82,7 @@ They are enough for the packages that must be covered, without those whose many 
 coverage more than doubles a test's time. `make coverage` measures it for all files.
 """
 
+_RUNS_SLOW = bool(os.environ.get("SLOW"))
 _MEASURES_ALL = os.environ.get("COVERAGE") == "all"
 
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
@@ -111,7 +112,8 @@ def _turn(tests: list[pytest.Item]) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of pytest-cov even if pytest-cov is not installed."""
+    """Register our marker, and that of pytest-cov even if pytest-cov is not installed."""
+    config.addinivalue_line("markers", "slow: `make slow` runs this test, `make test` does not")
     config.addinivalue_line("markers", "no_cover: measure no coverage")
 
 
@@ -135,10 +137,13 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mix the files that wait for processes with the others.
+    """Skip the slow tests unless SLOW is set, and mix the files that wait for processes with the others.
 
     The workers take one file after another, and the last files should be short.
     """
+    for item in items:
+        if not _RUNS_SLOW and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="`make slow` runs this test"))
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)

@@ -578,6 +578,7 @@ class TestStartAndStop:
 # --- resource use -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder) -> None:
     tasks = Path("/proc/self/task")
     before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # earlier tests may leave some threads

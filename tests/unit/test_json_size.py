@@ -117,6 +117,7 @@ def test_a_file_with_too_much_unreadable_data_is_not_salvaged() -> None:
         salvage(b'{"Data":{"PodDeviceEntries":[' + bad + b"{}]}}")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_20_000_devices_is_far_from_the_limits(tmp_path: Path) -> None:
     ids = [f"device-{number:05}" for number in range(20_000)]
     entries = tuple(PodDevicesEntry(f"pod-{id_}", "main", "example.com/gpu", {0: (id_,)}, b"\0" * 100) for id_ in ids)

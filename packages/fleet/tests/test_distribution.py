@@ -32,6 +32,7 @@ def without(*arguments: str) -> subprocess.CompletedProcess[str]:
     return python(f"{BLOCKED}sys.exit(main(sys.argv[1:]))", *arguments)
 
 
+@pytest.mark.slow
 def test_no_module_of_the_tools_loads_the_fleet() -> None:
     names = [found.name for found in walk_packages(devicecore_tools.__path__, "devicecore_tools.")]
     names = [name for name in names if not name.endswith("__main__")]

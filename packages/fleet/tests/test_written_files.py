@@ -85,6 +85,7 @@ def made_in(directory: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077] if STORM else [0])
 def test_each_file_has_the_mode_of_the_table_and_each_row_a_file(umask: int) -> None:
     """All programs run at the same time and create files. The table lists only files that the programs create."""

@@ -784,6 +784,7 @@ def test_a_change_does_not_clear_another_nodes_error(why: Callable[..., tuple[in
     assert "  also needs  request r of claim ml/train is for 2 devices" in lines
 
 
+@pytest.mark.slow
 def test_edited_expressions_take_little_memory(
     why: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: 
     assert ran.stderr.endswith("no plugins today\ndevicecore demo: step a_plugin_registers failed\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", share([signal.SIGTERM, signal.SIGINT], of=2))
 def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Signals) -> None:
     """At any step, the demo removes its files before it ends with status 128 plus the signal's number."""
@@ -204,6 +205,7 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
         assert schedule(pod, cluster.nodes) == f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
 
 
+@pytest.mark.slow
 def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, directory: Path) -> None:
     """If piped, the output has no colors and no long lines, and every sentence is complete.
 

@@ -116,7 +116,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
     [
         (["click"], "", ["--help"]),
         (["rich"], "", ["demo"]),
-        (["rich"], "", ["demo", "--json"]),
+        pytest.param(["rich"], "", ["demo", "--json"], marks=pytest.mark.slow),
         (
             ["httpcore2", "httpx2"],
             "[kubernetes]",
@@ -181,7 +181,14 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
     assert "--checkpoint" in completions("doctor", "--c")
 
 
-@pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "verify nowhere",
+        "show v1.13-two-pods.json",
+        pytest.param("show --json v1.13-two-pods.json", marks=pytest.mark.slow),
+    ],
+)
 def test_a_reader_that_stops_reading_is_not_an_error(command: str) -> None:
     """If the output pipe is closed, the command ends silently, with the status of a program that SIGPIPE ends."""
     process = subprocess.Popen(
@@ -199,7 +206,14 @@ def test_a_reader_that_stops_reading_is_not_an_error(command: str) -> None:
     assert process.returncode == 128 + signal.SIGPIPE
 
 
-@pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
+@pytest.mark.parametrize(
+    ("closed", "output"),
+    [
+        pytest.param("<&-", "malformed", marks=pytest.mark.slow),
+        pytest.param(">&-", "", marks=pytest.mark.slow),
+        ("<&- >&- 2>&-", ""),
+    ],
+)
 def test_closed_streams_are_treated_as_empty(closed: str, output: str) -> None:
     """A closed input or output leads to an exit status, not to a traceback."""
     command = f"{shlex.quote(sys.executable)} -m devicecore_tools checkpoint verify - {closed}"
@@ -208,7 +222,7 @@ def test_closed_streams_are_treated_as_empty(closed: str, output: str) -> None:
     assert output in ran.stdout
 
 
-@pytest.mark.parametrize("command", ["verify", "show"])
+@pytest.mark.parametrize("command", ["verify", pytest.param("show", marks=pytest.mark.slow)])
 def test_characters_that_a_locale_cannot_encode_are_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
     """On a terminal without UTF-8, letters are lost, but not the answer."""
     blob = tmp_path / "\u4e2d"

@@ -104,6 +104,7 @@ def test_doctor_reads_what_it_can_and_names_what_it_skips(pyz: Path, file: Path,
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 def test_why_explains(pyz: Path, file: Path) -> None:
     ran = run(pyz, "why", "-", "--checkpoint", str(file), "--json", stdin=REFUSAL)
     (explained,) = json.loads(ran.stdout)["explanations"]
@@ -112,6 +113,7 @@ def test_why_explains(pyz: Path, file: Path) -> None:
     assert "decided by" in run(pyz, "why", REFUSAL).stdout
 
 
+@pytest.mark.slow
 def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path) -> None:
     """A YAML manifest is read too, although the reader in C is missing."""
     lines = ["apiVersion: v1", "kind: Pod", "metadata: {name: a}", "spec:", "  containers:", "  - name: c"]
@@ -140,6 +142,7 @@ def test_doctor_agrees_with_the_installed_one_on_each_recorded_node(
     assert one_file == installed
 
 
+@pytest.mark.slow
 def test_each_command_for_checkpoints_works(pyz: Path, file: Path, tmp_path: Path) -> None:
     more = {
         "verify": [],
@@ -168,6 +171,7 @@ def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path) -> None
     assert [path.name for path in pyz.parent.iterdir()] == ["devicecore.pyz"]
 
 
+@pytest.mark.slow
 def test_help_and_version_need_nothing(pyz: Path) -> None:
     assert run(pyz, "--version").stdout == f"devicecore {__version__}\n"
     assert "doctor" in run(pyz, "--help").stdout

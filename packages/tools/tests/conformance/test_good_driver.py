@@ -172,10 +172,12 @@ def test_a_driver_that_restarts_itself_is_not_blamed_for_what_the_restart_ends()
     assert [one.during for one in report.exits] == [stream, kubelet]
 
 
+@pytest.mark.slow
 def test_a_fluctuating_number_of_open_files_is_not_a_leak() -> None:
     assert_all_pass(run_on(habits.SwingsInOpenFiles, checks_of("closes-its-files"), None, QUICK))
 
 
+@pytest.mark.slow
 def test_a_drivers_data_directory_exists_at_each_start() -> None:
     words = ["sh", "-c", f"test -d {{plugins}}/my/state && exec {shlex.join([sys.executable, str(DRIVER)])}"]
     checks = [BY_NAME["answers-get-info"], BY_NAME["prepares-the-same-after-a-restart"]]

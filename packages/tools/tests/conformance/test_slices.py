@@ -1,5 +1,6 @@
 """A driver with a fault in its slices fails only the check for that fault."""
 
+import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Report, Verdict
 from devicecore_tools.conformance.faults.drivers.habits import WritesAndForgets
@@ -20,6 +21,7 @@ def test_a_wipe_waits_until_the_helper_would_notice_it() -> None:
     assert report.passed, report.results
 
 
+@pytest.mark.slow
 def test_a_wipe_that_a_driver_cannot_notice_is_not_decided() -> None:
     report = wiped(WritesAndForgets, race=1.0)
     (result,) = report.results

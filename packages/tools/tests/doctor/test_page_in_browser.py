@@ -19,6 +19,8 @@ from tests.doctor.test_picture import EVIL, finding, made_of, row
 from devicecore.domain.text import foreign_text
 from devicecore.system.json_values import to_json
 
+pytestmark = pytest.mark.slow
+
 IN_TABLE = "[...document.querySelectorAll('#devices tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()))"
 IN_SOURCES = (
     "[...document.querySelectorAll('[aria-labelledby=sources] tbody tr')].map(r => [...r.cells].map(c => c.innerText))"

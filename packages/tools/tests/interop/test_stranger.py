@@ -57,6 +57,7 @@ def test_it_registers_again_and_pods_keep_devices(kubelet: Kubelet, stranger: Pl
     assert stranger.wait() == 0
 
 
+@pytest.mark.slow
 def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(stubs))
     sick = tmp_path / "provoke.sh"

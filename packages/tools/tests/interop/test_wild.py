@@ -1,5 +1,6 @@
 """The checks on plugins that behave like well-known ones: no check fails because of behavior that kubelets accept."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,22 +22,26 @@ HABITS = {
     "empty": ("vendor.example/none", {"removes-its-socket"}),
     "alpha": ("", {"serves-before-it-registers"}),
 }
+COMMON = ["nvidia", "fatal"]
 
 
 @pytest.fixture(scope="module")
 def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
     """The report on each behavior. The runs mostly wait, so they are started concurrently."""
+    habits = [*HABITS] if os.environ.get("SLOW") else COMMON
 
     def run_habit(habit: str) -> Report:
         settings = evolve(QUICK, resource=HABITS[habit][0], timeout=5 if habit == "empty" else QUICK.timeout)
         return run([sys.executable, PLUGIN, habit, "{dir}"], settings=settings, checks=CHECKS)
 
-    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(HABITS)) as pool:
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(habits)) as pool:
         patched.setenv("PYTHONPATH", str(stubs))
-        yield dict(zip(HABITS, pool.map(run_habit, HABITS), strict=True))
+        yield dict(zip(habits, pool.map(run_habit, habits), strict=True))
 
 
-@pytest.mark.parametrize("habit", HABITS)
+@pytest.mark.parametrize(
+    "habit", [habit if habit in COMMON else pytest.param(habit, marks=pytest.mark.slow) for habit in HABITS]
+)
 def test_a_real_plugins_behavior_fails_only_the_checks_it_should(habit: str, reports: Mapping[str, Report]) -> None:
     report = reports[habit]
     actual = {result.name: result.actual for result in report.results if result.failed}
@@ -45,6 +50,7 @@ def test_a_real_plugins_behavior_fails_only_the_checks_it_should(habit: str, rep
     assert report.passed == (habit not in {"alpha", "empty"}), actual
 
 
+@pytest.mark.slow
 def test_the_other_resources_of_a_plugin_are_named(reports: Mapping[str, Report]) -> None:
     assert reports["several"].facts["others"] == ["vendor.example/kind-0", "vendor.example/kind-2"]
 
@@ -62,11 +68,13 @@ def test_a_plugin_that_exits_with_its_kubelet_is_started_again(reports: Mapping[
     assert "after a restart of the kubelet" in reports["fatal"].result("stays-up").actual
 
 
+@pytest.mark.slow
 def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]) -> None:
     report = reports["empty"]
     assert (report.facts["devices"], report.result("allocates-each-device").verdict) == (0, Verdict.UNDECIDED)
 
 
+@pytest.mark.slow
 def test_a_call_to_a_different_api_is_named(reports: Mapping[str, Report]) -> None:
     actual = reports["alpha"].result("serves-before-it-registers").actual
     assert "but /deviceplugin.Registration/Register was called, which is not a method of this API" in actual

@@ -158,6 +158,7 @@ def test_the_action_writes_its_reports_and_passes_with_a_good_plugin(tmp_path: P
     assert "v1.2.3: 6 passed" in files["badge"]
 
 
+@pytest.mark.slow
 def test_the_action_tests_dra_drivers(tmp_path: Path) -> None:
     directories = "--registry {registry} --plugin-dir {plugins} --cdi-dir {cdi}"
     devicecore = Path(sys.prefix) / "bin" / "devicecore"
@@ -232,6 +233,7 @@ def test_the_manifests_for_kind_use_images_and_options_that_exist() -> None:
         assert {word.partition("=")[0] for word in container["args"]} <= known
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount an overlay and change the root directory")
 @pytest.mark.parametrize("command", ["", f"'{sys.executable}' '{PLUGIN}' {{dir}}"])
 def test_a_plugin_in_an_image_is_tested_in_its_own_root_directory(tmp_path: Path, command: str) -> None:

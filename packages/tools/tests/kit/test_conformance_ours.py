@@ -3,6 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from devicecore_tools.conformance import Report, Verdict
 from devicecore_tools.conformance.device_plugin import run
 from tests.kit.faults import QUICK
@@ -24,6 +25,7 @@ def run_checks_on(argument: str) -> Report:
     return run(command, settings=QUICK, registry=argument == "registry")
 
 
+@pytest.mark.slow
 def test_our_plugins_pass_every_check() -> None:
     with ThreadPoolExecutor() as both:  # both runs mostly wait
         registering, watched = both.map(run_checks_on, ("directory", "registry"))

@@ -25,6 +25,7 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
     assert list(directory.iterdir()) == [directory / "sick"]
 
 
+@pytest.mark.slow
 def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(directory: Path) -> None:
     report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
     # this plugin does not call Register, and mounts nothing

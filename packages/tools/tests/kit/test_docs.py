@@ -36,7 +36,10 @@ def assert_prints_what_is_shown(guide: str, name: str, status: int, directory: P
     assert [line for line in shown.splitlines() if line not in ran.stdout] == []
 
 
-@pytest.mark.parametrize(("name", "status", "sooner"), [("failing", 1, QUICK), ("passing", 0, QUICK_BUT_ONE)])
+@pytest.mark.parametrize(
+    ("name", "status", "sooner"),
+    [("failing", 1, QUICK), pytest.param("passing", 0, QUICK_BUT_ONE, marks=pytest.mark.slow)],
+)
 def test_a_command_prints_what_the_guide_shows(name: str, status: int, sooner: str) -> None:
     assert_prints_what_is_shown(GUIDE, name, status, Path.cwd(), ("conformance plugin", f"conformance plugin {sooner}"))
 

@@ -25,13 +25,21 @@ SOONER = {
 }
 
 
-@pytest.mark.parametrize(("name", "status"), [("passing", 0), ("failing", 1), ("claims", 0)])
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        pytest.param("passing", 0, marks=pytest.mark.slow),
+        ("failing", 1),
+        pytest.param("claims", 0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_command_prints_what_the_guide_shows(tmp_path: Path, name: str, status: int) -> None:
     for file, content in FILE.findall(GUIDE):
         (tmp_path / file).write_text(content)
     assert_prints_what_is_shown(GUIDE, name, status, tmp_path, SOONER.get(name, ("", "")))
 
 
+@pytest.mark.slow
 def test_the_driver_in_python_passes_the_checks(tmp_path: Path) -> None:
     guide = (DOCS / "write-a-driver.md").read_text(encoding="utf-8")
     program = "\n".join([*PYTHON.findall(guide.partition("## Try it")[0]), "main()"])

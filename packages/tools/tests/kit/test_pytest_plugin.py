@@ -101,6 +101,7 @@ def test_the_fixtures_are_there_and_their_errors_are_sentences(tmp_path: Path) -
     assert "devicecore/testing/kubelet.py" not in ran.stdout  # a traceback ends at the line of the test
 
 
+@pytest.mark.slow
 def test_they_work_in_parallel(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIRS)
     ran = pytest_run(tmp_path, "-n", "2", "-k", "not process")

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
+import pytest
 from devicecore_tools.command.doctor import report_on
 from devicecore_tools.doctor.reading.node import NodeSources
 from tests.e2e.world import PATIENCE, KubeletWorld
@@ -84,6 +85,7 @@ class BusyNode(KubeletWorld):
         return {entry.pod_uid for entry in data.entries or ()}
 
 
+@pytest.mark.slow
 def test_nothing_false_is_reported_alongside_a_busy_kubelet_that_is_killed(directory: Path) -> None:
     ended = threading.Event()
     problems: list[str] = []

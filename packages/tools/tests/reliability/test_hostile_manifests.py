@@ -114,6 +114,7 @@ for name, text in HOSTILE.items():
 """
 
 
+@pytest.mark.slow
 def test_a_hostile_manifest_takes_little_time_and_memory() -> None:
     """Each manifest is read in a separate process, because the peak memory of a process never decreases."""
     command = [sys.executable, "-c", READ_EACH]
