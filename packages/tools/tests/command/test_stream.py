@@ -67,7 +67,7 @@ def test_a_reader_that_stalls_loses_lines_and_gets_their_number(pipe: Pipe) -> N
     lost = written - text.count(line)
     said = re.findall(r"\((\d+) lines? w(?:as|ere) dropped because nobody read them\)\n", text)
     assert lost > 0
-    assert sum(map(int, said)) == lost  # in one notice or in several: the pipe may accept a line now and then
+    assert sum(map(int, said)) == lost  # the pipe may accept a line now and then
 
 
 def test_only_the_latest_picture_is_queued(pipe: Pipe) -> None:

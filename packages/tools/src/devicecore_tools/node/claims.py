@@ -180,7 +180,7 @@ class NodeClaims:
         return self.manager.allocated_resources_status(pod) if self.manager else {}
 
     def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
-        """Return a container's claims for the pod-resources API, or none if a claim is unknown, as in a kubelet."""
+        """Return a container's claims for the pod-resources API, or () if one of them is unknown, as in a kubelet."""
         if self.manager is None:
             return ()
         from devicecore.adapters.pod_resources.claims import to_dynamic_resources

@@ -37,7 +37,7 @@ class NodeClaimSource(ClaimSource):
     server: ClaimSource | None
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """Return the claim with this key. Raises ClaimSourceError if it does not exist or cannot be read."""
+        """Return the claim with this key. Raises ClaimSourceError if the claim does not exist or cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
             return claim

@@ -115,7 +115,7 @@ def _kind(reason: Reason | None) -> str:
 
 
 def _lacking_counters(group: Sequence[DeviceVerdict], holders: Callable[[DeviceVerdict], Sequence[str]]) -> str:
-    """Return which counter each of a few devices lacks and who uses it, or "" for one device or too many."""
+    """Return which counter each of a few devices lacks and who uses it, or "" for one device or for many devices."""
     parts = [
         f"{one.device.device} lacks {one.reason.counter} (used by {_listed(holders(one)) or 'others'})"
         for one in group
@@ -354,7 +354,7 @@ def _advice_of_unknown(name: str, devices: Sequence[PoolDevice]) -> Iterator[str
 
 
 def _has(device: PoolDevice, kind: str, missing: str) -> str:
-    """Return the same name in the device's other domains, or else the values that identify the device."""
+    """Return the names of the device's attributes or capacities as the end of a message, or an empty string."""
     names = sorted(device.attributes if kind == "attributes" else device.capacity)
     shown = [f"{device.key.driver}/{name}" if name == missing else name for name in names]
     return f"; it has {_listed(shown)}" if names else ""

@@ -515,7 +515,7 @@ class ClaimTrial:
 
     @property
     def has_classes(self) -> bool:
-        """Whether any DeviceClass is known. Without one, no claim can be decided."""
+        """Whether any DeviceClass is known. Without DeviceClasses, no claim can be decided."""
         return bool(self._objects.classes)
 
     def unusable(self, names: Iterable[str], node: TargetNode, pod: str, uid: str = "") -> str:

@@ -110,7 +110,7 @@ def _find_in(record: str) -> Match | None:
 
 
 def _in_log(line: str) -> Match | None:
-    """Return the refusal in a kubelet's log line about a pod, whose error lacks the prefix that an event has."""
+    """Return the refusal in a kubelet's log line. The error in such a line lacks the prefix that an event has."""
     for error in _LOGGED.finditer(line[:MAX_MESSAGE]):
         match = find(f"{PREFIXES['prepare'][0]}{error[1]}")
         if match is not None and not match.message.is_last_resort:

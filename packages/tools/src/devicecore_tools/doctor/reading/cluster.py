@@ -80,8 +80,8 @@ def looks_of(
     """Return a look at each selected node, sorted by name, and a look at the devices of `NO_NODE`, if any.
 
     `answers` contains the objects of each kind in `OF_NODES`, or a sentence that says why they were not read. When the
-    budget is spent, the looks at the remaining nodes contain only the reason instead of their Node. `taken` is when the
-    objects were read, in seconds since 1970, or None if that is not known.
+    budget is spent, the looks at the remaining nodes contain a reason instead of the Node. `taken` is when the objects
+    were read, in seconds since 1970, or None if the time is not known.
 
     Raises ValueError, with the reason, if the nodes were not read or cannot be used.
     """

@@ -176,7 +176,7 @@ def _made(sockets: Mapping[str, str]) -> Iterator[tuple[str, float]]:
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
-    """Return the names of sockets, sorted. Sockets whose names start with a dot are not plugins' (kubelet.md 2.8)."""
+    """Return the names of sockets, sorted. A name that starts with a dot is not a plugin's (kubelet.md 2.8)."""
     found = []
     for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
         if number == MAX_ENTRIES:

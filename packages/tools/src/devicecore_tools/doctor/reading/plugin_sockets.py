@@ -1,8 +1,9 @@
 """Asks plugins for their identity, their options, and one list. Nothing is allocated.
 
 Laws: each plugin gets at most three calls: GetInfo (only in the plugin watcher's directory), its options, and one list.
-The result is a `PluginSeen` for any answer, even if there is none. A plugin whose socket disappeared or was replaced in
-the meantime is left out, because a kubelet deletes the sockets when it starts, and plugins then create new ones.
+The result is a `PluginSeen` whatever the plugin answers, even if it does not answer. A plugin whose socket disappeared
+or was replaced in the meantime is left out, because a kubelet deletes the sockets when it starts, and plugins then
+create new ones.
 """
 
 import sys
@@ -142,7 +143,7 @@ class Listeners(Generic[Answer]):
     def _ask(
         self, name: str, path: str, served: SocketIdentity, *, end: float
     ) -> "_Answered[Answer] | _Silent | _Went | None":
-        """Return the answer, or why there is none, or None if the process had too little time."""
+        """Return the answer, the reason why there is no answer, or None if the process had too little time."""
         before = self._before.get((path, served))
         longest = min(self.answer, _AGAIN) if isinstance(before, _Silent) else self.answer
         given = [longest]

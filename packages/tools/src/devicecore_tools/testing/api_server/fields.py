@@ -283,7 +283,7 @@ def _apply_conflict(conflicts: list[tuple[Owner, FieldPath]], api_version: str) 
 
 
 def _place(path: FieldPath) -> list[tuple[bool, str]]:
-    """Return a sort key for which the plain fields of a map come before the fields of the maps in it."""
+    """Return a sort key that puts a map's plain fields before the fields of the maps that it contains."""
     return [(number < len(path), part) for number, part in enumerate(path, 1)]
 
 
