@@ -335,7 +335,7 @@ class Refused:
 
 
 def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Quantity]:
-    """Yield the largest amounts that a device's policy allows below the amount that the device cannot provide."""
+    """Yield the allowed values, or the largest allowed amount, of a capacity that a device can still provide."""
     capacity = device.capacity.get(reason.name)
     most = min(reason.needed.nanos, reason.free.nanos) if reason.free is not None else 0
     if capacity is None or most <= 0:

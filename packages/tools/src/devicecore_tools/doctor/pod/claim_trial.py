@@ -932,7 +932,7 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return the single changes after which the node provides the devices, and whether all changes were tried.
+        """Return the changes after each of which the node provides the devices, and whether all changes were tried.
 
         Changes that fix mistakes come first.
         """

@@ -323,7 +323,7 @@ def _values(identifier: str, devices: Sequence[PoolDevice]) -> Iterator[str]:
 
 
 def _likeness(one: str, other: str) -> float:
-    """Return the similarity of two values: by distance for quantities and numbers, otherwise by letters."""
+    """Return the similarity of two values: the ratio of two quantities, or otherwise the similarity of the letters."""
     with suppress(InvalidQuantityError):
         mine, its = Quantity.parse(one).nanos, Quantity.parse(other).nanos
         return min(mine, its) / max(mine, its, 1) if min(mine, its) >= 0 else 0.0

@@ -132,7 +132,7 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
 
 
 def _errors(text: str) -> Iterator[Unscheduled]:
-    """Yield the meaning of errors from the scheduler's plugins. After an error, the scheduler tries no other node."""
+    """Yield the meaning of errors from the scheduler's plugins."""
     for found in _RUNNING.finditer(text):
         plugin, point = found["plugin"] or found["plugin_"], (found["point"] or found["point_"])
         problem = foreign_text(_HINT.sub("", found["problem"]).strip("\"'` "), _MAX_SHOWN)

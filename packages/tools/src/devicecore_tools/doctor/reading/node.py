@@ -298,7 +298,7 @@ class NodeSources:
         return settings if self.root is None or settings.is_given else read_topology(self.root, settings)
 
     def managers(self) -> ManagersSeen | None:
-        """Return the input for the kubelet's CPU and memory managers, or None without a directory of the kubelet."""
+        """Return the input for the kubelet's CPU and memory managers, or None without a directory to read it from."""
         return None if self._kubelet_root is None else read_managers(self._kubelet_root)
 
     # --- the kubelet's files ------------------------------------------------------------------------------------------

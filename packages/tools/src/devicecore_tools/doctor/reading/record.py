@@ -270,7 +270,7 @@ def save(
         root: the kubelet's directory, whose files are copied, or None if it was not read.
         checkpoint: the checkpoint's own path, if it is not below `root`.
         objects: the API server's objects as read, by the names of their files.
-        notes: additional notes about the creation of the record.
+        notes: additional entries of `sources.json`.
         taken: when the sources were read, in nanoseconds since 1970, or None if unknown.
 
     Raises:

@@ -23,7 +23,7 @@ def rules_in(document: Value) -> tuple[TaintRule, ...]:
 
 
 def rule_of(rule: Value) -> TaintRule:
-    """Return the rule in an object. Raises DocumentError if it selects devices as rules did before Kubernetes 1.35."""
+    """Return the rule in an object. Raises DocumentError if the rule selects devices as before Kubernetes 1.35."""
     selector = rule["spec"]["deviceSelector"]
     for name in ("deviceClassName", "selectors"):
         if selector[name].data:
