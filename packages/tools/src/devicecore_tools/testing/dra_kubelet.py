@@ -374,7 +374,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
-        """Wait until a driver has this many registered and connected instances. Return the newest instance.
+        """Wait until a driver has at least this many connected instances. Return the newest instance.
 
         Raises:
             WaitTimeoutError: there were not enough instances before the timeout.

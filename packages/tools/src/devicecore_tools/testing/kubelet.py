@@ -252,7 +252,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return self.devices(resource)
 
     def wait_for_registration(self, resource: str, number: int, *, timeout: float | None = None) -> None:
-        """Wait until plugins for `resource` have registered `number` times since the kubelet was created.
+        """Wait until plugins for `resource` have registered at least `number` times since the kubelet was created.
 
         Raises:
             WaitTimeoutError: there were fewer registrations before the timeout.
