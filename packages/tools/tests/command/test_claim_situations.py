@@ -494,7 +494,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
 
 @pytest.fixture
 def why(tmp_path: Path, capsys: Capsys) -> Callable[..., tuple[int, list[str]]]:
-    """Run `devicecore why` on objects, and return its status and the lines that it prints."""
+    """Return a function that runs `devicecore why` on objects and returns its status and the lines that it prints."""
 
     def run(wanted: Sequence[Json], objects: Sequence[Json], *options: str) -> tuple[int, list[str]]:
         nodes: list[Json] = [{"kind": "Node", "metadata": {"name": name}} for name in ("n1", "n2")]
@@ -586,7 +586,7 @@ def a_pod_with(limits: dict[str, str]) -> Json:
 
 
 def ready_node(server: LocalApiServer, name: str, **labels: str) -> None:
-    """Create a Node without the taint that an API server gives to a new one."""
+    """Create a Node without the taint that an API server gives to a new Node."""
     server.create({"kind": "Node", "metadata": {"name": name, "labels": labels}})
     server.change("Node", name, lambda node: node["spec"].pop("taints"))
 

@@ -69,7 +69,7 @@ def test_progress_goes_to_stderr(demo: DemoRun) -> None:
 
 
 def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
-    """Capacity and allocatable go from 0 to 10, and resources that belong to no plugin stay the same."""
+    """Capacity and allocatable become 10, and resources that belong to no plugin stay the same."""
     assert demo.counts("two_nodes", FIRST, GPU) == (None, None)
     assert demo.counts("a_plugin_registers", FIRST, GPU) == (10, 10)
     assert demo.counts("a_plugin_registers", SECOND, GPU) == (None, None)

@@ -119,7 +119,7 @@ class Counted(UserList[str]):
 
 
 def test_of_many_unhealthy_devices_no_more_are_read_than_fit() -> None:
-    """A view of 10,000 unhealthy devices took 15 seconds, during which the kubelet did nothing else."""
+    """A view of 10,000 unhealthy devices used to take 15 seconds, during which the kubelet did nothing else."""
     devices = Counted(f"gpu-{number}" for number in range(10_000))
     assert listed("unhealthy: ", devices, 40) == "unhealthy: gpu-0, gpu-1 and 9998 more"
     assert devices.read < 10

@@ -50,7 +50,7 @@ def kubelet(directory: Path) -> Iterator[Kubelet]:
 
 @pytest.fixture
 def devicecore_process() -> Iterator[Start]:
-    """Start `devicecore` with these arguments. At the end, all such processes are stopped."""
+    """Yield a function that starts `devicecore` with its arguments. At the end, all these processes are killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
@@ -69,7 +69,7 @@ def devicecore_process() -> Iterator[Start]:
 
 @pytest.fixture
 def start(devicecore_process: Start, directory: Path) -> Start:
-    """Start a simulated plugin in `directory`, unless the arguments name a different directory."""
+    """Return a function that starts a simulated plugin in `directory`, unless its arguments name another directory."""
 
     def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
         return devicecore_process("plugin", "simulated", "--socket-dir", str(directory), *arguments, **environment)
@@ -159,7 +159,7 @@ def test_a_directory_on_the_command_line_outdoes_variables(kubelet: Kubelet, sta
 
 
 def test_numa_nodes_may_be_ranges(kubelet: Kubelet, start: Start) -> None:
-    """`0-2,7` is 0, 1, 2 and 7."""
+    """`0-2,7` means 0, 1, 2 and 7."""
     kubelet.start()
     start("--resource", "example.com/gpu", "--count", "5", "--numa-nodes", "0-2,7")
     assert [device.numa_nodes for device in kubelet.report().devices] == [(0,), (1,), (2,), (7,), (0,)]

@@ -222,7 +222,7 @@ def test_a_manifest_has_the_priority_of_its_class(tmp_path: Path, capsys: Capsys
 
 
 def test_everything_that_keeps_a_pod_off_a_node_is_named_with_a_remedy(tmp_path: Path, capsys: Capsys) -> None:
-    """Fixing only one of the two problems would not help."""
+    """Fixing only some of the problems would not help."""
     node = {**a_node("n1"), "spec": {"unschedulable": True}}
     assert asked(tmp_path, a_pod(limits={"cpu": "9", "memory": "64Gi"}), node) == 1
     lines = capsys.readouterr().out.splitlines()
