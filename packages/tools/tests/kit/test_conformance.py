@@ -52,7 +52,7 @@ def test_where_nothing_can_be_compared_no_answer_is_called_the_same(directory: P
     name = "allocates-again-in-the-same-way"
     report = faults.run_checks_on("only-variables", [name], faults.QUICK, directory)
     assert not report.result(name).applies
-    assert report.result(name).actual == "the plugin gives no device nodes and no CDI devices"
+    assert report.result(name).actual == "the plugin provides no device nodes and no CDI devices"
 
 
 @pytest.mark.parametrize(("fault", "subject"), [("", ", 3 devices"), ("silent", "")])

@@ -51,7 +51,7 @@ def test_a_kubelet_that_refuses_needs_a_call_to_refuse(directory: Path) -> None:
 def test_a_plugin_that_ends_when_it_is_refused_need_not_be_started_again(directory: Path) -> None:
     names = ["is-patient-with-a-kubelet-that-refuses", "ends-or-registers-after-a-refusal"]
     report = run_checks_on("ends-when-refused-later", names, evolve(QUICK, restart=False, refusing=1), directory)
-    assert report.result(names[1]).actual == "the plugin ended, or registered again"
+    assert report.result(names[1]).actual == "the plugin exited, or registered again"
 
 
 def test_a_plugin_that_is_slow_to_return_has_to_do_so_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

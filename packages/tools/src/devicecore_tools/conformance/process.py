@@ -101,7 +101,7 @@ class SubjectProcess(ABC):
         return list(dict.fromkeys(map(str, self.exits[number:])))
 
     def blame(self, check: str) -> None:
-        """Record the name of the check during which the process ended."""
+        """Record the name of the check during which the process exited."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
     def require_no_crash(self, check: str, sentence: str, since: int) -> None:
@@ -157,7 +157,7 @@ class SubjectProcess(ABC):
             self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
 
     def _note_exit(self) -> None:
-        """Record how the process ended, if it exited on its own. Wait for a process that is about to exit."""
+        """If the process exited on its own, record how. Wait for a process that is about to exit."""
         if self.running is None:
             return
         if self.is_leaving or self.running.status is not None:

@@ -143,7 +143,7 @@ def own_age() -> float:
 
 
 def exit_of(process: PluginProcess) -> Exit | None:
-    """Return how a process ended on its own, or None if it did not end on its own."""
+    """Return how a process exited on its own, or None if it did not exit on its own."""
     failure, crash = process.failure, process.crash
     if failure is None:
         return None
@@ -155,7 +155,7 @@ def exit_of(process: PluginProcess) -> Exit | None:
 
 
 def has_panicked(process: PluginProcess) -> bool:
-    """Return whether a process ended the way a panicking Go program does."""
+    """Return whether a process exited the way a panicking Go program does."""
     return process.status == GO_CRASH and process.crash.startswith(("panic:", "fatal error:"))
 
 

@@ -290,7 +290,7 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
 def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     """The NUMA nodes of each device in the list are read."""
     found = [(device.ID, int(node.ID)) for device in plugin.lists.devices for node in device.topology.nodes]
-    does_not_apply_if(not found, "the plugin gives no NUMA nodes")
+    does_not_apply_if(not found, "the plugin provides no NUMA nodes")
     negative = [f"{id_} is on NUMA node {number}" for id_, number in found if number < 0]
     require(not negative, some(negative))
     return f"the highest of {counted(len(found), 'NUMA node number')} is {max(number for _, number in found)}"
@@ -491,7 +491,7 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
         for each in listed
         for field, path in (("host_path", each.host_path), ("container_path", each.container_path))
     ]
-    does_not_apply_if(not paths, "the plugin gives no device nodes and no mounts")
+    does_not_apply_if(not paths, "the plugin provides no device nodes and no mounts")
     relative = sorted({f"{where} {path!r}" for where, path in paths if not path.startswith("/")})
     require(not relative, f"these paths are not absolute: {some(relative)}")
     return f"{counted(len(paths), 'path')}, all absolute"
@@ -506,7 +506,7 @@ def gives_absolute_paths(plugin: PluginUnderTest) -> str:
 def mounts_nothing_over_device_nodes(plugin: PluginUnderTest) -> str:
     """The mounts in the answers for single devices are read."""
     mounts = [mount for device in plugin.lists.healthy for mount in plugin.lists.alone(device).mounts]
-    does_not_apply_if(not mounts, "the plugin gives no mounts")
+    does_not_apply_if(not mounts, "the plugin provides no mounts")
     over = {
         f"{mount.host_path} at {mount.container_path}"
         for mount in mounts
@@ -539,7 +539,7 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
     ]
     permissions = [node.permissions for answer in answers for node in answer.devices]
     number = len(names) + len(annotated)
-    does_not_apply_if(not number and not permissions, "the plugin gives no device nodes and no CDI devices")
+    does_not_apply_if(not number and not permissions, "the plugin provides no device nodes and no CDI devices")
     odd = {f"a CDI device has the name {name!r}" for name in names if not is_cdi_name(name)}
     odd |= {f"a CDI device in {key!r} has the name {name!r}" for key, name in annotated if not is_cdi_name(name)}
     odd |= {f"a device node has the permissions {one!r}" for one in permissions if not one or set(one) - set("rwm")}
@@ -570,7 +570,7 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
         return nodes | names if has_same_names else nodes
 
     single = [compared(*one) for one in each]
-    does_not_apply_if(not any(single), "the plugin gives no device nodes, and its CDI devices depend on the ids")
+    does_not_apply_if(not any(single), "the plugin provides no device nodes, and its CDI devices depend on the ids")
     together, again = (
         frozenset().union(*(compared(*hardware(one)) for one in allocate_or_skip(plugin, plugin.lists.healthy)))
         for _ in range(2)
@@ -641,8 +641,8 @@ def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
             hosts.setdefault(node.container_path, set()).add(node.host_path)
         for mount in answer.mounts:
             hosts.setdefault(mount.container_path, set()).add(mount.host_path)
-    does_not_apply_if(not hosts, "the plugin gives no device nodes and no mounts")
-    several = [f"{path} is given for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
+    does_not_apply_if(not hosts, "the plugin provides no device nodes and no mounts")
+    several = [f"{path} is used for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
     require(not several, some(several))
     return counted(len(hosts), "path")
 
@@ -670,7 +670,7 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     if not own:
         return f"no device has its own node: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
     others = [id_ for id_ in nodes if id_ not in own and len(ids_of[nodes[id_]]) == 1]
-    require(not others, f"these devices have a node of their own: {some(own)}; these have none: {some(others)}")
+    require(not others, f"these devices have a node of their own: {some(own)}; these devices have none: {some(others)}")
     return f"each of {counted(len(nodes), 'device')} has its own nodes, or is one of the copies of a device"
 
 
@@ -697,7 +697,7 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
         require(again, "the answer has no container response")
     _require_same(device, before, again[0], "devices", "cdi_devices")
     given = [*before.devices, *before.cdi_devices]
-    does_not_apply_if(not given, "the plugin gives no device nodes and no CDI devices")
+    does_not_apply_if(not given, "the plugin provides no device nodes and no CDI devices")
     return "both answers are the same"
 
 
@@ -729,7 +729,7 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
     """The paths in the answers for single devices are looked up on this machine."""
     answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
     sources = sorted({mount.host_path for answer in answers for mount in answer.mounts})
-    does_not_apply_if(not sources, "the plugin gives no mounts")
+    does_not_apply_if(not sources, "the plugin provides no mounts")
     nodes = [node.host_path for answer in answers for node in answer.devices]
     does_not_apply_if(
         not nodes or not all(Path(path).exists() for path in nodes), "this machine does not have the device nodes"
@@ -812,7 +812,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
             values = {one[name]: device for device, one in given.items() if name in one}
             if len(values) == count > 1 and got.get(name) in values:
                 missing.append(f"the {part} {name} of {values[got[name]]} alone, {got[name]!r}")
-    does_not_apply_if(not number, f"the plugin gives no {' and no '.join(f'{part}s' for part in parts)}")
+    does_not_apply_if(not number, f"the plugin provides no {' and no '.join(f'{part}s' for part in parts)}")
     require(not missing, f"the answer for {counted(len(each), 'device')} has {some(missing)}")
     return f"{counted(number, 'name')} of {counted(len(each), 'device')}"
 
@@ -898,7 +898,7 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
                     more = strange(answers[0], own=alone[device], others=others)
                     require(not more, f"the answer contains {some(more)}")
     ended = plugin.process.exits_since(exits)
-    require(not ended, f"the plugin ended: {some(ended)}")
+    require(not ended, f"the plugin exited: {some(ended)}")
     return f"{_ROUNDS} rounds of {counted(len(ids), 'call')} at once"
 
 
@@ -913,7 +913,7 @@ def gives_valid_variables_and_annotations(plugin: PluginUnderTest) -> str:
     answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
     variables = sorted({name for answer in answers for name in answer.envs})
     annotations = sorted({name for answer in answers for name in answer.annotations})
-    does_not_apply_if(not variables + annotations, "the plugin gives no variables and no annotations")
+    does_not_apply_if(not variables + annotations, "the plugin provides no variables and no annotations")
     odd = [f"the variable {name!r}" for name in variables if not _VARIABLE.fullmatch(name)]
     odd += [f"the annotation {name!r}" for name in annotations if not _ANNOTATION.fullmatch(name)]
     require(not odd, some(odd))
@@ -950,7 +950,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
     if first is not None and process is not None and process is plugin.process.running and process.status is None:
         plugin.seen.growth = first.growth_until(Usage.of(process), number - _CALLS_FIRST, idle)
     ended = plugin.process.exits_since(exits)
-    require(not ended, f"the plugin ended: {some(ended)}")
+    require(not ended, f"the plugin exited: {some(ended)}")
     return f"the plugin answered {counted(number, 'time')}"
 
 
@@ -1163,7 +1163,7 @@ def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     before, printed = ProcessorUse.of(process), process.printed
     plugin.process.pause(_IDLE)
     if process is not plugin.process.running or process.status is not None:
-        raise Skip("the plugin's process ended in the meantime")
+        raise Skip("the plugin's process exited in the meantime")
     share = before.require_little_until(ProcessorUse.of(process), "plugin")
     rate = (process.printed - printed) / _IDLE
     require(rate <= MAX_PRINTED, f"the plugin printed {rate:.0f} bytes per second")
@@ -1227,7 +1227,7 @@ def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     uses = _absence(plugin).uses
     if uses is None:
-        raise Skip("the plugin's process ended in the meantime")
+        raise Skip("the plugin's process exited in the meantime")
     share = uses[0].require_little_until(uses[1], "plugin")
     return f"the plugin used {share:.1%} of one processor"
 
@@ -1270,7 +1270,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
                 return again or len(plugin.process.exits) > exits
 
             plugin.process.wait(reacted, _AFTER_REFUSAL)
-            plugin.seen.reacts_to_refusal = reacted()  # `wait` returns None if the process ends and is not restarted
+            plugin.seen.reacts_to_refusal = reacted()  # `wait` returns None if the process exits and is not restarted
     finally:
         if not plugin.seen.reacts_to_refusal:
             plugin.kubelet.leave()  # some plugins try again only when they see a new kubelet
@@ -1279,7 +1279,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
     if attempts:  # if nothing was refused, noticing a restart takes longer than starting a process
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
-    plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may end because of a refusal (api.proto)
+    plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may exit because of a refusal (api.proto)
     plugin.process.excuse(exits)
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
@@ -1292,7 +1292,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"the plugin ends, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
+    expected=f"the plugin exits, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
     clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise the plugin's "
     "devices are missing until someone restarts it.",
 )
@@ -1301,8 +1301,8 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     does_not_apply_if(plugin.kubelet.is_watcher, "the plugin does not call Register (--registry)")
     reacts = plugin.seen.reacts_to_refusal
     skip_if(reacts is None, "is-patient-with-a-kubelet-that-refuses saw no refused registration")
-    require(reacts, "the plugin neither ended nor registered again")
-    return "the plugin ended, or registered again"
+    require(reacts, "the plugin neither exited nor registered again")
+    return "the plugin exited, or registered again"
 
 
 @check(
@@ -1457,7 +1457,7 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
 def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:  # noqa: C901 - each end has its own sentence
     """Run the command that changes a device's health, and return the changes that the plugin lists.
 
-    Raises Failure if the plugin did not list a change in time, or its stream or process ended. Raises Skip if the
+    Raises Failure if the plugin did not list a change in time, or its stream ended, or it exited. Raises Skip if the
     command failed, or if a listed change could not be undone, which is not the plugin's fault.
     """
     _wait_for_devices(plugin, connection)
@@ -1483,7 +1483,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
             plugin.seen.provocation = problem
         if not problem:
             plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
-            plugin.process.wait_for_exit()  # a plugin may report the change and then end
+            plugin.process.wait_for_exit()  # a plugin may report the change and then exit
             if look() and len(plugin.process.exits) == exits:
                 plugin.seen.while_sick = _allocated_while_sick(plugin, former)
     finally:
@@ -1492,7 +1492,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     changes = look()
     gone = [id_ for id_, health in changes.items() if health == "gone"] if changes else []
     if len(plugin.process.exits) > exits:
-        actual = f"the plugin ended: {plugin.process.exits[exits]}"
+        actual = f"the plugin exited: {plugin.process.exits[exits]}"
     elif changes and gone and len(changes) == len(before) > len(gone):
         actual = f"the new list contains only the changes, {_changed(changes)}: a kubelet reads it as the full list"
     elif changes and connection.list_count > number and connection.ended == ENDED_BY_PLUGIN:
@@ -1525,7 +1525,7 @@ def _allocated_while_sick(
                 require(answers, "the answer has no container response")
                 others = [f"{one}, which belongs to {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
                 wrong = [text for text in others if not text.endswith(f" {device}")]
-                require(not wrong, f"the answer gives {some(wrong)}")
+                require(not wrong, f"the answer contains {some(wrong)}")
                 lost = _paths(former[device]) - _paths(answers[0])
                 require(not lost, f"the answer lacks {some(sorted(lost))}")
     except NotYet:  # a plugin with a single device now lists no healthy device
@@ -1769,7 +1769,7 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
                     if (before := first.get(device.ID) or first.setdefault(device.ID, now)) != now:
                         text = f"{device.ID} was on {sorted(before) or 'none'}, and then on {sorted(now) or 'none'}"
                         moved[text] = None
-    does_not_apply_if(not any(first.values()), "the plugin gives no NUMA nodes")
+    does_not_apply_if(not any(first.values()), "the plugin provides no NUMA nodes")
     require(not moved, some(list(moved)))
     return f"{counted(len(first), 'device')} as in the first list"
 
@@ -1787,14 +1787,13 @@ def stays_up(plugin: PluginUnderTest) -> str:
     exits, process = plugin.process.exits, plugin.process
     alone = [one for one in exits if one.pid in process.unprovoked and one.pid not in process.reported]
     require(
-        not alone, f"the plugin ended {counted(len(alone), 'time')}; first: {some([str(one) for one in alone[:1]])}"
+        not alone, f"the plugin exited {counted(len(alone), 'time')}; first: {some([str(one) for one in alone[:1]])}"
     )
     if exits:
         return (
-            f"the plugin ended {counted(len(exits), 'time')}, after a restart of the kubelet or as reported by another "
-            "check"
+            f"the plugin exited {counted(len(exits), 'time')}, after a kubelet restart or as reported by another check"
         )
-    return "the plugin never ended on its own"
+    return "the plugin never exited on its own"
 
 
 ENDS = (
@@ -1820,7 +1819,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(
         not process.descendants,
-        "the plugin ended, but a process that it started is still running. A shell or `go run` does not pass on "
+        "the plugin exited, but a process that it started is still running. A shell or `go run` does not pass on "
         "signals: use the plugin itself as the command",
     )
     return f"the plugin exited after {took:.1f} seconds with status {status}"
@@ -1835,7 +1834,7 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     """After the plugin has exited, its sockets must be gone. Sockets of killed processes do not count."""
     process = plugin.process.require_process()
     if process.status is None:
-        raise Skip("the plugin has not ended")
+        raise Skip("the plugin has not exited")
     skip_if(has_panicked(process), "the plugin crashed when it exited")
     left = plugin.process.own_sockets()
     require(not left, f"these sockets are left behind: {', '.join(left)}")
@@ -1911,7 +1910,7 @@ def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
     """Return the device nodes in the answer for each healthy device on its own."""
     plugin.lists.two_devices()
     nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
-    does_not_apply_if(not any(nodes.values()), "the plugin gives no device nodes")
+    does_not_apply_if(not any(nodes.values()), "the plugin provides no device nodes")
     return nodes
 
 

@@ -45,8 +45,8 @@ class PluginObservations:
             succeeded at least once, and None if it was not run.
         health_changes: the change of health that was observed, or None.
         has_recovered: whether devices that had become unhealthy were listed as healthy again.
-        refused: how many times the process ended because the kubelet had refused the plugin.
-        reacts_to_refusal: whether the plugin ended or registered again after a refusal, or None if the plugin was not
+        refused: how many times the process exited because the kubelet had refused the plugin.
+        reacts_to_refusal: whether the plugin exited or registered again after a refusal, or None if the plugin was not
             refused.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
         while_sick: how many devices were allocated while another device was unhealthy, or what went wrong, or None if

@@ -1,6 +1,6 @@
 """The plugin's process: how it is started and stopped.
 
-Law: a restarted process finds the sockets of its predecessor as the killed or ended process left them.
+Law: a restarted process finds the sockets of its predecessor as the killed or stopped process left them.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The registrations of a plugin: its connection to the kubelet, and its return after restarts.
 
-Law: a check finds the plugin registered even if the previous check ended it. If the plugin cannot be brought back, the
-check is skipped. The check that tests the plugin's return fails, so a lost plugin never passes.
+Law: a check finds the plugin registered even if the previous check stopped it. If the plugin cannot be brought back,
+the check is skipped. The check that tests the plugin's return fails, so a lost plugin never passes.
 """
 
 import time
@@ -215,7 +215,7 @@ class PluginRegistration:
         before = len(self.process.exits)
         connection = self.wait_registered(number, limit)
         exits = self.process.exits[before:]
-        restarted = f"; it had ended and was restarted: {exits[-1]}" if exits else ""
+        restarted = f"; it had exited and was restarted: {exits[-1]}" if exits else ""
         if connection is None:
             self._returns = self._returns and (noticing or bool(exits))
             waited = min(limit, time.monotonic() - began)

@@ -137,7 +137,7 @@ def _terminate(plugin: PluginUnderTest) -> None:
 
 KUBELET_RESTART = Event("the kubelet restarts and deletes all sockets", "after-a-kubelet-restart", _restart_kubelet)
 KILL = Event("the plugin is killed and started again", "after-a-kill", _kill)
-TERM = Event("the plugin is ended with SIGTERM and started again", "after-sigterm", _terminate)
+TERM = Event("the plugin is stopped with SIGTERM and started again", "after-sigterm", _terminate)
 
 
 @frozen
@@ -194,7 +194,7 @@ def _allocates(plugin: PluginUnderTest, before: Situation) -> str:
             moved = [
                 f"{one}, which belonged to {owner[one]}" for one in given if owner.get(one, devices[0]) not in devices
             ]
-            require(not moved, f"the answer gives {some(moved)}")
+            require(not moved, f"the answer contains {some(moved)}")
             others = [others[0] for ids, others in before.calls.values() if not set(ids) & set(devices)]
             more = strange(again[0], own=answers[0], others=others)
             require(not more, f"the answer contains {some(more)}")

@@ -30,7 +30,7 @@ _MAX_RENEWING = 10.0  # seconds
 
 @define
 class Ending:
-    """What was observed when the driver was ended with SIGTERM.
+    """What was observed when the driver was stopped with SIGTERM.
 
     Attributes:
         status: the exit status of the process, or None if the process was killed.

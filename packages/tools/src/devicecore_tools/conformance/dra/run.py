@@ -186,7 +186,7 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     if problem:
         notes.append(note_of_wrong_command("--provoke-devices", problem))
     if exits:
-        notes.append(f"the driver ended on its own {counted(len(exits), 'time')}")
+        notes.append(f"the driver exited on its own {counted(len(exits), 'time')}")
     return Report(
         kind="DRA driver",
         subject=f"{name}, {counted(devices, 'device')}" if name else "no driver",

@@ -41,7 +41,7 @@ class DriverTestSettings:
         seed: determines the UIDs of all objects; by default the UIDs differ for each run, because a driver whose
             directory is not new may remember the UIDs of an earlier run.
         owns_children: whether all processes that become children of this one belong to the driver, because this program
-            starts no others. If so, daemons that have dropped the driver's environment are ended, too.
+            starts no others. If so, daemons that have dropped the driver's environment are killed, too.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
         budget: for the whole run. Checks for which no time is left are skipped. A driver that hangs prolongs the run by
             at most a few seconds, because its calls are then canceled and its processes killed.

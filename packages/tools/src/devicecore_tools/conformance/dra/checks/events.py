@@ -143,7 +143,7 @@ LOSS = Occurrence(
     "the driver is started without its state files",
     lambda driver: driver.registration.restart("lost", driver.environment.delete_state_files),
 )
-TERM = Occurrence("the driver is ended with SIGTERM and restarted", _terminate)
+TERM = Occurrence("the driver is stopped with SIGTERM and restarted", _terminate)
 REGISTRATION = Occurrence("the kubelet restarts and registers the driver again", _register_again)
 KUBELET_RESTART = Occurrence(
     "the kubelet restarts and deletes the slices",

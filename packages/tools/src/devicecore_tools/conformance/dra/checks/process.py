@@ -54,7 +54,7 @@ def own_process(driver: DriverUnderTest) -> PluginProcess:
     """Return the registered driver's process. Raises Skip if there is no such process."""
     _ = driver.registration.reachable
     if driver.process.running is None or driver.process.running.status is not None:
-        raise Skip("the driver's process has ended")
+        raise Skip("the driver's process has exited")
     return driver.process.running
 
 
@@ -89,7 +89,7 @@ def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
     before = ProcessorUse.of(process)
     yield
     if driver.process.running is not process or process.status is not None:
-        raise Skip("the driver's process ended in the meantime")
+        raise Skip("the driver's process exited in the meantime")
     share = before.require_little_until(ProcessorUse.of(process), "driver")
     return f"the driver used {share:.1%} of one processor"
 
@@ -313,9 +313,9 @@ def stays_up(driver: DriverUnderTest) -> str:
     """The exits of the driver so far are counted, except those already reported by other checks."""
     exits = [one for one in driver.process.exits if one.pid not in driver.process.reported]
     require(
-        not exits, f"the driver ended {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}"
+        not exits, f"the driver exited {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}"
     )
-    return "the driver never ended on its own"
+    return "the driver never exited on its own"
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------

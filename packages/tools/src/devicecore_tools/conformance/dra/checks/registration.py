@@ -419,7 +419,7 @@ def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
     found=("kubernetes/kubernetes#128696",),
 )
 def removes_its_sockets(driver: DriverUnderTest) -> Parts:
-    """The driver is ended with SIGTERM, and its sockets must be gone."""
+    """The driver is stopped with SIGTERM, and its sockets must be gone."""
     _ = driver.registration.instance
     yield
     after = driver.seen.ending

@@ -204,12 +204,12 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
 @at_the_end(
     MUST,
     expected="the newer instance is still registered and answers, and the slices are complete",
-    clause=f"{INSTANCES} In a rolling update, the older instance is ended when the newer one is ready.",
+    clause=f"{INSTANCES} In a rolling update, the older instance is stopped when the newer one is ready.",
     found=("kubernetes/kubernetes#129832",),
     needs=require_instances,
 )
 def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
-    """The older of two instances is ended with SIGTERM, and the newer one is called."""
+    """The older of two instances is stopped with SIGTERM, and the newer one is called."""
     _ = driver.slices.catalogue  # another check reports slices that are never complete
     process = own_process(driver)
     with two_instances(driver) as two:

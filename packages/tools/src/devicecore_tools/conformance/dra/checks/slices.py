@@ -587,10 +587,7 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     ),
 )
 def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
-    """A slice is changed while the driver is down.
-
-    The driver starts and repairs the slice; then all slices are deleted.
-    """
+    """A slice is changed while the driver is down. The driver starts and repairs it. Then all slices are deleted."""
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
     skip_if(
@@ -759,7 +756,7 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
     "driver may either keep or delete them.",
 )
 def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
-    """The driver is ended with SIGTERM, and its slices are read."""
+    """The driver is stopped with SIGTERM, and its slices are read."""
     _ = driver.slices.catalogue
     yield
     skip_if(not driver.seen.ending.had_slices, "there were no slices before the driver exited")
