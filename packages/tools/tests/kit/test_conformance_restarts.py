@@ -57,7 +57,7 @@ def test_a_plugin_that_ends_when_it_is_refused_need_not_be_started_again(directo
 def test_a_plugin_that_is_slow_to_return_has_to_do_so_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SLOW", 1.0)
     report = run_checks_on("slow-to-return", [AWAY[0], EMPTIED], QUICK, directory)
-    assert "after the return of a kubelet that emptied the directory" in report.result(EMPTIED).actual
+    assert "after the kubelet had returned and emptied the directory" in report.result(EMPTIED).actual
     assert not_passed(report) == {}
 
 

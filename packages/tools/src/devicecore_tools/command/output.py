@@ -25,7 +25,7 @@ MAX_VALUE = 1_000_000
 
 _UNFOLDED = sys.maxsize  # columns
 _MAX_NAME = 60  # columns for names; a longer name gets its own line
-_MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
+_MIN_WIDTH = 20  # the minimum number of columns for a value, however narrow the terminal is
 _PARTS = 10_000  # how many parts of a JSON document are written at once
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 

@@ -204,7 +204,7 @@ def simulated(
 def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
     """Execute commands from standard input in a thread, and tell the process to exit when the input ends.
 
-    `obey` executes the words of a line, and returns a sentence that says what was done.
+    `obey` executes a line, split into words, and returns a sentence that says what was done.
     """
 
     def run() -> None:
@@ -226,7 +226,7 @@ class _Commands:
     prefix: str
 
     def obey(self, words: list[str]) -> str:
-        """Execute the words of a line, and return a sentence that says what was done."""
+        """Execute a line, split into words, and return a sentence that says what was done."""
         match words:
             case ["healthy" | "unhealthy" as wanted, device]:
                 ids = [known.id for known in self.plugin.devices()]

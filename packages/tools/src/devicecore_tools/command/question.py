@@ -58,7 +58,7 @@ class Said:
 
 @frozen
 class Named:
-    """The name of a pod or of a claim, as `name` or `namespace/name`.
+    """The name of a pod or claim, as `name` or `namespace/name`.
 
     `kind` is `pod` or `claim`, or empty if the name may belong to either.
     """
@@ -283,7 +283,7 @@ def _contents(document: Value) -> str:
 
 
 def _refused_pods(document: Value) -> list[Value]:
-    """Return the pod of a document, or the only pod in a list, or the refused pods in a list."""
+    """Return the pod in a document, or the only pod in a list, or the refused pods in a list."""
     from devicecore_tools.doctor.pod.pasted import find_all
 
     if document["items"].data is None:

@@ -85,7 +85,7 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     """Return the only pod in a manifest or in kubectl's output, with its tolerations and its parsed object.
 
     `-` is standard input. Raises OSError if the file cannot be read, RefusedPodError if an API server would refuse the
-    pod, and ValueError if the file is not a manifest of one pod.
+    pod, and ValueError if the file is not the manifest of a single pod.
     """
     from devicecore.adapters.manifests import ManifestError, read_pods
     from devicecore.system.documents import read_documents
@@ -141,7 +141,7 @@ def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
         shown, theirs = (",".join(map(str, sorted(numbers))) for numbers in (given, of_devices))
         raise click.UsageError(
             f"--numa-nodes {shown}: the devices of {node.name} are attached to {theirs}. Expected the numbers of all "
-            "NUMA nodes of the machine, such as 0,1."
+            "the machine's NUMA nodes, such as 0,1."
         )
 
 

@@ -1,4 +1,4 @@
-"""The file that names the unhealthy devices of a simulated plugin or driver, such as a key of a mounted ConfigMap.
+"""The file that names the unhealthy devices of a simulated plugin or driver, such as a key in a mounted ConfigMap.
 
 Law: the kubelet sees the latest content of the file. A missing file names no devices.
 """

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
-_MAX_SHOWN = 200  # the maximum number of characters of a file name in an error
+_MAX_SHOWN = 200  # the maximum length of a file name in an error
 _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
@@ -292,7 +292,7 @@ class _Sources:
         facts: the contents of the node's sources, or None if the options name none.
         documents: the objects that were read.
         topology: the kubelet's topology manager.
-        budget: the budget of the question.
+        budget: the budget for answering the question.
         managers: the kubelet's CPU manager and memory manager, or None if its directory was not read.
     """
 

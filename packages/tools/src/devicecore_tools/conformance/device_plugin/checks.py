@@ -1324,7 +1324,7 @@ def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
 def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str] | None]]:
     """Put another plugin's socket and a kubelet's checkpoint into the directory for the duration of this block.
 
-    Yield a function that returns which of these two files and of the kubelet's own socket are gone, or None if the two
+    Yield a function that returns which of these two files and the kubelet's own socket are gone, or None if the two
     files could not be created.
     """
     path, checkpoint = plugin.kubelet.directory / _OTHER_SOCKET, plugin.kubelet.directory / _CHECKPOINT
@@ -1406,7 +1406,7 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     absence = plugin.seen.absence
     if absence is not None and absence.problem is None and absence.returned_after > SLOW:
         return (
-            f"the plugin was back {absence.returned_after:.1f} seconds after the return of a kubelet that emptied the "
+            f"the plugin was back {absence.returned_after:.1f} seconds after the kubelet had returned and emptied the "
             "directory"
         )
     actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
@@ -1781,7 +1781,7 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
     "While the plugin is gone, a kubelet cannot give its devices to pods.",
 )
 def stays_up(plugin: PluginUnderTest) -> str:
-    """The exits of the plugin so far are counted, except those that another check has reported."""
+    """The plugin's exits so far are counted, except those that another check has reported."""
     plugin.process.require_process()
     plugin.registration.connected()
     exits, process = plugin.process.exits, plugin.process

@@ -160,7 +160,7 @@ class BareKubelet:
         dial_timeout: seconds for connecting to a plugin and for each of its answers.
         resource: the resource under test; if empty, the first resource that registers.
         refusal: if not empty, every registration is refused with this message.
-        registrations: all registrations of the resource under test, up to 10,000. Only the last 50 registrations keep
+        registrations: all registrations for the resource under test, up to 10,000. Only the last 50 registrations keep
             their connections. Strings are truncated in all but the first registration.
         others: other resources that have registered, with the time of their last registration in seconds of
             `time.monotonic`.

@@ -23,7 +23,7 @@ class Settings:
         refusing: how long the kubelet refuses every registration.
         grace: how long the plugin may take to exit after SIGTERM.
         restart: whether a plugin that exits is restarted, as in Kubernetes.
-        provoke_health: a shell command that changes the health of a device.
+        provoke_health: a shell command that changes a device's health.
         undo_health: a shell command that undoes this change.
         owns_children: whether all processes that become children of this one belong to the plugin, because this program
             starts no others. If so, daemons that have dropped the plugin's environment are also killed.

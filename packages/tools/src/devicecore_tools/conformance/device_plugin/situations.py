@@ -273,7 +273,7 @@ LEAVES = Observation(
     "leaves-sockets-of-others-alone-{}",
     "Another plugin's socket and a kubelet checkpoint are put into the directory, and {}.",
     "the socket, the checkpoint and the kubelet's own socket are still there",
-    "The directory belongs to the kubelet and to all plugins of the node. A kubelet connects to the socket of each "
+    "The directory belongs to the kubelet and to all plugins on the node. A kubelet connects to the socket of each "
     "plugin, and records in the directory which container has which device. (kubernetes.io, Device Plugins)",
     _leaves_others,
 )

@@ -257,7 +257,7 @@ class Claims:
         Args:
             count: how many devices; by default one, or what the user's claim requests.
             devices: if given, the claim gets exactly these devices.
-            spec: if given, the spec of the claim. The spec need not name a DeviceClass.
+            spec: if given, the claim's spec. The spec need not name a DeviceClass.
             name: the name of the claim; by default a new one.
             namespace: an existing namespace.
 
@@ -376,7 +376,7 @@ class Claims:
 
     @property
     def device_class(self) -> str:
-        """The name of the DeviceClass of the claims that the checks create."""
+        """The name of the DeviceClass in the claims that the checks create."""
         self._prepare_allocation()
         return self.settings.device_class or self._own_request().get("deviceClassName") or DEVICE_CLASS
 

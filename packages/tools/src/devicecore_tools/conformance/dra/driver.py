@@ -36,7 +36,7 @@ class Ending:
         status: the exit status of the process, or None if the process was killed.
         seconds: how long the process took to exit.
         crash: the crash that the process printed, or an empty string if the process did not crash.
-        left: sockets of the process that were left after its exit.
+        left: the process's sockets that were left behind after its exit.
         had_slices: whether there were slices before its exit.
         kept_slices: whether there were slices after its exit.
     """

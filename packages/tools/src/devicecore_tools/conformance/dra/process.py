@@ -43,7 +43,7 @@ class DriverProcess(SubjectProcess):
         self.started_at: float = 0.0
         """When the process was last started, in seconds of `time.monotonic`."""
         self.versions: list[int] = []
-        """The resource version of the API server at each start."""
+        """The API server's resource version at each start of the process."""
         self.asked_before: int = 0
         """How many requests the API server had received at the last start."""
         self.needs_clean_directories: bool = False
@@ -148,7 +148,7 @@ class DriverProcess(SubjectProcess):
                     self.running.wait(CUT_GRACE if self._is_over else _LAST_GRACE)
 
     def delete_sockets(self) -> None:
-        """Delete the sockets that the driver has created in the directories of the run."""
+        """Delete the sockets that the driver has created in the run's directories."""
         for instance in self._kubelet.history:
             for path in {instance.path, instance.endpoint}:
                 if identity_of(path) is not None and self._environment.contains(path):

@@ -44,7 +44,7 @@ class DriverRegistration:
     """The driver's registration with the kubelet.
 
     Attributes:
-        returns: how the driver came back after the events of this run, by the name of the event.
+        returns: how the driver came back after the events in this run, by event name.
         warm_up: seconds from the driver's registration until it had published devices, at its first start.
         was_seen: whether the driver has created a registration socket or sent a request.
         known_name: the driver's name, or an empty string if unknown.

@@ -20,7 +20,7 @@ class DriverTestSettings:
         plugins: where the driver keeps its state and its service socket; by default a new directory.
         cdi: where the driver writes CDI files; by default a new directory.
         data: a directory below `plugins` that exists whenever the driver starts, such as `my-driver`; empty for none.
-        environment: additional environment variables of the driver. Placeholders are replaced in the values.
+        environment: additional environment variables for the driver. Placeholders are replaced in the values.
         objects: objects for the API server, such as a DeviceClass. The first ResourceClaim or ResourceClaimTemplate
             among the objects is not created: its spec is used for every claim that the checks create. A Node with the
             name `node` is merged into the run's own Node.
@@ -31,7 +31,7 @@ class DriverTestSettings:
         call: for NodePrepareResources and NodeUnprepareResources. A kubelet waits 45 seconds.
         call_again: for these calls, once one of them has timed out.
         republishing: for complete pools after the slices were deleted.
-        race: the time after a write of a slice in which Kubernetes' publishing helper may miss that the slice was
+        race: the time after a slice is written during which Kubernetes' publishing helper may miss that the slice was
             deleted. Slices are deleted only after that time, which extends the run.
         grace: for exiting after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is observed without being called.
@@ -39,7 +39,7 @@ class DriverTestSettings:
         undo_devices: a shell command that undoes the change made by `provoke_devices`.
         kills: how many times the driver is killed during a prepare call.
         seed: determines the UIDs of all objects; by default the UIDs differ for each run, because a driver whose
-            directory is not new may remember the UIDs of an earlier run.
+            directory is not new may remember the UIDs from an earlier run.
         owns_children: whether all processes that become children of this one belong to the driver, because this program
             starts no others. If so, daemons that have dropped the driver's environment are killed, too.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
@@ -75,4 +75,4 @@ class DriverTestSettings:
 
 
 FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)
-"""The settings of a full run."""
+"""The settings for a full run."""

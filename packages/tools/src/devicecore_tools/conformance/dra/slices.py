@@ -30,7 +30,7 @@ _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 @define(eq=False)
 class PublishedSlices:
-    """The ResourceSlices of the driver.
+    """The driver's ResourceSlices.
 
     Attributes:
         planted: the names of slices that checks have created.

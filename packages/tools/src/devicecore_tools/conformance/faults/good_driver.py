@@ -167,7 +167,7 @@ class GoodDriver:
         return services | {one: {"NodeWatchResources": health} for one in HEALTH_SERVICES}
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
-        """Prepare each claim of the request."""
+        """Prepare each claim in the request."""
         answer = dra.NodePrepareResourcesResponse()
         for claim in request.claims:
             entry = answer.claims[self.key(claim)]
@@ -178,7 +178,7 @@ class GoodDriver:
         return answer
 
     def unprepare(self, request: Message, _context: grpc.ServicerContext) -> Message:
-        """Release each claim of the request."""
+        """Release each claim in the request."""
         answer = dra.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             entry = answer.claims[self.key(claim)]

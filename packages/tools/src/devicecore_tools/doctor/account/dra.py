@@ -54,7 +54,7 @@ class DriverPresence(Enum):
 
 @frozen
 class DraDevice:
-    """A device of a driver: who holds it, for which claims, and its health as the kubelet last recorded it.
+    """A driver's device: who holds it, for which claims, and its health as the kubelet last recorded it.
 
     `pending` names the claims to which the device is allocated on the API server, but which the kubelet has not
     prepared yet. `watchers` are the claims with only admin access to the device, which leaves it available. `is_own`
@@ -154,11 +154,11 @@ class DraDevices:
             return "does not answer"
         if driver in self.unusable:
             return f"cannot be called: {self.unusable[driver]}"
-        return "has ended" if driver in self.ended else "is not registered with the kubelet"
+        return "has exited" if driver in self.ended else "is not registered with the kubelet"
 
     @cached_property
     def has_unhealthy(self) -> bool:
-        """Whether a device of a driver is known to be unhealthy."""
+        """Whether any driver's device is known to be unhealthy."""
         return any(one.health == Health.UNHEALTHY.value for one in self.devices.values())
 
     @cached_property

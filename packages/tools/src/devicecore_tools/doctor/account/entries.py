@@ -92,7 +92,7 @@ def entries(facts: Facts) -> Iterator[Entry]:
 _OPTIONAL = (
     (Source.PLUGINS, "a device that no pod can get because of how its plugin lists it"),
     (Source.CDI, "a CDI device that two files define, or that no file defines"),
-    (Source.HEALTH, "an unhealthy device of a driver"),
+    (Source.HEALTH, "a driver's unhealthy device"),
     (Source.EVENTS, "an event that says why a pod does not start"),
 )
 """Sources that are read only if an option or an API server provides them.
@@ -112,7 +112,7 @@ def _sources(facts: Facts) -> Iterator[Entry]:
     )
     of_server = (
         (Source.PODS, "a pod that waits, was refused or runs without its devices"),
-        (Source.NODE, "a condition, a taint or a count of the Node"),
+        (Source.NODE, "a condition, taint or device count of the Node"),
     )
     published = (Source.SLICES, "a driver that publishes devices of this node, or should")
     allocated = (Source.ALLOCATIONS, "a ResourceClaim that has lost its devices")
@@ -457,7 +457,7 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
     if not (missing and others):
         return ""
     what = f"ResourceClaim {name(claim)} has {names(missing)}, but its driver has prepared {names(others)}"
-    return f"which devices the pods of a claim use: {what}"
+    return f"which devices a claim's pods use: {what}"
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:

@@ -20,7 +20,7 @@ _UNHEALTHY = "unhealthy"
 
 @frozen
 class Counts:
-    """The number of devices that a node has of one resource or DRA driver. None means unknown.
+    """Counts of the devices that a node has for one resource or DRA driver. None means unknown.
 
     Attributes:
         allocatable: devices that a scheduler may allocate: for a plugin, as many as the Node says; for a driver, those
@@ -72,7 +72,7 @@ class DeviceUse:
 
 @frozen
 class ResourceOnNode:
-    """A node's devices of one plugin's resource, or of one DRA driver."""
+    """A node's devices for one plugin's resource or one DRA driver."""
 
     name: str
     is_driver: bool

@@ -163,9 +163,9 @@ def _reasons(
 ) -> Mapping[str, WhyAbsent]:
     """Return why each resource is missing.
 
-    A kubelet writes each report of a plugin into its checkpoint. So a resource with healthy devices in the checkpoint,
-    but none in the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if there is one
-    for each of the other resources, their plugins are running.
+    A kubelet writes each report from a plugin into its checkpoint. So a resource with healthy devices in the
+    checkpoint, but none in the kubelet's answer, has lost its plugin. A registered resource needs a live socket, so if
+    there is one for each of the other resources, their plugins are running.
     """
     if kubelet is KubeletNow.STARTING:
         return dict.fromkeys(missing, WhyAbsent.AWAITED)

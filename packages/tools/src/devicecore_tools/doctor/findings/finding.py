@@ -46,7 +46,7 @@ class Keeps(Enum):
     """Which pods a problem prevents from running."""
 
     NO_OTHERS = "only the pods that the finding names"
-    ALL = "all pods of the node"
+    ALL = "all pods on the node"
     OF_RESOURCE = "pods that request the finding's resource"
 
 
@@ -57,7 +57,7 @@ class NodeCheck:
     Attributes:
         code: the kind's name in JSON and metrics.
         title: a short description.
-        find: yields the problems of one look. The names of the function's parameters are attributes of `Facts`.
+        find: yields the problems that one look shows. The names of the function's parameters are attributes of `Facts`.
         next: what the kubelet will do next.
         do: the remedy, with the command.
         confirm: how to confirm the finding by hand.

@@ -66,7 +66,7 @@ class DeviceRow:
     """One device and one of its holders. A device with two holders has two rows.
 
     Attributes:
-        resource: the resource of a plugin, or the name of a DRA driver.
+        resource: a plugin's resource, or a DRA driver's name.
         device: the id of a plugin's device, or the name of a driver's device.
         pool: the pool of a driver's device, or an empty string for a plugin's device.
         note: further facts about the holder, or about the previous holder.
@@ -207,12 +207,12 @@ def patience(findings: Iterable[NodeFinding]) -> float:
 
 @frozen
 class Watched:
-    """The findings of the latest of several looks, and how long each has been unchanged.
+    """The findings from the latest of several looks, and how long each has been unchanged.
 
     Law: a finding that changes between two looks is kept, and its time starts over.
 
     Attributes:
-        findings: the findings of the latest look.
+        findings: the findings from the latest look.
         at: the time of that look, in seconds of a monotonic clock.
         since: when each finding first appeared with its current evidence.
         patience: how many seconds each finding must last, or None for the default of its kind.

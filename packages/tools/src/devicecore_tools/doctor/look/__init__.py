@@ -1,1 +1,1 @@
-"""Types for what each source of a node said."""
+"""Types for what each source of information about a node said."""

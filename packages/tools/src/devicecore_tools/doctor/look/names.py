@@ -10,7 +10,7 @@ from devicecore.domain.device_set import natural_key
 from devicecore.domain.text import counted, foreign_text
 
 _MAX_NAMES = 5
-_MAX_NAME = 100  # the maximum number of characters that are shown of the name of a device, a pod or a container
+_MAX_NAME = 100  # the maximum length at which the name of a device, pod or container is shown
 
 
 def name(text: str) -> str:

@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Device = tuple[str, str, str]
-"""A device of a DRA driver: driver, pool and name."""
+"""A DRA driver's device: driver, pool and name."""
 
 PLUGINS_PREFIX, REGISTRY_PREFIX = "device-plugins/", "plugins_registry/"
 """Prefixes of socket paths, relative to the kubelet's root: for device plugins, and for the plugin watcher."""
@@ -326,7 +326,7 @@ class StateFileSeen:
 
 @frozen
 class PoolCounters:
-    """The value of each counter of a pool, and what each device consumes, including devices on other nodes.
+    """The value of each counter in a pool, and what each device consumes, including devices on other nodes.
 
     All amounts are in billionths.
     """
@@ -484,7 +484,7 @@ class PodSeen:
 
     @cached_property
     def told_of_claims(self) -> Mapping[str, list[str]]:
-        """The health values of each device of a claim, according to the pod's status."""
+        """The health values of each of a claim's devices, according to the pod's status."""
         of_claims = (devices for (_, resource), devices in self.statuses.items() if resource.startswith(CLAIM))
         return grouped(told for devices in of_claims for told in devices.items())
 

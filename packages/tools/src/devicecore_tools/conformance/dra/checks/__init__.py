@@ -35,7 +35,7 @@ from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurren
 
 
 def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
-    """Yield the checks of the modules that run at one of these stages, in the order of modules and lines."""
+    """Yield the modules' checks that run at one of these stages, in the order of the modules and of their lines."""
     for one in (one for module in modules for one in vars(module).get("CHECKS", vars(module).values())):
         if isinstance(one, DriverCheck) and one.when in when:
             yield one
@@ -68,4 +68,4 @@ CHECKS: tuple[DriverCheck, ...] = tuple(item for item in ORDER if isinstance(ite
 """All checks, in the order in which they run."""
 
 CORE: tuple[DriverCheck, ...] = tuple(check for check in CHECKS if check.is_core)
-"""The checks of a default run."""
+"""The checks in a default run."""

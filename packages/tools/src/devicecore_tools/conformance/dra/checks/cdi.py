@@ -433,7 +433,7 @@ def _absolute_paths(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
 
 @check(
     MUST,
-    expected="the devices of each request, and no attribute value that belongs to another device of the claim",
+    expected="the devices of each request, and no attribute value that belongs to another device in the claim",
     clause=(
         "Device metadata is in files that containers mount: the devices of each request with pool, name and "
         "attributes. (KEP-5304) An application that finds its devices through wrong metadata opens the wrong ones."
@@ -947,7 +947,7 @@ def neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
     KILL,
     MUST,
     expected="another vendor's CDI file is unchanged",
-    clause="The directory belongs to all drivers of a node.",
+    clause="The directory belongs to all drivers on a node.",
 )
 def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
     """Another vendor's CDI file is put next to the driver's. The driver is restarted and prepares a claim."""

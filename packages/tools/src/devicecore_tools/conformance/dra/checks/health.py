@@ -261,7 +261,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
     found=("kubernetes/kubernetes#140819",),
 )
 def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
-    """NodeWatchResources is called, and the time between two reports of each device is measured."""
+    """NodeWatchResources is called, and the time between two reports on each device is measured."""
     before = driver.process.waits
     with watching(driver) as watch:
         yield
@@ -294,7 +294,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     core=True,
-    expected="the same health of each device in all reports",
+    expected="each device has the same health in all reports",
     clause=(
         f"{SERVICE} The kubelet writes the health into the status of the pods that use the devices. Nothing has "
         "happened to the devices."

@@ -66,7 +66,7 @@ METADATA_DIRECTORY = "/dra-device-metadata/"
 """The directory in which Kubernetes' kubeletplugin keeps one directory for each claim, `NAMESPACE_NAME`."""
 _LATE = 1.0  # seconds by which the API server delays an answer
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels a call that is delayed
-_SLOW = 4.0  # seconds per answer of a slow API server
+_SLOW = 4.0  # seconds per answer from a slow API server
 
 CONTRACT = (
     "NodePrepareResources prepares several ResourceClaims for use on the node. If an error is returned, the response "
@@ -74,8 +74,8 @@ CONTRACT = (
     "api.proto)"
 )
 IDEMPOTENT = (
-    "NodePrepareResources is called again for a prepared claim after a restart of the kubelet or of the node, and "
-    "after a lost answer. The call must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
+    "NodePrepareResources is called again for a prepared claim after the kubelet or the node has restarted, and after "
+    "a lost answer. The call must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
 )
 ADMIN_ACCESS = (
     "adminAccess: the claim is for monitoring and management; other claims for the device stay as they are. "
@@ -1266,8 +1266,8 @@ def all_at_once(driver: DriverUnderTest, acts: Sequence[Callable[[], T]]) -> lis
 @check(
     MUST,
     expected=(
-        "success for all within 45 seconds, each with its own devices, resolvable CDI names and the edits of its "
-        "own device; and nothing is left after they are unprepared"
+        "success for all within 45 seconds, each with its own devices, resolvable CDI names and the edits for its own "
+        "device; and nothing is left after the claims are unprepared"
     ),
     clause="A kubelet starts pods independently of each other, so the calls for different pods overlap. (kubelet, pod "
     "workers)",

@@ -310,7 +310,7 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
     clause="While a driver is gone, no pod that uses its devices can start or end. (kubelet, DRA manager)",
 )
 def stays_up(driver: DriverUnderTest) -> str:
-    """The exits of the driver so far are counted, except those already reported by other checks."""
+    """The driver's exits so far are counted, except those that other checks have reported."""
     exits = [one for one in driver.process.exits if one.pid not in driver.process.reported]
     require(
         not exits, f"the driver exited {counted(len(exits), 'time')}; first: {some([str(one) for one in exits[:1]])}"

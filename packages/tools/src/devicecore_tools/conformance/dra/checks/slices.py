@@ -251,7 +251,7 @@ def require_valid(driver: DriverUnderTest, since: int) -> str:
     "reference) The kubelet deletes slices by this field.",
 )
 def names_its_node(driver: DriverUnderTest) -> str:
-    """The field nodeName of each slice is read."""
+    """Each slice's nodeName is read."""
     names = {str(one["spec"]["nodeName"]) for one in published(driver) if "nodeName" in one["spec"]}
     does_not_apply_if(not names, "the driver's slices do not belong to a single node")
     other = sorted(names - {driver.environment.node})
@@ -478,7 +478,7 @@ def _holds_leftover(driver: DriverUnderTest, name: str) -> bool:
     MUST,
     expected="pools with different names, and unchanged slices for the first node",
     clause="pool.name: The pool name must be unique among the pools of a driver, in the whole cluster. It is often the "
-    "node name. A driver publishes the pools of its own node. (ResourceSlice, API reference)",
+    "node name. A driver publishes the pools for its own node. (ResourceSlice, API reference)",
 )
 def keeps_nodes_apart(driver: DriverUnderTest) -> str:
     """The driver is started on a second node with its own directories, and the slices of both nodes are compared."""
@@ -524,7 +524,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
     KILL,
     MUST,
     expected="the slices stay unchanged",
-    clause="A driver publishes the pools of its own node. Slices of other drivers and nodes do not belong to it.",
+    clause="A driver publishes the pools for its own node. Slices of other drivers and nodes do not belong to it.",
 )
 def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
     """Slices of another driver and of another node are created, then the driver is restarted."""

@@ -412,7 +412,9 @@ class WaitsForTheApiServer(GoodDriver):
 
 @fails("unprepares-after-a-restart")
 class LeavesCdiOfFormerProcesses(GoodDriver):
-    breaks_too = {"survives-a-kill-at-any-moment": "The next process unprepares the claim of the killed one."}
+    breaks_too = {
+        "survives-a-kill-at-any-moment": ("The next process unprepares the claim that the killed process prepared.")
+    }
 
     def load(self) -> None:
         super().load()

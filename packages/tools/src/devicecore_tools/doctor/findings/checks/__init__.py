@@ -156,7 +156,7 @@ CHECKS: tuple[NodeCheck, ...] = (
             "The device counts as allocatable, so the kubelet may allocate it to the next pod that requests the "
             "resource. Then two pods use the device."
         ),
-        do="Exclude the device in the configuration of the plugin or of the driver.",
+        do="Exclude the device in the plugin's or the driver's configuration.",
         confirm="devicecore checkpoint show dra_manager_state names the claim.",
         issue="https://github.com/kubernetes/enhancements/issues/5004",
     ),
@@ -178,8 +178,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "driver-silent",
         "a DRA driver does not answer",
         find=claims.driver_silent,
-        next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until the deadline of "
-        "the call. Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices "
+        next="Whenever the kubelet has to prepare or release a claim, it waits for the driver until the call's "
+        "deadline. Pods with such a claim stay Pending, and deleted ones stay Terminating. The driver's ResourceSlices "
         "stay, so the scheduler keeps sending pods.",
         do="Restart the driver's pod on this node. The pod's log says what the driver is waiting for: kubectl get pods "
         "-A -o wide --field-selector spec.nodeName=NODE shows the pod.",
@@ -201,7 +201,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "claim-without-record",
-        "the kubelet has no record of a ResourceClaim of a running pod",
+        "the kubelet has no record of a running pod's ResourceClaim",
         find=claims.claim_without_record,
         next="The containers keep running, but none can restart ('unable to get claim info'), and when the pod ends, "
         "no driver is called to release the claim.",
@@ -212,7 +212,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "claim-taken-away",
-        "a ResourceClaim of a running pod has lost its devices or its reservation",
+        "a running pod's ResourceClaim has lost its devices or its reservation",
         find=claims.claim_taken_away,
         next=(
             "The pod keeps running. The devices count as free, or will when the claim's controller next processes the "
@@ -558,8 +558,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         ),
         do="Free space on the file system of /var/lib/kubelet. If there is a directory in place of the file, drain "
         "the node, stop the kubelet and move the directory away.",
-        confirm="The message of a refused pod says 'failed to write checkpoint file'. See also the output of df and df "
-        "-i for /var/lib/kubelet/device-plugins.",
+        confirm="A refused pod's message says 'failed to write checkpoint file'. See also the output of df and df -i "
+        "for /var/lib/kubelet/device-plugins.",
         issue="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/",
     ),
     NodeCheck(
@@ -624,7 +624,7 @@ CHECKS: tuple[NodeCheck, ...] = (
             "Start a pod that requests devices, so that the kubelet writes its checkpoint. If that does not help, "
             "check the kubelet's log to see why it cannot write the file."
         ),
-        confirm="Compare the output of devicecore checkpoint show DIR with the answer of the pod-resources API.",
+        confirm="Compare the output of devicecore checkpoint show DIR with the answer from the pod-resources API.",
         issue=f"{_KUBERNETES}140929",
         patience=_POD_STATUS,
     ),

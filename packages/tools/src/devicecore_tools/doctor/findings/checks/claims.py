@@ -98,8 +98,8 @@ def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
 
 
 _LEFT = (
-    "The kubelet has deleted the ResourceSlices of the driver, so no pod that requests its devices is scheduled to "
-    "this node. If the driver was removed on purpose, only the socket is left."
+    "The kubelet has deleted the driver's ResourceSlices, so no pod that requests its devices is scheduled to this "
+    "node. If the driver was removed on purpose, only the socket is left."
 )
 _OF_A_STRANGER = (
     "The kubelet can neither prepare nor release the driver's claims. No source names the driver or any of its devices."

@@ -325,7 +325,7 @@ def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mappin
 
 
 def same_ids(lists: Lists) -> Iterator[Found]:
-    """Find two resources of one vendor with the same ids, so that one device may be allocated twice."""
+    """Find two resources from one vendor with the same ids, which may allocate one device twice."""
     by_ids = grouped(
         ((resource.partition("/")[0], frozenset(devices)), resource)
         for resource, devices in lists.devices.items()

@@ -39,7 +39,7 @@ def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]
         sentence = f"No kubelet is running on this node: no process listens at {' and '.join(dead)}.{pods_run}"
         yield Found(sentence, (Evidence(source, f"connection refused: {', '.join(dead)}"),))
     elif kubelet is KubeletNow.SILENT and look.is_unheard:
-        sentence = f"The kubelet of this node does not report to the API server.{pods_run}"
+        sentence = f"This node's kubelet does not report to the API server.{pods_run}"
         yield Found(sentence, (Evidence(Source.NODE, "condition Ready: Unknown"),), next=_UNHEARD)
     elif kubelet is KubeletNow.SILENT:
         problem = foreign_text(look.pod_resources.problem, 300)
@@ -134,7 +134,7 @@ def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
         if kubelet is KubeletNow.STOPPED:
             sentence = f"The kubelet cannot start, because {file} cannot be used: {why}."
         else:
-            sentence = f"A kubelet cannot start with the {file} of this node: {why}."
+            sentence = f"A kubelet cannot start with this node's {file}: {why}."
         brief = f"a kubelet cannot start with its {file}"
         yield Found(sentence, (Evidence(source, f"{file}: {why}"),), brief=brief, do=_CORRECT * (file == CONFIGURATION))
 

@@ -42,7 +42,7 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
 
 
 def two_owners(look: Look, holders: Holders, dra: DraDevices) -> Iterator[Found]:
-    """Find devices that are held by two pods, or by two containers of a pod that cannot share them."""
+    """Find devices that are held by two pods, or by two containers in a pod that cannot share them."""
     shared = grouped(
         ((resource, tuple(one for one in owners if one.state is not OwnerState.STALE)), device)
         for resource, of_device in holders.shared.items()

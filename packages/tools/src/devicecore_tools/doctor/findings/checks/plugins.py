@@ -213,7 +213,7 @@ def plugin_lists_nothing(look: Look, pods: Pods, holders: Holders, absent: Mappi
 
 
 def list_near_limit(lists: Lists) -> Iterator[Found]:
-    """Find plugins whose list is close to or above the size limit of a kubelet."""
+    """Find plugins whose list is close to or above a kubelet's size limit."""
     sizes = {}
     for plugin, resources in lists.served_by:
         what = resources[0] if len(resources) == 1 else ""
