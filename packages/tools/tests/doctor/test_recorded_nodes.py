@@ -466,7 +466,7 @@ def test_fits_recognizes_a_driver_that_exited_and_a_claim_that_is_full(tmp_path:
         assert status == 1
         said.append(answer["reason"])
     assert said == [
-        "ResourceClaim team-13/k1 cannot be prepared: DRA driver gpu.example.com has ended",
+        "ResourceClaim team-13/k1 cannot be prepared: DRA driver gpu.example.com has exited",
         "ResourceClaim team-13/k1 is already reserved for 256 pods, and no other pod may use it",
     ]
 
