@@ -1,4 +1,4 @@
-"""Compares a node's requests to an API server, field by field, with those of kubelet 1.36.2.
+"""Compares a node's requests to an API server, field by field, with the requests of kubelet 1.36.2.
 
 `kubelet_requests.jsonl` contains requests as recorded in a kube-apiserver's audit log. Each patch of a pod is computed
 from the pod after our earlier patches and from the facts in the recorded status.

@@ -48,7 +48,7 @@ class Connected:
         self.connection.gate.listed([])
 
     def replaced(self, process: str = "") -> None:
-        """Replace the Node and its Lease with those of a machine or a different devicecore process."""
+        """Delete the Node and its Lease, and create a machine's Node, or another process's Node and Lease."""
         self.server.delete("Node", NAME)
         self.server.delete("Lease", NAME, "kube-node-lease")
         if not process:

@@ -151,7 +151,7 @@ class ClaimReleases:
         self._together, self._look_at = left, now + _LOOK if left else math.inf
 
     def _release_many(self, pods: Iterable[PodUid]) -> None:
-        """Release the claims of many pods in one call, together with those of all other removed pods."""
+        """Release the claims of many pods in one call, together with the claims of all other removed pods."""
         problems: Mapping[PodUid | None, str] = {}
         try:
             if (manager := self._manager()) is not None:

@@ -177,7 +177,7 @@ class _Taken:
 
 
 class _State:
-    """The devices assigned so far, in addition to those that the cluster's claims already hold."""
+    """The devices assigned so far, in addition to the devices that the cluster's claims already hold."""
 
     def __init__(self, cluster: Cluster, constraints: Sequence[Sequence[_Constraint]], start: Iterable[_Taken]) -> None:
         self._cluster = cluster

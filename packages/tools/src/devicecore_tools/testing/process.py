@@ -262,7 +262,7 @@ class PluginProcess(HasLifecycle):
 
     @property
     def printed(self) -> int:
-        """How many bytes the process has printed so far, including those that are no longer stored."""
+        """How many bytes the process has printed so far, including bytes that are no longer stored."""
         return self._printed
 
     @property
@@ -293,7 +293,7 @@ class PluginProcess(HasLifecycle):
     @property
     def cpu_seconds(self) -> float:
         """The processor time, in seconds, that the process and its running descendants have used so far."""
-        # The process's own time, and that of children it has waited for.
+        # The process's own time, and the time of children that it has waited for.
         return sum(int(field) for pid in _session(self.pid) for field in _stat(pid)[11:15]) / _TICKS
 
     @property

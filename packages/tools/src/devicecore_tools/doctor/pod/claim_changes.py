@@ -1,7 +1,7 @@
 """Proposes small changes after which claims may get devices: edits, releases, omitted parts and tolerations.
 
 Law: a proposed change is only a candidate. `devicecore_tools.doctor.pod.claim_trial` tries each candidate, and shows
-only those that help.
+only candidates that help.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _MAX_ATTRIBUTES = 6  # how many changes are tried for a constraint
 
 
 class Rank(IntEnum):
-    """The order in which changes are shown: those that fix a mistake come first, those that hide a mistake last.
+    """The order in which changes are shown: changes that fix a mistake come first, changes that hide one come last.
 
     Parts of a request are dropped only if nothing else helps.
     """
@@ -165,7 +165,7 @@ class Refused:
     def _devices_by_class(
         self, claim: UnallocatedClaim, request: DeviceRequest
     ) -> tuple[list[PoolDevice], list[PoolDevice]]:
-        """Return the devices that a request's class selects, and those that it does not select."""
+        """Return the devices that a request's class selects, and the devices that it does not select."""
         key = claim.name, request
         if key not in self._parted:
             self._parted[key] = self._find_devices(claim, request)
@@ -273,7 +273,7 @@ class Refused:
             yield Change(f"claim {claim.name} uses {', and '.join(texts)}", [changed], Rank.REPAIR)
 
     def _attributes_like(self, constraint: Constraint) -> list[str]:
-        """Return the attributes that may have been meant: those with the same name or in Kubernetes' domain."""
+        """Return the attributes that may have been meant: attributes with the same name or in Kubernetes' domain."""
         identifier = constraint.attribute.rpartition("/")[2]
         known = {
             f"{'' if '/' in name else f'{device.key.driver}/'}{name}"

@@ -144,7 +144,7 @@ class AllocatedClaim:
     uids: tuple[str, ...] = ()
 
     def others(self, pod: str, uid: str = "") -> list[str]:
-        """Return the pods other than this one for which the claim is reserved.
+        """Return the other pods for which the claim is reserved.
 
         A former pod with the same name counts as a different pod. Without a UID, pods are compared by name.
         """

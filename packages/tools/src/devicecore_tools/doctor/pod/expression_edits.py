@@ -66,7 +66,7 @@ class Edit:
         return ", and ".join(f"{after} instead of {before}" for before, after in self.replaced)
 
     def after(self, first: "Edit | None", original: str) -> "Edit":
-        """Return a single edit of the original expression that combines an earlier edit with this one."""
+        """Return a single edit of the original expression that combines an earlier edit with this edit."""
         if first is None:
             return self
         whole = " ".join(original.split()), " ".join(self.expression.split())

@@ -21,7 +21,7 @@ _MAX_SHOWN = 4  # requests
 
 @frozen(eq=False)
 class ExtendedRequest(DeviceRequest):
-    """A request for the devices that a container needs beyond those that it may share with other containers."""
+    """A request for the devices that a container needs beyond the devices that it may share with other containers."""
 
     container: str = ""
     resource: str = ""
@@ -37,7 +37,7 @@ class ExtendedResourceClaim(UnallocatedClaim):
     mappings: tuple[RequestMapping, ...] = ()
 
     def with_limits(self, limits: Mapping[tuple[str, str], int]) -> "ExtendedResourceClaim":
-        """Return the claim for the pod with these limits instead, which are given by container and resource."""
+        """Return the claim for the pod with different limits, given by container and resource."""
         assert self.pod is not None  # noqa: S101 - for mypy: `extended_claim` sets it
         init, main = ([_limited(one, limits) for one in of] for of in (self.pod.init_containers, self.pod.containers))
         made = extended_claim(evolve(self.pod, init_containers=init, containers=main), self.classes)

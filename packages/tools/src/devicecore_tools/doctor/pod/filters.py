@@ -136,7 +136,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods except this one, which may already be running, and except less important nominated pods."""
+        """Return the pods, except the pod itself, which may already be running, and less important nominated pods."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:

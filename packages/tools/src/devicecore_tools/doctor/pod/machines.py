@@ -225,7 +225,7 @@ _STATUSES = ("containerStatuses", "initContainerStatuses")
 
 
 def _is_resized(container: Value, seen: Mapping[object, Value]) -> bool:
-    """Return whether a container's actual requests differ from those in its spec."""
+    """Return whether a container's actual requests differ from the requests in its spec."""
     if (name := container["name"].data) not in seen:
         return False
     wanted = container["resources"]["requests"].data or {}

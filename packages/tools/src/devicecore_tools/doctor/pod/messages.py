@@ -158,7 +158,7 @@ def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
 
 @cache
 def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
-    """Return the messages' indices by the longest word in their literal, and those of messages without such a word."""
+    """Return the messages' indices by the longest word in their literal, and the indices of messages without a word."""
     by_word: dict[str, list[int]] = {}
     without_word: list[int] = []
     for place, (_, _, literal) in enumerate(_sentences()):

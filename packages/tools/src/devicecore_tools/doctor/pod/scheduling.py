@@ -110,7 +110,7 @@ class PodAsks:
         return evolve(self, wishes=wishes, preempts=False, features=(), tolerations=(*self.tolerations, *_KEPT_AWAY))
 
     def without_plugins(self) -> "PodAsks":
-        """Return the pod's requirements without those for plugins' devices."""
+        """Return the pod's requirements, except for plugins' devices."""
         return evolve(self, sizes={name: of for name, of in self.sizes.items() if not is_extended_resource(name)})
 
     def tolerates(self, node: ClusterNode) -> bool:

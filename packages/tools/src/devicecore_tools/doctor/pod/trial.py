@@ -482,7 +482,7 @@ def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 
 
 def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
-    """Yield changes in which pods end: first single pods, starting with those that hold few devices, then several."""
+    """Yield changes in which pods end: one pod at first, starting with pods that hold few devices, and then several."""
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
     for allocation in node.allocations:

@@ -126,7 +126,7 @@ def serves(root: str) -> bool:
 
 
 def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
-    """Return the configuration fields that are certain: all fields of the process, or else those in the file."""
+    """Return the configuration fields that are certain: all fields of the process, or else the fields in the file."""
     with suppress(OSError, DocumentError, ValueError):
         return _fields_in(Path(root) / CONFIGURATION) if process is None else {**_DEFAULTS, **_fields_of(process)}
     return {}

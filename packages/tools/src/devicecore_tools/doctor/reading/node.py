@@ -536,7 +536,7 @@ class NodeSources:
     def _another_node(
         self, api: PodResourcesSeen | None, pods: tuple[PodSeen, ...] | None, node: NodeSeen | None
     ) -> str:
-        """Return why the objects belong to a different node, or an empty string if they may belong to this one."""
+        """Return why the objects belong to a different node, or an empty string if they may belong to this node."""
         if self._is_remote:
             return ""
         if self._directory is not None and node is not None and (other := why_another_machine(node, this_machine())):

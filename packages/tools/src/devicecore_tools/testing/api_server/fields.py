@@ -159,7 +159,7 @@ def _differences(old: Keyed, new: Keyed, path: FieldPath, *, inside: bool) -> It
 
 
 def changes(old: Json, new: Json) -> tuple[Fields, Fields]:
-    """Return the fields of a `keyed` object that are new or changed, and those that are gone."""
+    """Return the fields of a `keyed` object that are new or changed, and the fields that are gone."""
     found = list(_differences(old, new, (), inside=True))
     return frozenset(path for path, gone in found if not gone), frozenset(path for path, gone in found if gone)
 
@@ -211,7 +211,7 @@ def _merged(old: Keyed, new: Keyed) -> Keyed:
 
 
 def _order(left: Json, right: Json) -> Iterable[str]:
-    """Return the order of a merged list: that of the new list, with other items after the items they used to follow."""
+    """Return the order of a merged list: the new list's order, with other items after the items they used to follow."""
     # `mergingWalker.visitListItems` of structured-merge-diff, branch by branch. Any simpler sort gives a different
     # order when the two lists disagree about the order of their common items.
     rest, new, result = deque(left), deque(right), dict[str, None]()

@@ -176,7 +176,7 @@ KINDS = (
 
 
 class Kinds:
-    """The kinds that one server serves: those in the table, and those defined by CustomResourceDefinitions.
+    """The kinds that one server serves: the kinds in the table, and the kinds that CustomResourceDefinitions define.
 
     Args:
         resource_versions: the served versions of `resource.k8s.io`, preferred version first.

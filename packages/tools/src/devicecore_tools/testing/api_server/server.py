@@ -87,8 +87,8 @@ class LocalApiServer(Runs):
         """Refused verbs with their resource, such as `patch nodes/status`.
 
         The set may also contain permissions to change a claim's status, such as `update resourceclaims/binding` and
-        `associated-node:update resourceclaims/driver`. To refuse the latter for a single driver only, add the driver's
-        name: `associated-node:update resourceclaims/driver gpu.example.com`.
+        `associated-node:update resourceclaims/driver`. A driver's name limits such a permission to this driver:
+        `associated-node:update resourceclaims/driver gpu.example.com`.
         """
         self.requests: list[Request] = []
         """The clients' requests so far, in the order in which they were read.
@@ -224,7 +224,7 @@ class LocalApiServer(Runs):
         return self.store.get(self._place(kind, name, namespace))
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
-        """Return all objects of a kind, or those in one namespace, sorted by name."""
+        """Return the objects of a kind, in one namespace or in all, sorted by name."""
         self._check_process()
         return copied(self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0])
 

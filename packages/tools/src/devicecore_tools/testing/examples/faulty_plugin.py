@@ -25,7 +25,7 @@ class ChipPlugin(DevicePlugin):
         return [Device(DeviceId(f"c{number}")) for number in range(3)]
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Return the device nodes of the requested chips or, with the bug, those of the first chips."""
+        """Return the device nodes of the requested chips or, with the bug, the device nodes of the first chips."""
         known = [device.id for device in self.devices()]
         numbers = [known.index(device) for device in devices]  # raises for an unknown chip
         if not self._fixed:

@@ -1,4 +1,4 @@
-"""Protobuf messages that only the tools use: those of NRI and ttrpc, and the Kubernetes API objects.
+"""Protobuf messages that only the tools use: the messages of NRI and ttrpc, and the Kubernetes API objects.
 
 Law: these modules register nothing in protobuf's default pool, as in `devicecore.wire`.
 """
