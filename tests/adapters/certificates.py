@@ -1,8 +1,7 @@
 """A certificate authority, a certificate for 127.0.0.1 and localhost, and a certificate for a node.
 
-They are valid for a hundred years, and only for tests. They were created with `openssl req -x509 -newkey ec -days
-36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is its own
-authority.
+They are only for tests, and valid for a hundred years. They were created with `openssl req -x509 -newkey ec -days
+36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is self-signed.
 """
 
 import ssl
@@ -15,9 +14,9 @@ NODE_KEY = (_FILES / "node-key.pem").read_text()
 
 
 def server_context(*, mutual: bool = False) -> ssl.SSLContext:
-    """Return the TLS context of a server with this certificate.
+    """Return a TLS context with the certificate for 127.0.0.1 and localhost.
 
-    If `mutual`, clients must show the node's certificate.
+    If `mutual`, clients must present the node's certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if mutual:

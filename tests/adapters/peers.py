@@ -1,6 +1,6 @@
 """Real listeners, plugins and sockets that the tests connect to transports and plugins.
 
-The plugins here use grpc's synchronous API, so that the two sides do not share a mistake.
+The plugins here use grpc's synchronous API, so that both sides cannot contain the same mistake.
 """
 
 import os
@@ -55,7 +55,7 @@ class Recorder:
             assert self._changed.wait_for(lambda: predicate(self.events), timeout), self.events
 
     def wait(self, kind: type[E], number: int = 1) -> list[E]:
-        """Wait for the first `number` events of `kind`."""
+        """Wait for at least `number` events of `kind`, and return all of them."""
         self.wait_for(lambda _: len(self.of(kind)) >= number)
         return self.of(kind)
 
@@ -72,7 +72,7 @@ class Recorder:
         return self.wait(PluginRegistered, number)[number - 1].plugin
 
     def lists(self, plugin: PluginId, number: int = 1) -> list[tuple[str, ...]]:
-        """Return the ids in each list of `plugin`, once there are `number` lists."""
+        """Return the device ids in each list from `plugin`, once there are at least `number` lists."""
 
         def lists() -> list[tuple[str, ...]]:
             reports = [event for event in self.of(DevicesReported) if event.plugin == plugin]
@@ -131,9 +131,9 @@ class Gpus(DevicePlugin):
 
 
 class RawPlugin:
-    """A plugin that does exactly what its test specifies: override the methods that matter.
+    """A plugin whose methods a test can override.
 
-    Calls of the method `mute` succeed without an answer.
+    Calls to the method `mute` succeed without an answer.
     """
 
     def __init__(self, path: Path, *lists: Sequence[str], threads: int = 4, mute: str = "") -> None:
@@ -240,7 +240,7 @@ def leave_socket(path: Path) -> None:
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Poll until `condition` holds, if there is no event to wait for; `what` is for the error message."""
+    """Poll until `condition` holds, for when there is no event to wait for; `what` is for the error message."""
     given_up_at = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < given_up_at, f"still waiting until {what}"
@@ -249,7 +249,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 @contextmanager
 def deep_tree(top: Path) -> Iterator[None]:
-    """Make 1,100 directories `d/d/d/...` below `top`, and remove them with `rm`, because Python's function recurses."""
+    """Make 1,100 directories `d/d/d/...` below `top`, and remove them with `rm` (Python's function recurses)."""
     here = Path.cwd()
     os.chdir(top)
     try:
@@ -266,7 +266,7 @@ def deep_tree(top: Path) -> Iterator[None]:
 
 @contextmanager
 def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Serve a socket manually: `serve` is called with each connection, in one thread, and may close it."""
+    """Listen on a socket: one thread calls `serve` with each connection, which `serve` may close."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(100)
@@ -290,7 +290,10 @@ def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[No
 
 
 Answer = Callable[[bytes, grpc.ServicerContext], object] | bytes
-"""An answer as bytes, or a function that returns it. A streaming method needs an iterator of such bytes."""
+"""An answer as bytes, or a function that returns it.
+
+For a streaming method, the function returns an iterator of bytes.
+"""
 
 
 @frozen
@@ -380,15 +383,15 @@ with socket.socket(socket.AF_UNIX) as listener:
 
 
 def flood_of_pings(path: Path) -> AbstractContextManager[None]:
-    """Return a process on a socket that sends endless PINGs to gRPC clients, and reads no answer."""
+    """Run a process that listens on a socket, sends endless PINGs to gRPC clients, and reads no answer."""
     return _process_at(path, PINGS)
 
 
 def plugin_that_reads_no_more(path: Path, then: str) -> AbstractContextManager[None]:
-    """Return a plugin that answers one call and then reads nothing.
+    """Run a plugin that answers one call and then reads nothing.
 
-    If `then` is pings, it sends endless PINGs; if it is accept, it accepts other connections but reads nothing from
-    them.
+    If `then` is "pings", the plugin sends endless PINGs; if it is "accept", the plugin accepts other connections but
+    reads nothing from them.
     """
     return _process_at(path, READS_NO_MORE, then)
 
@@ -430,7 +433,7 @@ def register(
 
 
 def running(directory: Path, listener: Callable[[Event], None], **settings: object) -> "Running":
-    """Return a started transport, for a `with` statement."""
+    """Return a context manager that starts and stops a transport."""
     return Running(GrpcUnixTransport(directory, **settings), listener)  # type: ignore[arg-type]  # as it says
 
 

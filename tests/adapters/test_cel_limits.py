@@ -1,4 +1,4 @@
-"""The process that evaluates possibly expensive expressions: its limits, and that it leaves nothing behind."""
+"""The limits of the process that evaluates possibly expensive expressions, and what it must not leave behind."""
 
 import gc
 import os
@@ -84,12 +84,12 @@ def test_an_expression_that_takes_too_long_is_not_evaluated_again() -> None:
     with pytest.raises(SelectorError, match="was abandoned"):
         process.ask(f"lists.range(9999).all(x, !'{text}'.matches('((a?){{200}}b?){{5}}c'))", DEVICE)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # starting the process takes 0.4 s of this
+    # starting the process takes 0.4 s of this time
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5
 
 
 def test_a_process_that_cannot_start_is_an_error_that_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program is missing, or exits at once, as if Python did not find the library in it."""
+    """The program is missing, or exits at once, as Python does if it cannot import the library."""
     cel = CelSelectors()
     for program in ("/nonexistent/python", "/bin/false"):
         with monkeypatch.context() as patched:
@@ -127,7 +127,7 @@ def test_what_most_classes_have_needs_no_process() -> None:
 
 
 def test_a_fork_uses_its_own_process_and_leaves_its_parents_alone() -> None:
-    """Fork and parent once shared a pipe, so each could read the other's answer: a wrong value without an error."""
+    """A fork and its parent once shared a pipe, so each could read the other's answer and return a wrong value."""
     cel = CelSelectors()
     assert cel(LOOP, DEVICE)
     first = pid_of(cel)
@@ -155,7 +155,7 @@ def test_a_fork_while_another_thread_asks_is_not_locked_out() -> None:
 
 
 def test_a_stopped_process_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped process uses no processor time, so that limit does not end it."""
+    """A stopped process uses no processor time, so the limit on processor time does not end it."""
     monkeypatch.setattr("devicecore.adapters.cel.limited.MAX_WAIT", 0.2)
     cel = CelSelectors()
     with monkeypatch.context() as patient:
@@ -188,7 +188,7 @@ def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() 
 
 
 def test_all_evaluations_of_one_question_take_bounded_time() -> None:
-    """Each of many expressions may be just fast enough, but all together took an hour."""
+    """Many expressions, each of them just fast enough, once took an hour together."""
     cel = CelSelectors(max_seconds=60.0)
     assert cel("true", DEVICE)
     cel._left = 0.0  # noqa: SLF001 - as after a minute of evaluations
@@ -198,7 +198,7 @@ def test_all_evaluations_of_one_question_take_bounded_time() -> None:
 
 
 def test_a_search_whose_expressions_take_too_long_is_unknown() -> None:
-    """A scheduler gives up after ten seconds, which says nothing about the devices."""
+    """A scheduler gives up after ten seconds, so such a result says nothing about the devices."""
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "devices": [{"name": "a"}]}
     request = {"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "true"}}]}}

@@ -1,4 +1,4 @@
-"""Messages of DRA drivers as kubelets know them, and their conversion to and from values."""
+"""Messages between kubelets and DRA drivers, and their conversion to and from values."""
 
 import pytest
 from google.protobuf.message import DecodeError, Message

@@ -58,7 +58,7 @@ class TestFileStore:
         with pytest.raises(StoreError, match="Input/output error"):
             store.set_aside()
         assert names(directory) == {CHECKPOINT_NAME}
-        assert store.load() == b"corrupt"  # if the file were gone, the next start would not report it
+        assert store.load() == b"corrupt"  # if the file were gone, the next start would not report the damage
 
     @pytest.mark.parametrize("after", ["set aside", "not read"])
     def test_a_store_refuses_to_overwrite_another_programs_file_after_other_calls(
@@ -171,12 +171,12 @@ class TestFileStore:
         blobs = {bytes([number]) * 100_000 for number in range(8)}
         stores = [FileStore.in_directory(directory) for _ in blobs]
         for each in stores:
-            each.save(b"")  # later saves do not check for leftovers
+            each.save(b"")  # only the first save checks for leftovers
 
         def save(store: FileStore, blob: bytes) -> None:
             for _ in range(5):
                 store.load()
-                with suppress(StoreError):  # another store was first
+                with suppress(StoreError):  # another store has saved first
                     store.save(blob)
 
         with ThreadPoolExecutor(8) as writers:
@@ -213,7 +213,7 @@ class TestJsonFileSink:
             JsonFileSink(path).publish(NodeStatus({GPU: 1}))
         assert refused.value.sink == str(path)
         assert refused.value.cause.endswith("correct or delete the file")
-        assert "object has no" not in refused.value.cause  # a message from Python
+        assert "object has no" not in refused.value.cause  # part of a message from Python
         assert path.read_text(encoding="latin-1") == text
 
     def test_a_file_that_cannot_be_written_is_named(self, directory: Path) -> None:
@@ -223,7 +223,7 @@ class TestJsonFileSink:
 
 
 def fails_the_nth_time(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """Make one call to the OS fail, because a healthy disk does not fail on request."""
+    """Make the call with this number to a function of `os` fail, because a healthy disk does not fail on request."""
     real: Callable[..., object] = getattr(os, name)
     calls = 0
 

@@ -1,7 +1,8 @@
-"""Public objects with a process, thread or connection in a fork: an error or a new one, never the parent's answer.
+"""Public objects in a fork: they refuse calls, or use their own process, thread or connection, never the parent's.
 
-Law: no fork gets an answer to its parent's question, and none stops anything of its parent. Managers and servers with a
-life cycle are in `tests/reliability/test_life_cycle.py`, and evaluators in `test_cel_limits.py`.
+Law: no fork gets an answer to its parent's question, and no fork stops anything that belongs to its parent. Managers
+and servers with a life cycle are tested in `tests/reliability/test_life_cycle.py`, and expressions in
+`test_cel_limits.py`.
 """
 
 import multiprocessing
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 
 def in_os_fork(action: Callable[[], object]) -> int:
-    """Call `action` in a fork, and return the number of its errors."""
+    """Call `action` in a fork, and return 0, or 1 if it raises an error."""
     child = os.fork()
     if child == 0:
         try:
@@ -36,7 +37,7 @@ def in_os_fork(action: Callable[[], object]) -> int:
 
 
 def in_multiprocessing(action: Callable[[], object]) -> int:
-    """Call `action` in a process that `multiprocessing` forks, and return the number of its errors."""
+    """Call `action` in a process that `multiprocessing` forks, and return 0, or 1 if it raises an error."""
     process = multiprocessing.get_context("fork").Process(target=action)
     process.start()
     process.join(60)
@@ -44,7 +45,7 @@ def in_multiprocessing(action: Callable[[], object]) -> int:
 
 
 def in_fork_of_thread(action: Callable[[], object]) -> int:
-    """Call `action` in a fork of a thread other than the main one, and return the number of its errors."""
+    """Call `action` in a fork made by a thread other than the main thread, and return 0, or 1 if it raises an error."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(in_os_fork(action)))
     thread.start()
@@ -62,7 +63,7 @@ def node_of(server: ApiServer, name: str) -> object:
 
 @FORKS
 def test_a_connection_to_an_api_server_is_not_shared_with_a_fork(fork: Fork, tmp_path: Path) -> None:
-    """Fork and parent once read from one socket, so each could get the answer to the other's request."""
+    """A fork and its parent once read from the same socket, so each could get the answer to the other's request."""
     with LocalApiServer() as api:
         for name in ("parent", "child"):
             api.create({"kind": "Node", "metadata": {"name": name}})
@@ -144,7 +145,7 @@ def test_a_client_of_pod_resources_is_refused_in_a_fork(fork: Fork, tmp_path: Pa
 
 @FORKS
 def test_a_store_in_a_fork_spoils_no_save_of_its_parent(fork: Fork, tmp_path: Path) -> None:
-    """Fork and parent once wrote under one name, so one could rename a file that the other had only partly written."""
+    """A fork and its parent once wrote under the same name, so one could rename a file that the other was writing."""
     store = FileStore(tmp_path / "file")
     before = store._file._new  # noqa: SLF001 - the name of the new file
 

@@ -26,7 +26,7 @@ D0 = DeviceId("d0")
 
 
 class Interrupted(BaseException):
-    """Raised by a signal handler, as Python's own does for SIGINT."""
+    """Raised by a signal handler, like KeyboardInterrupt by Python's handler for SIGINT."""
 
 
 class NamedPlugin(RawPlugin):
@@ -42,7 +42,7 @@ class NamedPlugin(RawPlugin):
 
 
 def connections(path: Path) -> int:
-    """Return how many connections the socket that was bound at `path` has."""
+    """Return the number of connections to the socket that was bound at `path`."""
     entries = [line.split() for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()]
     connected = "03"
     return sum(entry[-1] == str(path) and entry[5] == connected for entry in entries)
@@ -53,7 +53,7 @@ async def nothing() -> None:
 
 
 def name(transport: GrpcUnixTransport, plugin: PluginId) -> str:
-    """Return which plugin answers Allocate."""
+    """Return the name of the plugin that answers Allocate."""
     return transport.read(transport.allocate(plugin, [D0])).envs["NAME"]
 
 
@@ -85,7 +85,7 @@ def test_a_connection_for_calls_that_another_replaced_is_closed(directory: Path)
             connection.call(loop, rpc.ALLOCATE, deviceplugin.AllocateRequest(), PATIENCE)
         wait_until(lambda: connections(path) == 1, "only the last connection is left")
         loop.run(connection.close)
-        wait_until(lambda: connections(path) == 0, "it is closed too")
+        wait_until(lambda: connections(path) == 0, "the last connection is closed, too")
     loop.release(nothing)
 
 
@@ -106,7 +106,7 @@ def test_a_call_reaches_the_registered_plugin_even_if_its_path_changed(
 
 @contextmanager
 def one_connection(path: Path, behind: Path) -> Iterator[None]:
-    """A server at `path` that accepts only one connection, and forwards it to the server at `behind`."""
+    """Run a server at `path` that accepts only one connection, and forwards it to the server at `behind`."""
 
     def copy(source: socket.socket, sink: socket.socket) -> None:
         while data := source.recv(65536):

@@ -1,6 +1,6 @@
 """DRA drivers over real sockets: connections, calls that fail, health, and drivers that misbehave.
 
-The drivers that misbehave use grpc's synchronous API and bytes, so that the two sides do not share a misunderstanding.
+The misbehaving drivers use grpc's synchronous API and plain bytes, so that both sides cannot share a misunderstanding.
 """
 
 import subprocess
@@ -51,7 +51,7 @@ HEALTHY = ReportedHealth("pool", "gpu-0", DraHealth.HEALTHY)
 PREPARE_PATH = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 WATCH_PATH = "NodeWatchResources"
 ENDS_IDLE_CONNECTIONS = [("grpc.max_connection_idle_ms", 200)]
-"""Options with which a gRPC server ends a connection without calls after this many milliseconds."""
+"""Options with which a gRPC server ends connections that have been idle for 200 ms."""
 
 STARTED_TWICE = """
 import sys
@@ -76,7 +76,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordedEvents(DriverEvents):
-    """A listener that records events, and wakes the threads that wait for a state."""
+    """A listener that records events, and can return the health reports and the events of one instance."""
 
     def reports(self, count: int) -> list[tuple[ReportedHealth, ...]]:
         self.wait_for(HealthReported, count)
@@ -112,7 +112,10 @@ def raw_driver(
     /,
     **info: str,
 ) -> AbstractContextManager[list[str]]:
-    """Serve a driver that answers with bytes. Yield the requested paths. `options` are those of its gRPC server."""
+    """Serve a driver that answers with bytes.
+
+    Yield the requested paths. `options` are passed to the driver's gRPC server.
+    """
 
     def get_info(_: bytes, __: grpc.ServicerContext) -> bytes:
         given = {"type": "DRAPlugin", "name": GPU_DRIVER, **info}
@@ -289,7 +292,7 @@ class TestConnections:
             with served(directory, AnsweringDriver()):
                 old, new = recorded.wait_for(
                     DriverRegistered, 2
-                )  # the old instance may be connected to the new process first
+                )  # the old instance may first be connected to the new process
                 assert recorded.wait_for(DriverRemoved) == [old]
         assert old.endpoint == new.endpoint
         assert old.generation < new.generation
@@ -338,7 +341,7 @@ class TestConnections:
             plugin.wait_registered(PATIENCE)
             drivers.stop()
             again = DriverEvents()
-            drivers.start(again)  # the watcher continues, and contacts drivers again
+            drivers.start(again)  # the watcher continues to run, and contacts drivers again
             again.wait_for(DriverConnected)
         drivers.stop()
         plugins.stop()
@@ -408,7 +411,7 @@ class TestRegistration:
         assert recorded.of(DriverConnected) == []
 
     def test_what_waits_for_a_registration_follows_it(self, directory: Path) -> None:
-        """If a scheduler sees devices before the kubelet knows the driver, it assigns pods that are refused."""
+        """A scheduler that sees devices before the kubelet knows the driver assigns pods that the kubelet refuses."""
         recorded, refusing, done = DriverEvents(), DriverEvents(), threading.Event()
         refusing.refusal = DriverNotRegisteredError(GPU_DRIVER)
         seen: list[object] = []
@@ -508,7 +511,7 @@ class TestHealth:
         limits = DriverLimits(health_pause=0.0)
         with started(directory, recorded, limits) as transport, raw_driver(directory, {}) as asked:
             (instance,) = recorded.wait_for(HealthEnded)
-            for _ in range(20):  # a second stream would be opened in the meantime
+            for _ in range(20):  # during these calls, a second stream would be opened
                 with pytest.raises(DriverCallError, match="Unimplemented"):
                     transport.prepare(instance, [CLAIM])
             assert [path for path in asked if path.endswith(WATCH_PATH)] == [
@@ -552,7 +555,7 @@ class TestHealth:
             driver.report([HEALTHY])
             assert reported.wait(PATIENCE)
             (instance,) = recorded.of(DriverConnected)
-            driver.stop()  # the connection ends, and so does the registration
+            driver.stop()  # ends the connection and the registration
             threading.Event().wait(0.2)
             release.set()
             recorded.wait_for(DriverRemoved)

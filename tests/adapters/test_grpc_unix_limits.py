@@ -137,7 +137,7 @@ class TestWhatIsSaid:
     def test_a_list_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        ids = [f"gpu-{number:04}" for number in range(1000)]  # each takes 21 bytes, including health and framing
+        ids = [f"gpu-{number:04}" for number in range(1000)]  # each id takes 21 bytes, including health and framing
         with (
             running(directory, recorder, limits=PluginLimits(message_bytes=25_000)),
             RawPlugin(directory / "p.sock", ids[:950], ids, ids, [*ids, *(f"more-{n:03}" for n in range(191))]),
@@ -149,7 +149,7 @@ class TestWhatIsSaid:
         told = [message for message in caplog.messages if "unless message_bytes is" in message]
         assert len(told) == 1
         assert "lists 1,000 devices in 21000 bytes, and a message may be up to 25000 bytes long" in told[0]
-        assert "more than about 1190 devices" in told[0]  # 1191 were too many
+        assert "more than about 1190 devices" in told[0]  # 1,191 devices were too many
         assert "ResourceExhausted" in caplog.text
 
 
@@ -167,7 +167,7 @@ class TestHowOften:
             text = "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: try again in 2 s"
             refusal = (StatusCode.UNKNOWN, text)
             assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50
-            assert register(directory, "q.sock", "acme.io/nic") == OK  # a storm for another resource does not count
+            assert register(directory, "q.sock", "acme.io/nic") == OK  # another resource's calls do not count
             clock.now = 2.0
             assert register(directory, "p.sock") == OK
             assert register(directory, "p.sock") == refusal
@@ -177,14 +177,14 @@ class TestHowOften:
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        """A widely used plugin registers this way; it makes its socket after a second."""
+        """A widely used plugin registers this way, and creates its socket only after a second."""
         with running(directory, recorder, clock=clock):
             answers = []
             for call in range(600):
                 clock.now = call / 600
                 answers.append(register(directory, "p.sock")[1])
             too_often = sum("try again" in answer for answer in answers)
-            assert 340 < too_often < 360  # 200 calls at once, and 50 more during the second, were checked
+            assert 340 < too_often < 360  # only 200 calls at once, and 50 more during the second, passed the limit
             assert sum("no such file" in answer for answer in answers) == 600 - too_often
             with RawPlugin(directory / "p.sock", ["d0"]):
                 tries = 0
@@ -196,7 +196,7 @@ class TestHowOften:
     def test_plugins_that_register_once_a_restart_never_reach_the_limit(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        """Three calls within a millisecond, and sixteen processes at once."""
+        """Sixteen plugins register at once, each with three calls within a millisecond."""
         with running(directory, recorder, clock=clock), RawPlugin(directory / "p.sock", ["d0"]):
             assert {register(directory, "p.sock") for _ in range(3 * 16)} == {OK}
 
@@ -214,7 +214,7 @@ class TestHowOften:
             GrpcUnixTransport(directory, limits=limits)
 
     def test_the_limit_forgets_resources_that_have_not_registered_lately(self, clock: ManualClock) -> None:
-        """A client can invent any number of names, and each one takes memory."""
+        """A client can invent any number of resource names, and each name takes memory."""
         rate = RegistrationRate(1.0, 10, clock)
         for number in range(10_000):
             rate.take(resource_name(f"acme.io/r{number}"))
@@ -222,11 +222,11 @@ class TestHowOften:
         assert len(rate._buckets) <= 2001  # noqa: SLF001 - it is about memory
         for _ in range(10):
             rate.take(GPU)
-        for _ in range(1500):  # other resources, which fill the table
+        for _ in range(1500):  # these resources fill the table
             clock.now += 0.0001
             rate.take(resource_name(f"acme.io/s{clock.now:.4f}"))
         with pytest.raises(TooManyRegistrationsError) as refused:
-            rate.take(GPU)  # this resource is not forgotten with them
+            rate.take(GPU)  # this resource is not forgotten
         assert refused.value.args == ("acme.io/gpu", 10, 1.0, pytest.approx(0.85))
 
 

@@ -1,4 +1,4 @@
-"""The one event loop, and its callers in other threads."""
+"""The process's one event loop, and its callers in other threads."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 
 
 class Interrupted(BaseException):
-    """Raised by a signal handler, as Python's own does for SIGINT."""
+    """Raised by a signal handler, like KeyboardInterrupt by Python's handler for SIGINT."""
 
 
 async def nothing() -> None:

@@ -43,7 +43,7 @@ from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder
 
 D0 = DeviceId("d0")
 SOON = 0.05
-"""Seconds between two checks of the sockets, so that nothing here takes long."""
+"""Seconds between two checks of the sockets; short, so that the tests are fast."""
 
 
 def call(path: str, method: str, request: deviceplugin.AllocateRequest | deviceplugin.Empty) -> bytes:
@@ -58,7 +58,7 @@ def call(path: str, method: str, request: deviceplugin.AllocateRequest | devicep
 
 
 def test_an_interrupted_wait_for_the_registration_keeps_nothing_from_others(directory: Path) -> None:
-    """Otherwise, Ctrl-C during a wait could stop the event loop, and with it every transport of the process."""
+    """Otherwise, Ctrl-C during a wait could stop the event loop, and with it every transport in the process."""
     with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
 
         def wait() -> None:
@@ -69,7 +69,7 @@ def test_an_interrupted_wait_for_the_registration_keeps_nothing_from_others(dire
             try:
                 is_interrupted = Interrupts(place, threading, served_module).interrupt(wait)
             except RuntimeError:
-                is_interrupted = True  # Condition.wait released the lock, and did not acquire it again
+                is_interrupted = True  # interrupted while Condition.wait did not hold the lock
             in_time(wait, PATIENCE)
             if not is_interrupted:
                 break
@@ -179,7 +179,7 @@ class NotesItsDrop(ServedPlugin):
 
 
 class CutsTheFirstRegister(RawKubelet):
-    """Cuts the stream of a plugin before answering its first Register call."""
+    """Cuts a plugin's stream before answering the plugin's first Register call."""
 
     def register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         if not NotesItsDrop.dropped.is_set():
@@ -212,7 +212,7 @@ def test_a_refused_plugin_keeps_trying(directory: Path, recorder: Recorder, capl
         recorder.refusal = None
         served.wait_registered(PATIENCE)
     told = [record for record in caplog.records if "cannot register" in record.message]
-    assert len(told) <= 2  # perhaps "no such socket", and then this refusal, but not once for every attempt
+    assert len(told) <= 2  # possibly "no such socket", and then this refusal, but no message for each attempt
 
 
 def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder: Recorder) -> None:
@@ -238,7 +238,7 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
 
 
 def problem(served: ServedPlugin) -> str | None:
-    """Return why the plugin is not registered, after a short while."""
+    """Return why the plugin is still not registered after a short while, or None if it is registered."""
     try:
         served.wait_registered(SOON)
     except KubeletUnreachableError as error:
@@ -390,7 +390,7 @@ def test_a_plugin_that_cannot_be_subscribed_to_is_not_served(directory: Path) ->
 
 
 class IgnoresTheFirstCancellation(ServedPlugin):
-    """Its task ignores the first cancellation, as happens in a grpc server's stop before Python 3.12."""
+    """Its task ignores the first cancellation, as a grpc server's `stop` may do before Python 3.12."""
 
     looking = threading.Event()
 
@@ -403,7 +403,7 @@ class IgnoresTheFirstCancellation(ServedPlugin):
 
 
 def test_a_stop_does_not_hang_when_a_cancellation_is_swallowed_on_the_way(directory: Path) -> None:
-    """This happened once in a hundred times, when the kubelet had just deleted the plugin's socket."""
+    """About one stop in a hundred hung when the kubelet had just deleted the plugin's socket."""
     served = IgnoresTheFirstCancellation(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON)
     served.start()
     assert served.looking.wait(PATIENCE)
@@ -486,7 +486,7 @@ def test_a_list_that_is_too_long_for_the_kubelet_is_logged_and_not_sent_each_sec
         recorder.wait_lost(recorder.plugin())
         wait_until(lambda: any(told in message for message in caplog.messages), "the plugin has noticed")
         time.sleep(20 * SOON)
-        pauses = math.log2(1 + (time.monotonic() - began) / SOON)  # the pauses double
+        pauses = math.log2(1 + (time.monotonic() - began) / SOON)  # each pause is twice the one before
         assert len(recorder.of(PluginRegistered)) <= 2 + pauses
         plugin.become(Device(D0))  # a list that fits is sent at once
         recorder.wait(DevicesReported)

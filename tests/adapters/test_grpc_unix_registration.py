@@ -52,7 +52,7 @@ class TestRegister:
     def test_a_socket_that_appears_just_after_the_call_is_found(
         self, directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """This happens with a plugin that listens in one goroutine and registers in another."""
+        """Plugins that listen in one goroutine and register in another may call Register this early."""
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         with ThreadPoolExecutor(2) as callers:
             answers = [callers.submit(register, directory, "p.sock") for _ in range(2)]
@@ -65,7 +65,7 @@ class TestRegister:
     def test_a_socket_that_never_appears_is_an_error_and_the_next_time_at_once(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A caller that was refused calls again, and there may be 600 calls a second."""
+        """A refused plugin may call again up to 600 times a second, so the second refusal must not wait."""
         refusal = register(directory, "missing.sock")
         assert refusal[0] is StatusCode.UNKNOWN
         assert refusal[1].startswith("failed to dial device plugin:")
@@ -87,12 +87,12 @@ class TestRegister:
             answer = caller.submit(register, directory, "p.sock")
             recorder.wait(RegistrationRequested)
             with RawPlugin(directory / "new.sock", ["d0"]):
-                (directory / "new.sock").rename(directory / "p.sock")  # so a socket exists at this path all the time
+                (directory / "new.sock").rename(directory / "p.sock")  # a socket exists at this path at all times
                 assert answer.result() == OK
                 assert register(directory, "p.sock") == OK
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
-                # Count the registrations now: if the plugin ended its stream this soon after registering again, it
-                # would be dialed again, and might still answer while it stops.
+                # The registrations are counted before the plugin stops: a plugin that ends its stream this soon after
+                # registering again is dialed again, and might still answer while it stops.
                 assert len(recorder.of(PluginRegistered)) == 1
 
     @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 99, "\0", "kubelet.sock"])
@@ -208,7 +208,7 @@ class TestInstances:
             released.set()
             assert recorder.lists(recorder.plugin(1), 2) == [("s0",), ("s1",)]
 
-    # these exceptions are not devicecore's own
+    # exceptions that are not devicecore's own
     @pytest.mark.parametrize("failure", [LookupError("bug"), SystemExit("bug")], ids=repr)
     def test_a_listener_that_fails_refuses_a_plugin_but_not_a_list(
         self, directory: Path, caplog: pytest.LogCaptureFixture, failure: BaseException
@@ -263,7 +263,7 @@ class TestCalls:
     def test_a_plugins_long_message_is_returned_truncated_and_on_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """The message is sent in the headers; grpc accepts 16 KiB of headers by default."""
+        """The message is sent in headers, of which grpc accepts 16 KiB by default."""
 
         class Talkative(Gpus):
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -284,7 +284,7 @@ class TestCalls:
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
                 return ContainerAllocateResponse(envs={"A": "x" * int(devices[0])})
 
-        fits = 256 * 1024 - 11  # protobuf adds 11 bytes
+        fits = 256 * 1024 - 11  # protobuf adds 11 bytes to the value
         with serve_plugin(Generous("d0"), directory):
             plugin = recorder.plugin()
             assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
@@ -319,7 +319,7 @@ class TestCalls:
     def test_a_call_that_succeeds_without_an_answer_has_failed(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """The error is in the words of a kubelet's gRPC."""
+        """The error is worded as by a kubelet's gRPC library."""
         sentence = "code = Internal desc = cardinality violation: received no response message"
         with RawPlugin(directory / "p.sock", mute="GetDevicePluginOptions"):
             assert sentence in register(directory, "p.sock")[1]
@@ -370,10 +370,10 @@ class TestCalls:
     def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
         self, directory: Path, then: str
     ) -> None:
-        """By itself, gRPC does not end such a call at its deadline or when it is canceled, and waits for it later.
+        """By itself, gRPC ends such a call neither at its deadline nor when it is canceled, and waits for it at exit.
 
-        Only the first call may keep a thread that waits for it. If the plugin ends later, nothing is logged in the next
-        run of the transport, which uses a different event loop.
+        Only the first such call may keep a thread waiting. If the plugin ends later, nothing is logged in the next run
+        of the transport, which uses a different event loop.
         """
         child = [sys.executable, "-c", CALLS_WITH_MUCH, str(directory), then]
         run = subprocess.run(child, env=environment(), capture_output=True, text=True, timeout=60, check=True)
@@ -407,7 +407,7 @@ class TestStartAndStop:
     def test_a_directory_may_have_any_name(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """This includes a name that is not a string, or that cannot be decoded in this locale."""
+        """The name may contain bytes that cannot be decoded in this locale."""
         odd = directory / os.fsdecode(b"\xff %\xe9")
         with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")
@@ -531,7 +531,7 @@ class TestStartAndStop:
                 transport.stop()
 
     def test_a_listener_may_call_the_plugin_but_not_stop_the_transport(self, directory: Path) -> None:
-        """A stop waits until the listener has returned, so it would wait for itself."""
+        """A stop waits until the listener has returned, so a stop from the listener would wait for itself."""
         recorder = Recorder()
         answers: list[Receipt] = []
 
@@ -581,7 +581,7 @@ class TestStartAndStop:
 @pytest.mark.slow
 def test_a_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder) -> None:
     tasks = Path("/proc/self/task")
-    before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # earlier tests may leave some threads
+    before, tasks_before = threading.active_count(), len(list(tasks.iterdir()))  # earlier tests may leave threads
     with running(directory, recorder) as transport:
         served = [serve_plugin(Gpus("d0", resource=f"acme.io/gpu{number}"), directory) for number in range(100)]
         plugins = [event.plugin for event in recorder.wait(PluginRegistered, 100)]

@@ -28,7 +28,7 @@ _OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel
 
 @contextmanager
 def watcher(served: ServedPlugin) -> Iterator[grpc.Channel]:
-    """A kubelet that has found the plugin's socket; it dials the socket without setting an authority."""
+    """Yield a channel like that of a kubelet that has found the plugin's socket: the authority is gRPC's default."""
     with grpc.insecure_channel(f"unix:{served.socket}", _OPTIONS) as channel:
         yield channel
 
@@ -55,7 +55,7 @@ def listed(channel: grpc.Channel) -> Any:  # noqa: ANN401 - grpc's stream of lis
 
 
 def wait_until_dropped(served: ServedPlugin) -> None:
-    """Wait until the plugin has noticed the end of its stream."""
+    """Wait until the plugin has noticed that its stream has ended."""
     while served.registered:
         pass
 

@@ -1,4 +1,4 @@
-"""The node's status on an API server, over HTTP, and what happens to it if the server, the network or a file fails."""
+"""The node's status on an API server, over HTTP, and what happens if the server, the network or a file fails."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ FOREIGN: dict[str, Any] = {
     "nodeInfo": {"kubeletVersion": "v1.36.0"},
 }
 
-FILE = "kubeconfig"  # instead of a certificate
+FILE = "kubeconfig"  # a file that is not a certificate
 EXEC_V1 = "client.authentication.k8s.io/v1"
 
 every_strategy = pytest.mark.parametrize("strategy", PatchStrategy)
@@ -57,19 +57,19 @@ def status(count: int, allocatable: int | None = None) -> NodeStatus:
 
 
 def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
-    """Return the node's status, after checking that nothing but our part has changed."""
+    """Return the expected status of the node: `FOREIGN` with these counts of GPUs."""
     counts = {"capacity": capacity, "allocatable": allocatable}
     ours = {section: {} if count is None else {GPU: count} for section, count in counts.items()}
     return {**FOREIGN, **{section: {**FOREIGN[section], **ours[section]} for section in counts}}
 
 
 def moved(options: dict[str, Any], kind: type[Access | Pace]) -> dict[str, Any]:
-    """Remove the options that are fields of a kind, and return them."""
+    """Remove from `options` those that are fields of `kind`, and return them."""
     return {name: options.pop(name) for name in fields_dict(kind) if name in options}
 
 
 class Server(NodeServer):
-    """An API server with the node, and the sinks that a test makes for it."""
+    """An API server with the Node, and the sinks that a test creates for the Node."""
 
     def __init__(self, directory: Path, **options: Any) -> None:  # noqa: ANN401 - those of a NodeServer
         super().__init__(**options)
@@ -78,7 +78,10 @@ class Server(NodeServer):
         self.add_node(NODE, FOREIGN)
 
     def connect(self, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
-        """Make a sink for the node, with fields of `Access` and `Pace` too; without options, it does not pause."""
+        """Create a sink for the Node.
+
+        `options` may also be fields of `Access` and `Pace`; by default, pauses are short.
+        """
         access: dict[str, Any] = {"timeout": PATIENCE, **moved(options, Access)}
         pace = {"backoff": Backoff(0.01, 0.05), "patches_per_second": 1000, **moved(options, Pace)}
         if "service_account" not in access:
@@ -97,7 +100,7 @@ class Server(NodeServer):
         path.write_text(json.dumps(config))
 
     def failing(self, count: int, pattern: str, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
-        """Publish this many GPUs with a new sink, and wait until it has a matching problem."""
+        """Publish this many GPUs with a new sink, and wait until the sink has a problem that matches."""
         sink = self.connect(**options)
         sink.publish(status(count))
         wait_for_problem(sink, self, pattern)
@@ -106,7 +109,7 @@ class Server(NodeServer):
 
 @contextmanager
 def serving(directory: Path, **options: Any) -> Iterator[Server]:  # noqa: ANN401 - those of a NodeServer
-    """Serve the API, and finally stop all sinks."""
+    """Serve the API, and stop all sinks at the end."""
     with Server(directory, **options) as server:
         yield server
         server.release()
@@ -127,7 +130,7 @@ def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
 
 
 def wait_for_problem(sink: KubeApiSink, server: NodeServer, pattern: str) -> SinkError:
-    """Return the first problem that matches."""
+    """Wait until the sink has a problem that matches, and return the problem."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         problem = sink.problem
@@ -215,7 +218,7 @@ class TestPublishing:
     def test_what_an_earlier_run_published_is_found_and_removed(
         self, server: Server, strategy: PatchStrategy, keep_removed: bool
     ) -> None:
-        """Nothing else about that run is known, as if its --root had been lost."""
+        """The only trace of the earlier run is on the API server, as if its --root had been lost."""
         with server.connect(strategy=strategy) as earlier:
             published(earlier, NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
         published(server.connect(strategy=strategy, keep_removed=keep_removed), status(4))
@@ -246,7 +249,7 @@ class TestPublishing:
 
     @every_strategy
     def test_capacity_counts_healthy_devices_alongside_a_kubelet(self, server: Server, strategy: PatchStrategy) -> None:
-        """A kubelet copies the capacity of resources that it does not know into allocatable every ten seconds."""
+        """A kubelet copies the capacity of resources that it does not know to allocatable every ten seconds."""
 
         def heartbeat(status: dict[str, Any]) -> None:
             status["allocatable"] = {**status["allocatable"], **status["capacity"]}
@@ -331,11 +334,11 @@ class TestTrouble:
             wait_for_problem(sink, server, "^no connection to http.*: .*refused")
         server.start()
         sink.wait_until_published(PATIENCE)
-        # there is a second patch if the first one was started before the last status was published
+        # there is a second patch if the first was sent before the last status was published
         assert len(server.patches) <= 2
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
-        down, up = logged(caplog)  # one message each, no matter how long it took
+        down, up = logged(caplog)  # one message for the outage and one for its end, no matter how long it took
         assert down.startswith(
             f"failed to publish the node's status to node {NODE} at {server.url}: no connection to {server.url}: "
         )
@@ -546,7 +549,7 @@ class TestCredentials:
 
     def test_in_a_cluster_the_service_account_is_used(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with serving(directory, secure=True, bearer="of the pod") as server:
-            server.config(directory)  # this writes ca.crt
+            server.config(directory)  # writes ca.crt
             (directory / "token").write_text("of the pod")
             (directory / "namespace").write_text("kube-system")
             host, port = server.address
@@ -554,7 +557,7 @@ class TestCredentials:
             monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
             published(server.connect(service_account=directory), status(4))
             assert server.status(NODE) == with_gpus("4", "4")
-            with pytest.raises(ApiAccessError, match="No such file"):  # a named file takes precedence
+            with pytest.raises(ApiAccessError, match="No such file"):  # a kubeconfig that is named takes precedence
                 KubeApiSink(NODE, Access(directory / "none", service_account=directory))
 
     def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -657,7 +660,7 @@ class TestCredentials:
 
 @pytest.fixture
 def program(server: Server, directory: Path) -> Callable[..., Path]:
-    """Write a program that prints credentials, and a kubeconfig that names it."""
+    """Return a function that writes a program that prints credentials, and a kubeconfig that names the program."""
 
     def write(script: str, **more: Any) -> Path:  # noqa: ANN401 - fields of a kubeconfig
         path = directory / "bin" / "credentials"
@@ -947,7 +950,7 @@ class TestWatching:
         published(server.connect(resync=1000), status(4))
         server.wait_for(lambda: server.watches)
         with server.store.transaction():
-            server.add_node("other")  # the watch has not seen this event when the history is forgotten
+            server.add_node("other")  # the history is forgotten before the watch has seen this event
             server.store.forget_events()
         server.wait_for(lambda: len(server.watches) >= 2)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))

@@ -1,4 +1,4 @@
-"""ResourceClaims and ResourceSlices on an API server, over HTTP, and what happens to them if it fails."""
+"""ResourceClaims and ResourceSlices on an API server, over HTTP, and what happens if the server fails."""
 
 import threading
 from collections.abc import Iterator

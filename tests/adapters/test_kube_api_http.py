@@ -1,4 +1,4 @@
-"""Answers from HTTP servers that differ from those of the API server for tests."""
+"""Responses of HTTP servers that behave differently from the API server for tests."""
 
 import math
 import socket
@@ -21,9 +21,9 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[Transport, list[int]]]:
-    """Run a server that gives these answers in turn, and closes a connection after the last or after one with `<END>`.
+    """Run a server that gives these answers in turn, and closes the connection after the last and each with `<END>`.
 
-    Yield a client for it, and a list with the number of answers that each connection has had.
+    Yield a client for the server, and a list with the number of answers on each connection.
     """
     left, had = list(answers), list[int]()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -53,7 +53,7 @@ def answering(*answers: bytes) -> Iterator[tuple[Transport, list[int]]]:
 
 
 def asked(*answers: bytes) -> tuple[Sequence[WholeAnswer], list[int]]:
-    """Return what a client gets for as many requests, and the number of answers on each connection."""
+    """Return what a client gets for one request per answer, and the number of answers on each connection."""
     with answering(*answers) as (transport, had):
         return [transport.send("GET", b"x", {}, None) for _ in answers], had
 
@@ -101,7 +101,7 @@ def test_an_answer_is_read_to_its_end_and_its_connection_kept(answer: bytes, con
     ],
 )
 def test_the_next_request_goes_over_a_new_connection(answer: bytes) -> None:
-    """The server closes the old connection, or has sent an extra answer, which would be taken for the next one."""
+    """The server closes the connection, or sends an extra answer that the next request would otherwise get."""
     answers, had = asked(answer, answer)
     assert [one.content for one in answers] == [b"{}", b"{}"]
     assert had == [1, 1]

@@ -55,7 +55,7 @@ def names(server: LocalApiServer) -> list[str]:
 
 
 def shows(server: LocalApiServer, count: int) -> Callable[[], bool]:
-    """Return whether the newest pool is complete and has this many devices."""
+    """Return a function that tells whether all slices form one complete pool with this many devices."""
 
     def is_shown() -> bool:
         slices = server.objects("ResourceSlice")
@@ -67,7 +67,7 @@ def shows(server: LocalApiServer, count: int) -> Callable[[], bool]:
 
 
 def put(server: LocalApiServer, driver: str, node: str, pool: str, generation: int) -> str:
-    """Create a slice as another publisher does."""
+    """Create a slice as a different publisher would."""
     stored = DevicePool(DriverName(driver), node, pool, devices(2))
     (body,) = changes(stored, "uid", (), least_generation=generation).create
     created = {**body, "metadata": {"name": f"left-{driver}-{node}-{pool}"}}

@@ -1,4 +1,4 @@
-"""ResourceClaims alongside the manifests, and the pods that name them."""
+"""ResourceClaims in the directory of manifests, and the pods that name these claims."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Pods from a directory that people edit while it is read."""
+"""Pods from a directory of manifests that people edit while devicecore reads it."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_a_file_may_have_many_documents_and_lists_in_yaml_and_json() -> None:
     assert names(read_pods(listed, "x")) == ["a", "b"]
     nameless = manifest("a").replace('"apiVersion": "v1", "kind": "Pod", ', "")
     assert names(read_pods(f'{{"apiVersion": "v1", "kind": "PodList", "items": [{nameless}]}}', "x")) == ["a"]
-    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # half of a surrogate pair is not YAML
+    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # YAML knows no surrogate pairs
     assert names(read_pods(json.dumps(annotated, indent="\t"), "x")) == ["a"]
 
 
@@ -141,7 +141,7 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     assert len(uid(manifest("train"))) == 32
     assert uid(manifest("train")) == uid(f"# another look\n{json.dumps(json.loads(manifest('train')), indent=3)}")
     others = [uid(manifest("train", 2)), uid(manifest("other")), uid(manifest("train"), "b.yaml")]
-    # this pod has more fields, so it counts as a different pod, as it would to a kubelet
+    # this pod has one more field, so it counts as a different pod, as it does for a kubelet
     labeled = uid(manifest("train", namespace="default"))
     assert len({uid(manifest("train")), *others, labeled}) == 5
 
@@ -240,7 +240,7 @@ def source(place: Path, boot: str = "boot-1") -> ManifestPods:
 
 
 def polled(place: Path, **files: str) -> ManifestPods:
-    """Return a source that has read these JSON files."""
+    """Write these JSON files, and return a source that has read them."""
     for name, text in files.items():
         (place / f"{name}.json").write_text(text)
     pods = source(place)
@@ -267,7 +267,7 @@ def test_pods_follow_files_that_appear_change_and_disappear(place: Path) -> None
 
 
 def test_a_change_that_keeps_size_and_time_is_seen_for_two_seconds(place: Path) -> None:
-    """As in git, a file that was read at the time at which it was written is read once more."""
+    """As in git, a file that was read soon after it was written is read once more."""
     file = place / "a.json"
     file.write_text(manifest("a", 1))
     when = file.stat().st_mtime_ns
@@ -294,7 +294,7 @@ def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
 def test_a_file_that_becomes_readable_again_is_reported(directory: Path) -> None:
-    """Nothing else about the file has to change, and its content may be the same as before."""
+    """Neither the file's times nor its content have to change."""
     place = directory / "manifests"
     place.mkdir()
     directory.chmod(0o755)
@@ -458,7 +458,7 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
 def test_sources_are_ready_once_the_first_pods_had_their_turn(place: Path) -> None:
     pods = source(place)
     pods.mark_ready()
-    assert not pods.sources_ready()  # nothing has been read
+    assert not pods.sources_ready()  # nothing has been read yet
     pods.poll()
     assert not pods.sources_ready()
     pods.mark_ready()
@@ -470,7 +470,7 @@ def running(pods: ManifestPods) -> set[tuple[str, str]]:
 
 
 def test_after_a_restart_the_containers_of_pods_that_ran_still_run(place: Path) -> None:
-    """Init containers that end are an exception. After a reboot, no container runs."""
+    """Init containers that end are an exception, and after a reboot, no container is running."""
     pods = source(place)
     (place / "a.yaml").write_text(POD)
     (place / "b.json").write_text(manifest("b", uid="b"))
@@ -517,7 +517,7 @@ def test_a_broken_state_file_is_ignored(place: Path, state: str, caplog: pytest.
     pods = source(place)
     assert pods.running_containers() == ()
     assert names(pods.poll().added) == ["a"]
-    assert "subscriptable" not in caplog.text  # a message from Python
+    assert "subscriptable" not in caplog.text  # part of a message from Python
 
 
 def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -42,7 +42,7 @@ def pod(name: str, *containers: Container, init: tuple[Container, ...] = (), nam
 
 
 def elements(devices: "list[podresources.ContainerDevices]") -> list[Element]:
-    """Return resource, device and NUMA node of each element, which has exactly one device and at most one node."""
+    """Return the resource, device and NUMA node (if any) of each element."""
     found: list[Element] = []
     for one in devices:
         (id_,) = one.device_ids
@@ -53,7 +53,7 @@ def elements(devices: "list[podresources.ContainerDevices]") -> list[Element]:
 
 
 class Stage:
-    """A manager in memory, and the API fed by it."""
+    """A manager in memory, and a server of the API with the manager's state."""
 
     def __init__(self, directory: Path) -> None:
         self.transport = MemoryTransport()
@@ -103,7 +103,7 @@ def test_every_device_is_listed_once_for_each_numa_node(stage: Stage, client: Po
             (GPU, "gpu-1", 0),
             (GPU, "gpu-1", 1),
             (GPU, "gpu-2", None),
-            (GPU, "gpu-3", None),  # stored without a node, like a device without topology
+            (GPU, "gpu-3", None),  # the manager stores no node, as for a device without topology
             (NIC, "nic-0", 7),
         ]
         assert (idle.name, list(idle.devices)) == ("idle", [])
@@ -136,7 +136,7 @@ def test_held_devices_are_listed_in_any_health_and_allocatable_ones_are_healthy(
     with stage.server, client:
         plugin.set_devices([device("gpu-0", 1, health=Health.UNHEALTHY), device("gpu-1", 1)])
         held = client.list().pod_resources[0].containers[0].devices
-        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # the topology from when the device was allocated
+        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # the topology at the time of the allocation
         assert elements(list(client.get_allocatable_resources().devices)) == [(GPU, "gpu-1", 1)]
         connection.disconnect()
         assert list(client.get_allocatable_resources().devices) == []
@@ -206,7 +206,7 @@ def test_more_calls_than_the_burst_are_rejected_until_the_clock_goes_on(stage: S
                 call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
             assert rejected.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert rejected.value.details() == "rejected by rate limit"
-            stage.now += 0.0101  # enough time for one more token
+            stage.now += 0.0101  # enough time for one more call
             call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
         with pytest.raises(PodResourcesError):
             impatient.list()
@@ -280,7 +280,7 @@ def test_a_socket_is_replaced_only_if_no_process_serves_it(stage: Stage, directo
 
 
 def test_a_directory_may_have_any_name(directory: Path) -> None:
-    """The name need not be UTF-8."""
+    """The name does not have to be UTF-8."""
     stage = Stage(directory / os.fsdecode(b"\xff %\xe9"))
     stage.server.socket.parent.parent.mkdir()
     with stage.server, PodResourcesClient(stage.server.socket, timeout=PATIENCE) as client:

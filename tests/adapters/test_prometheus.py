@@ -1,4 +1,4 @@
-"""Metrics, as a scraper gets them over HTTP."""
+"""Metrics as a scraper gets them over HTTP."""
 
 import re
 import socket
@@ -68,7 +68,7 @@ NOTHING_ELSE = [
     ),
     "# TYPE devicecore_devices gauge",
 ]
-"""The output of a scrape, without help lines, if nothing has happened."""
+"""The output of a scrape before anything has been counted, without help lines."""
 
 
 def scraped(server: MetricsServer, accept: str = "text/plain") -> list[str]:
@@ -98,7 +98,7 @@ Samples = Callable[[str], dict[str, float]]
 
 @pytest.fixture
 def samples(server: MetricsServer) -> Samples:
-    """Return the samples of one series, by their labels."""
+    """Return a function that scrapes the samples of one series, by their labels."""
 
     def samples(series: str) -> dict[str, float]:
         parsed = (re.fullmatch(rf"{series}(?:\{{(.*)\}})? (\S+)", line) for line in scraped(server))
@@ -288,13 +288,13 @@ class TestServer:
             connections = [idle.enter_context(socket.create_connection(place)) for _ in range(IDLE)]
             for connection in connections[MAX_CONNECTIONS:]:
                 connection.settimeout(PATIENCE)
-                assert connection.recv(1) == b""  # the connection is refused at once
+                assert connection.recv(1) == b""  # the connection is closed at once
             assert threading.active_count() <= threads + MAX_CONNECTIONS
             for connection in connections[:MAX_CONNECTIONS]:
                 connection.settimeout(PATIENCE)
-                assert connection.recv(1) == b""  # the connection is ended after its deadline
+                assert connection.recv(1) == b""  # the connection is closed at its deadline
             deadline = time.monotonic() + PATIENCE
-            while True:  # the threads of the ended connections may still be about to end
+            while True:  # the threads of the closed connections may not have ended yet
                 try:
                     assert scraped(server)
                     break
@@ -324,7 +324,7 @@ class TestServer:
 
 def test_dra_is_measured_as_a_kubelet_measures_it() -> None:
     metrics = PrometheusMetrics()
-    # the registry serves device plugins only
+    # this registry has only the metrics of device plugins
     assert not [one for one in metrics.registry.collect() if one.name.startswith("dra_")]
     key = ClaimKey("default", "one")
     claims = (

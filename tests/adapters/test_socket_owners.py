@@ -45,7 +45,7 @@ listener.listen(100)
 print("serving", flush=True)
 sys.stdin.read()
 """
-"""A process that takes a path as a kubelet does."""
+"""A process that takes over a path as a kubelet does."""
 
 PLUGIN = """
 import sys

@@ -130,7 +130,7 @@ def test_our_own_plugins_are_served_and_announced_on_one_socket(
 def test_a_plugin_that_started_before_the_kubelet_is_found(directory: Path, registry: Path, recorder: Recorder) -> None:
     registry.mkdir()
     with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
-        for number in (1, 2):  # the second round is after the kubelet's restart
+        for number in (1, 2):  # the second time, the kubelet has restarted
             transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
             transport.start(recorder)
             recorder.lists(recorder.plugin(number))

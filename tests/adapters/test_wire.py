@@ -1,4 +1,4 @@
-"""Messages as a kubelet knows them, in a separate pool, and their conversion to and from domain values."""
+"""Messages as a kubelet knows them, in a separate descriptor pool, and their conversion to and from domain values."""
 
 import ast
 import importlib
@@ -35,7 +35,7 @@ MODULES = [
 ]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-responses = st.builds(  # responses of plugins in other languages, with paths that plugins in Python cannot return
+responses = st.builds(  # from plugins in any language: plugins in Python cannot return some of these paths
     ContainerAllocateResponse,
     envs=st.dictionaries(text, text),
     mounts=st.lists(st.builds(partial(received, Mount), text, text, st.booleans())).map(tuple),
@@ -54,7 +54,7 @@ devices = st.builds(
 
 @st.composite
 def listings(draw: st.DrawFn) -> bytes:
-    """Lists on the wire, and the effect of changes to their bytes."""
+    """Serialized lists, some of them with changed bytes."""
     data = bytearray(conversion.from_devices(draw(st.lists(devices, max_size=4))).SerializeToString())
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(data)))
@@ -68,7 +68,7 @@ def listings(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def successive_listings(draw: st.DrawFn) -> list[bytes]:
-    """Lists on the wire, each like the previous one except in some places."""
+    """Serialized lists, each of which differs from the previous list in only one place."""
     listed: list[bytes] = []
     successive = []
     for _ in range(draw(st.integers(1, 6))):

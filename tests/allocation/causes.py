@@ -1,4 +1,4 @@
-"""Finds the cause of a Kubernetes answer that differs from ours: the faults that explain it."""
+"""Finds the faults that explain why an answer from Kubernetes differs from ours."""
 
 from collections.abc import Collection
 from itertools import combinations
@@ -11,7 +11,7 @@ from devicecore.domain.allocation.search import Situation
 
 
 def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[tuple[int, str, DeviceKey], ...] | None:
-    """Return claim, request and device of each result of a search with these faults, or None without results."""
+    """Return claim, request and device of each result of a search with these faults, or None if it finds nothing."""
     search = KubernetesSearch(situation, faults)
     try:
         found = search.run()
@@ -25,7 +25,7 @@ def causes(
 ) -> tuple[frozenset[KubernetesFault], ...]:
     """Return the smallest sets of at most three of the `known` faults for which a search finds `answer`.
 
-    The result is empty if there is none.
+    The result is empty if there is no such set.
     """
     for size in range(4):
         sets = map(frozenset, combinations([one for one in KubernetesFault if one in known], size))

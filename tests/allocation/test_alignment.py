@@ -25,9 +25,9 @@ def matches(expression: str, device: PoolDevice) -> bool:
 
 
 def answer(aligned: int, pairs: int = 8, selector: str = "") -> DeviceAllocation | NoAllocation:
-    """Return what a claim for pairs of a GPU and a NIC gets if this many of eight NICs are next to a GPU.
+    """Return what a claim for pairs of a GPU and a NIC gets if `aligned` of eight NICs share a root with a GPU.
 
-    If a selector is given, a claim for a device that it selects comes first.
+    If `selector` is given, another claim, for a GPU that it selects, comes first.
     """
     slices = []
     for kind in ("gpu", "nic"):
@@ -66,7 +66,7 @@ def test_eight_pairs_of_too_few_roots_end_without_being_given_up(aligned: int) -
 
 
 def test_a_selector_without_a_value_is_an_error_although_roots_are_too_few() -> None:
-    """A scheduler reaches the first claim's selector before it learns that roots are too few for the second."""
+    """A scheduler evaluates the first claim's selector before it learns that the second claim has too few roots."""
     found = answer(1, selector="without a value")
     assert isinstance(found, NoAllocation)
     assert found.is_error

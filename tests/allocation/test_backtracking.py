@@ -1,4 +1,4 @@
-"""Searches that have to go back: what Kubernetes leaves behind then, and what may not be abandoned too early."""
+"""Searches that have to backtrack: what Kubernetes leaves behind, and what must not be abandoned too early."""
 
 from collections.abc import Mapping
 
@@ -28,14 +28,14 @@ HEAD = {"driver": "gpu.example.com", "nodeName": "n1", "pool": POOL}
 
 
 def _device(name: str, x: int) -> Json:
-    """Return a device. Its name determines which counters it uses, and only `s` may be shared."""
+    """Return a device. Its name determines how many units it consumes, and only the device `s` may be shared."""
     counters = {"units": {"value": str(USES.get(name, 0))}}
     uses = {"consumesCounters": [{"counterSet": "c", "counters": counters}]} if name in USES else {}
     return {"name": name, "attributes": {"x": {"int": x}}, "allowMultipleAllocations": name == "s", **uses}
 
 
 def _request(name: str, of: str = "", count: int = 1) -> Json:
-    """Return a request for one of the devices whose names are in `of`, or for any."""
+    """Return a request for `count` of the devices whose names are in `of`, or of all devices."""
     selectors = [{"cel": {"expression": of}}] if of else []
     return {"name": name, "exactly": {"deviceClassName": "any", "selectors": selectors, "count": count}}
 
@@ -65,7 +65,7 @@ def _taken(answer: DeviceAllocation | NoAllocation) -> list[str]:
 
 @pytest.mark.parametrize("release", Release)
 def test_a_share_that_was_given_back_is_taken_again_and_paid_for_once(release: Release) -> None:
-    """Up to Kubernetes 1.36.2, the share's counters stay consumed, and are not consumed again."""
+    """Up to Kubernetes 1.36.2, the counters of the returned share stay consumed, and are not consumed a second time."""
     requests = [_request("a", "s e"), _request("b", "s"), _request("c", "f")]
     constraint = {"requests": ["a", "b"], "distinctAttribute": X}
     answer = _answer([_device("s", 1), _device("e", 2), _device("f", 3)], requests, constraint, 4, release)

@@ -30,7 +30,7 @@ def answer(
     max_steps: int = 2_000,
     **others: int,
 ) -> Answer:
-    """Return what a claim gets from one pool, which may have a counter of units, and from others."""
+    """Return what one claim with these requests gets from a pool, which may have a counter `units` and others."""
     claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
     return allocated([claim], devices, counter, held, max_steps, **others)
 
@@ -43,7 +43,7 @@ def allocated(
     max_steps: int = 2_000,
     **others: int,
 ) -> Answer:
-    """Return what claims get from one pool, which may have a counter of units, and from others."""
+    """Return what these claims get from a pool, which may have a counter `units` and others."""
     head = {"driver": DRIVER, "nodeName": "n1"}
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1 if counter is None else 2}
     slices = [slice_of({"metadata": {"name": "s"}, "spec": {**head, "pool": pool, "devices": devices}})]
@@ -84,13 +84,13 @@ def test_all_devices_with_more_than_any_has_are_none() -> None:
 
 
 def test_counters_that_just_suffice_for_the_smallest_devices_do() -> None:
-    """The first device takes the whole counter, so the search must backtrack."""
+    """The first device alone uses up the counter, so the search must backtrack."""
     found = answer([request(count=3)], [using("large", 3), *(using(f"d{number}", 1) for number in range(3))], counter=3)
     assert names(found) == ["d0", "d1", "d2"]
 
 
 def test_counters_that_suffice_for_no_choice_are_found_without_trying() -> None:
-    """There are about 600,000 ways to take five of thirty devices that use different amounts."""
+    """There are about 143,000 ways to take five of thirty devices."""
     devices = [using(f"d{number}", 10 + number) for number in range(30)]
     found = answer([request(count=5)], devices, counter=59)
     assert isinstance(found, NoAllocation)
@@ -103,7 +103,7 @@ def test_a_device_without_counters_pays_for_none() -> None:
 
 
 LARGE_FIRST = [using("large", 2), using("d0", 1), using("d1", 1)]
-"""With a counter of 2, the search takes the large device first and has to backtrack, if the counter may suffice."""
+"""With a counter of 2, the search takes the large device first, and then has to backtrack."""
 
 
 def test_a_device_without_counters_in_the_same_pool_leaves_the_counter_to_the_others() -> None:
@@ -173,7 +173,7 @@ def test_a_scheduler_counts_the_counters_of_a_whole_device_once_for_each_admin_a
 
 
 def test_a_scheduler_that_finds_all_devices_and_is_right_has_no_fault() -> None:
-    """Counters are a reason to search as a scheduler does, and to compare the devices that it finds with the rules."""
+    """Counters make us also search as a scheduler does, and check the devices that it finds against the rules."""
     found = answer([request(allocationMode="All")], [using("d0", 1), using("d1", 1), {"name": "d2"}], counter=2)
     assert isinstance(found, DeviceAllocation)
     assert (names(found), found.faults) == (["d0", "d1", "d2"], ())

@@ -1,4 +1,4 @@
-"""The texts of docs/maintain/findings.md: each statement about Kubernetes' allocator follows from one fault."""
+"""The examples in docs/maintain/findings.md: Kubernetes' answer to each follows from one fault of its allocator."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ GATES = ("AdminAccess", "ConsumableCapacity", "DeviceBindingAndStatus", "DeviceT
 
 
 def recording_of(text: str) -> Json:
-    """Return the objects of a string, in the format of a recording."""
+    """Return the objects in a YAML text, in the format of a recording."""
     objects: dict[str, list[Json]] = {}
     for one in yaml.safe_load_all(text):
         objects.setdefault(one["kind"], []).append(one)

@@ -11,7 +11,7 @@ from tests.forks import Start
 
 _PROTOS = Path(__file__).parents[3] / "src" / "devicecore" / "wire" / "proto"
 _WITH_PROGRAMS = {"conformance", "interop", "kit"}
-"""The folders whose tests start a plugin, a driver or the command hundreds of times, mostly from our own code."""
+"""The folders whose tests start a plugin, a driver or devicecore hundreds of times."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,7 +24,7 @@ def _programs_are_forks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The modules that protoc generates from the APIs, for plugins and drivers without devicecore."""
+    """Generate modules from the APIs with protoc, for plugins and drivers that do not use devicecore."""
     pytest.importorskip("grpc_tools")
     made = tmp_path_factory.mktemp("stubs")
     options = [f"--proto_path={_PROTOS}", f"--python_out={made}", f"--grpc_python_out={made}"]

@@ -1,7 +1,7 @@
-"""Runs the tests' programs as forks of a process that has imported what they need, because imports take the longest.
+"""Runs the tests' programs as forks of a process that has imported what they need, because imports take the most time.
 
-Law: a fork is a child of the process that asked for it. Streams, environment, directory, session, signals and exit
-status are its own, also in /proc; only the imported modules are shared.
+Law: a fork is a child of the process that asked for it. It has its own streams, environment, directory, session,
+signals and exit status, also in /proc. Only the imported modules are shared.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ _PRELOADED = (
     "devicecore_tools.checkpoint.repair",
     "devicecore_tools.command.checkpoint_holders",
     "devicecore_tools.command.checkpoint_show",
-    "devicecore_tools.node.assembly",  # this imports gRPC but does not use it, so that a fork may use it
+    "devicecore_tools.node.assembly",  # imports gRPC without using it, so that forks can use it
     "grpc._channel",
     "grpc._server",
     "devicecore_tools.command.kubelet.view",
@@ -59,7 +59,7 @@ _LOCK = threading.Lock()
 class Start(subprocess.Popen[Any]):
     """`subprocess.Popen`, which starts `python -m devicecore_tools` and some scripts of the tests as forks."""
 
-    def _execute_child(  # the names and the order of the arguments are those of Python 3.11 to 3.14
+    def _execute_child(  # the names and the order are as in Python 3.11 to 3.14
         self,
         args: Any,  # noqa: ANN401 - those of Popen
         executable: Any,  # noqa: ANN401 - as above
@@ -91,7 +91,7 @@ class Start(subprocess.Popen[Any]):
 
 
 class Fork(Start):
-    """A fork with the arguments of `devicecore` in place of a command. Its streams are text."""
+    """A fork that runs `devicecore` with these arguments, and whose streams are text."""
 
     def __init__(self, arguments: Sequence[str], **options: Any) -> None:  # noqa: ANN401 - those of Popen
         super().__init__([sys.executable, *_COMMAND, *arguments], text=True, **options)
@@ -99,7 +99,7 @@ class Fork(Start):
 
 @cache
 def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
-    """Start the process that forks, once in each process that needs forks."""
+    """Start the process that forks, once for each process that needs forks."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
@@ -110,7 +110,7 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
 def _serve(requests: socket.socket) -> list[str]:
     """Fork once per request, until no process can send requests any longer.
 
-    In each fork, return the request's words.
+    In each fork, return the words of the command.
     """
     gc.freeze()
     while True:
@@ -129,7 +129,7 @@ def _serve(requests: socket.socket) -> list[str]:
             os.environ.clear()
             _show(environment)
             os.environ.update(environment)
-            # higher numbers than all in `numbers`
+            # so that these descriptors are higher than all in `numbers`
             given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]
             requests.detach()
             os.closerange(3, 1000)
@@ -138,14 +138,14 @@ def _serve(requests: socket.socket) -> list[str]:
             os.write(given[-1], str(os.getpid()).encode())
             os.closerange(1000, given[-1] + 1)
             return list(words)
-        os.waitpid(between, 0)  # the fork must have its new parent before that parent waits for it
+        os.waitpid(between, 0)  # the fork must have its new parent before the new parent waits for it
         requests.send(os.read(told, 20))
         for descriptor in (told, tells, *streams):
             os.close(descriptor)
 
 
 def _show(environment: dict[str, str]) -> None:
-    """Make /proc show this environment, because the conformance checks look for processes there."""
+    """Make /proc show this environment, by which the conformance checks find processes."""
     numbers = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     begin, end = int(numbers[47]), int(numbers[48])
     shown = b"".join(os.fsencode(f"{name}={value}\0") for name, value in environment.items())
@@ -170,7 +170,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores SIGHUP, and so would all programs that the tests start
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores SIGHUP, and its children inherit that
     for module in _PRELOADED:
         import_module(module)
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
@@ -185,7 +185,7 @@ if __name__ == "__main__":
 def is_running(pid: int) -> bool:
     """Return whether a process is running.
 
-    A process that has ended does not count, even if it has not been waited for.
+    A zombie, which has ended but has not been waited for, does not count as running.
     """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -20,7 +20,7 @@ Json = Any
 class NodeServer(LocalApiServer):
     """An API server where tests write Nodes as a kubelet and other clients would.
 
-    With `secure`, it speaks TLS with a certificate of our authority; with `mutual`, clients must show the node's
+    With `secure`, it speaks TLS with a certificate from our authority. With `mutual`, clients must present the node's
     certificate.
     """
 
@@ -28,17 +28,17 @@ class NodeServer(LocalApiServer):
         super().__init__(tls=certificates.server_context(mutual=mutual) if secure else None, bearer=bearer)
 
     def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
-        """Write `ca.crt` and `kubeconfig`, whose only user has these credentials, and return the path of the latter."""
+        """Write `ca.crt` and a kubeconfig whose only user has these credentials, and return the kubeconfig's path."""
         # The authority is named even where none is needed: creating a client is instant with one authority, but takes
-        # 0.1 s with all of the system's.
+        # 0.1 s with all authorities that the system trusts.
         authority = directory / "ca.crt"
         authority.write_text(certificates.AUTHORITY)
         return self.kubeconfig(directory / "kubeconfig", user, authority=authority)
 
     def add_node(self, name: str, status: Json = None, *, manager: str = "kubelet") -> None:
-        """Create a Node whose status `manager` has written; without `status` it has none.
+        """Create a Node. If `status` is not None, the Node has this status, written by `manager`.
 
-        The status is kept as it is, even if it breaks rules, because an earlier API server may have accepted it.
+        The status is stored as it is, even if it breaks rules, because an earlier API server may have accepted it.
         """
         with self.store.transaction():
             node = self.create({"kind": "Node", "metadata": {"name": name, "labels": {"tests": "yes"}}, "spec": {}})

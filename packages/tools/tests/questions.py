@@ -1,7 +1,7 @@
-"""Questions about growing objects, as a function of bytes: for `make fuzz`, and a few of them in `make test`.
+"""Questions about generated objects, as a function of bytes. `make fuzz` tries many of them, and `make test` a few.
 
-Law: whatever objects an API server stores, `why`, `fits`, `nodes` and `doctor` end with one of their exit statuses,
-within `MAX_SECONDS` of processor time, and use less than `MAX_MEGABYTES`.
+Law: whatever objects an API server stores, `why`, `fits`, `nodes` and `doctor` exit with one of their documented
+statuses, within `MAX_SECONDS` of processor time, and use less than `MAX_MEGABYTES`.
 """
 
 import copy
@@ -54,7 +54,7 @@ def numbered(value: Json, number: int) -> Json:
 
 
 def changed(documents: Sequence[Json], chance: Random) -> list[Json]:
-    """Return the documents with up to three parts grown, or with many objects of a kind."""
+    """Return the documents after one to three changes, each of which grows a part or repeats an object."""
     found = [copy.deepcopy(one) for one in documents]
     for _ in range(chance.randint(1, 3)):
         one = chance.choice(found)
@@ -71,7 +71,7 @@ def changed(documents: Sequence[Json], chance: Random) -> list[Json]:
 
 
 def questions(data: bytes) -> None:
-    """Ask about the objects that `data` describes."""
+    """Run commands on objects that are generated from `data`."""
     *objects, claim, pod = changed(DOCUMENTS, Random(data))  # noqa: S311 - it is to be repeated, not to be secret
     with TemporaryDirectory() as directory:
         place = Path(directory)

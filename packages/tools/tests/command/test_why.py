@@ -116,7 +116,7 @@ def test_each_recorded_refusal_is_explained_in_any_form(
 def test_the_only_refused_pod_of_a_list_is_tried(
     count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: Capsys
 ) -> None:
-    """If several pods were refused, it is unclear which one is meant."""
+    """If several pods were refused, it is unclear which of them the user means."""
     running = {**POD, "status": {"phase": "Running"}}
     refused = [{**POD, "metadata": {"name": f"big-{number}", "uid": f"u-{number + 7}"}} for number in range(count)]
     file = tmp_path / "pods.json"
@@ -231,7 +231,7 @@ def test_a_missing_file_is_not_taken_for_a_message(name: str, capsys: Capsys) ->
 
 
 def test_a_name_refers_to_a_pod_or_otherwise_to_a_claim(tmp_path: Path, capsys: Capsys) -> None:
-    """A record contains pods and claims. If none has the name, nothing is guessed."""
+    """A record contains pods and claims. If no pod or claim in it has the name, `why` makes no guess."""
     claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
     result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": []}
@@ -256,7 +256,7 @@ def test_a_pod_not_yet_picked_up_is_named_with_its_node(tmp_path: Path, capsys: 
 
 
 def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
-    """A pod without claims that a kubelet refused and that no file mentions."""
+    """A kubelet refused the pod, which has no claims and is not in any file."""
     in_the_event = REFUSAL.removeprefix("Pod was rejected: ")
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "team"}})
@@ -348,7 +348,7 @@ def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.C
 def test_a_name_that_the_api_server_does_not_have_is_refused(
     name: list[str], said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """The error does not ask for --node-name, which would not help."""
+    """The error does not tell the user to add --node-name, which would not help."""
     with LocalApiServer() as server:
         assert why(*name, "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))) == 2
     assert said in capsys.readouterr().err

@@ -18,7 +18,7 @@ MEMORY = (
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node with two NUMA nodes; pod `a` has six of the eight CPUs of the first one."""
+    """A node with two NUMA nodes; pod `a` has six of the first node's eight CPUs."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 
@@ -29,7 +29,7 @@ def refused(given: dict[str, Any], message: str) -> dict[str, Any]:
 
 
 def asked(root: Path, given: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return what `why` says about the pod, tried on the node as it is now."""
+    """Return what `why` says about trying the pod on the node as it is now."""
     file = root.parent / "pod.json"
     file.write_text(json.dumps(given))
     assert main(["why", str(file), "--root", str(root), "--json", "--no-plugins"]) == 0

@@ -115,7 +115,7 @@ def test_why_explains(pyz: Path, file: Path) -> None:
 
 @pytest.mark.slow
 def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path) -> None:
-    """A YAML manifest is read too, although the reader in C is missing."""
+    """YAML manifests can also be read, although PyYAML's reader in C is missing."""
     lines = ["apiVersion: v1", "kind: Pod", "metadata: {name: a}", "spec:", "  containers:", "  - name: c"]
     lines += ["    resources:", "      limits:", f"        {GPU}: 1"]
     pods = [tmp_path / "pod.json", tmp_path / "pod.yaml"]
@@ -187,7 +187,7 @@ for path in sorted((ROOT / "src" / "devicecore" / "domain").glob("*.py")):
 
 
 def test_equal_sources_give_equal_bytes() -> None:
-    """What differs between two builds is the order of a set in the bytecode of a module."""
+    """Without this, two builds can differ in the order of a set in a module's bytecode."""
     built = {
         subprocess.run(
             [sys.executable, "-c", MODULES],

@@ -10,7 +10,7 @@ from tests.conformance.harness import Findings
 
 @pytest.fixture(scope="module")
 def findings(request: pytest.FixtureRequest, stubs: Path) -> Iterator[Findings]:
-    """The reports on the faulty drivers of this module's selected tests."""
+    """Run the checks on the faulty drivers that this module's selected tests need."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     chosen = [item.callspec.params for item in items if item.module is request.module and hasattr(item, "callspec")]
     faults: list[Any] = [params["fault"] for params in chosen if "fault" in params]

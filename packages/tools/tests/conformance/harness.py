@@ -52,8 +52,8 @@ SLOW = {
 }
 """Checks that take a second or more, or whose faults depend on which call comes first.
 
-On a driver with a different fault, they run only in a storm. So do checks that need a restart or do not run by default,
-and those of most other groups.
+On a driver that is not made for them, they run only in `make storm`. The same is true of checks that need a restart or
+do not run by default, and of the checks in most other groups.
 """
 
 Fault = type[GoodDriver]
@@ -61,7 +61,7 @@ _AT_ONCE = 4  # drivers
 
 
 def faults_of(group: str) -> list[Fault]:
-    """Return a group's faulty drivers."""
+    """Return the faulty drivers for a group of checks."""
     return [member for member in classes_of(group) if member.fails]
 
 
@@ -83,7 +83,7 @@ def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
 
 
 def fault_test(*groups: str) -> Callable[..., None]:
-    """Return the test of these groups' faulty drivers."""
+    """Return a test of the faulty drivers for these groups of checks."""
     faults = [fault for group in groups for fault in faults_to_try(group)]
 
     @pytest.mark.parametrize("fault", faults, ids=[fault.__name__ for fault in faults])
@@ -96,7 +96,7 @@ def fault_test(*groups: str) -> Callable[..., None]:
 def run_on(
     fault: Fault | None, checks: Iterable[Check[DriverUnderTest]], stubs: Path | None, settings: DriverTestSettings
 ) -> Report:
-    """Run checks on a faulty driver, or on the good one; with `stubs`, the driver uses these modules."""
+    """Run checks on a faulty driver, or on the good one; the driver uses the generated modules in `stubs`, if set."""
     command = [sys.executable, str(DRIVER)]
     if fault is not None:
         command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")
@@ -111,7 +111,7 @@ def run_on(
 
 
 def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
-    """Return the checks to run on a faulty driver: its own and some quick ones, or all quick ones with FAULTS=1."""
+    """Return the checks for a faulty driver: those about its fault, and some quick ones (all of them with FAULTS=1)."""
     groups = {BY_NAME[name].group for name in fault.fails}
 
     def is_made(check: Check[DriverUnderTest]) -> bool:
@@ -128,14 +128,14 @@ def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
 
 
 class Findings:
-    """The reports on faulty drivers.
+    """Checks faulty drivers and keeps the reports.
 
-    They are produced concurrently because the checks spend most of their time waiting.
+    The drivers are checked concurrently because the checks spend most of their time waiting.
     """
 
     def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
         self._ending = ExitStack()
-        # otherwise, the first run to end would stop adopting orphans for all of them
+        # otherwise, this process would stop adopting orphans when the first run ends
         self._ending.enter_context(orphans_come_here())
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._reports = {
@@ -144,14 +144,14 @@ class Findings:
         }
 
     def close(self) -> None:
-        """Wait for the reports that were started."""
+        """Wait for the runs in progress, and cancel the others."""
         self._pool.shutdown(cancel_futures=True)
         self._ending.close()
 
     def assert_found(self, fault: Fault) -> None:
-        """Assert that the checks of this fault fail, and no others."""
+        """Assert that exactly the checks for this fault fail."""
         if IS_STORM:
-            faulthandler.cancel_dump_traceback_later()  # all checks on a driver take minutes
+            faulthandler.cancel_dump_traceback_later()  # running all checks on a driver takes minutes
         report = self._reports[fault].result()
         failed = {result.name: result.actual for result in report.failures}
         seen = "\n".join(f"{result.verdict.value} {result.name}: {result.actual}" for result in report.results)
@@ -168,7 +168,7 @@ def report_on(fault: Fault, stubs: Path | None) -> Report:
 
 
 def assert_all_pass(report: Report, *skipped: str) -> None:
-    """Assert that no check failed, and that only these were not run."""
+    """Assert that no check failed, and that only the checks in `skipped` were not run."""
     failed = {result.name: result.actual for result in report.failures}
     assert not failed, f"{failed}\n{report.output}"
     left_out = {result.name: result.actual for result in report.results if result.verdict in NOT_MADE}

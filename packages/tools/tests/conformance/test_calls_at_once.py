@@ -11,7 +11,7 @@ from devicecore_tools.conformance.model import Undecided
 from devicecore_tools.conformance.processes import orphans_come_here
 from tests.conformance.harness import QUICK
 
-LATER = 0.3  # the second call is made after this many seconds
+LATER = 0.3  # seconds until the second call
 
 
 @pytest.fixture

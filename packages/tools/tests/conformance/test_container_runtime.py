@@ -27,9 +27,9 @@ def frame(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     "sent",
     [
-        frame(struct.pack(">IIBB", 1 << 31, 1, 1, 0)),  # a message that would fill memory
-        struct.pack(">II", 2, 1 << 31),  # a message in one piece that would fill memory
-        struct.pack(">II", 7, 0),  # a connection that was never opened
+        frame(struct.pack(">IIBB", 1 << 31, 1, 1, 0)),  # the header of a message that would fill memory
+        struct.pack(">II", 2, 1 << 31),  # the header of a piece that would fill memory
+        struct.pack(">II", 7, 0),  # data for a connection that was never opened
         frame(struct.pack(">IIBB", 2, 1, 1, 0) + b"\xff\xff"),  # not a protocol buffer
     ],
     ids=["message", "piece", "connection", "garbage"],

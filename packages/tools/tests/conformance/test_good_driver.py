@@ -18,7 +18,7 @@ from devicecore_tools.conformance.reports import summary
 from tests.conformance.harness import BY_NAME, QUICK, TRIES_ALL_FAULTS, Fault, assert_all_pass, faults_of, run_on
 
 INFO = {"keeps-its-slices-at-sigterm"}
-"""Checks that only report."""
+"""Checks that only report what a driver does."""
 OTHERS = {
     "survives-being-asked-for-health",
     "mounts-what-it-has-made",
@@ -65,7 +65,7 @@ def test_a_good_driver_passes_every_check() -> None:
 
 
 def test_a_good_driver_with_generated_stubs_passes_the_default_run(stubs: Path) -> None:
-    """`make faults` runs all checks of the default run; here, the same checks have just passed without these stubs."""
+    """In `make faults`, this test runs all checks of the default run; otherwise, it runs only some of them."""
     checks = [check for check in CORE if TRIES_ALL_FAULTS or check.name in AROUND_HABITS]
     assert_all_pass(run_on(None, checks, stubs, QUICK), *(OTHERS & {check.name for check in checks}))
 

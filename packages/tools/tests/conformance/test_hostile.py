@@ -207,7 +207,7 @@ def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None
 def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> None:
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
-    late = report.subject == "no driver"  # this happens on a busy machine
+    late = report.subject == "no driver"  # on a busy machine, the driver may not register in time
     assert late or "the driver has not published any devices, so most checks could not be run" in report.notes
 
 
@@ -250,7 +250,7 @@ def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.Monkey
 
 
 def test_a_command_that_is_killed_leaves_no_driver() -> None:
-    with short_directory() as directory:  # with room for the sockets in the command's own directory
+    with short_directory() as directory:  # short enough for the paths of the sockets in the command's own directory
         pid = Path(directory) / "pid"
         script = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
         words = ["conformance", "driver", "--", "sh", "-c", script]
@@ -280,7 +280,7 @@ def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
             driver.process.allow_for(600.0)
             driver.process.wait(lambda: None, 0.5)
             assert driver.process.time_left > 500
-            driver.process.start()  # each start of such a driver takes that long
+            driver.process.start()  # each start may take as long as the first one was allowed
             assert driver.process.time_left > 1100
         driver.process.stop()
 

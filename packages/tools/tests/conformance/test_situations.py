@@ -1,4 +1,4 @@
-"""What remains of claims after an event: each fault is found by its check."""
+"""Faults in what a driver leaves of claims after an event: each is found by its check."""
 
 from devicecore_tools.conformance.dra.checks.situations import CELLS, NO_CELL
 from tests.conformance.harness import BY_NAME, fault_test

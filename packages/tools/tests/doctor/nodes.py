@@ -1,8 +1,8 @@
-"""A node with nothing wrong, and functions that inject each anomaly into it.
+"""A node with nothing wrong, and one function for each anomaly that injects the anomaly into the node.
 
 A node is a `Look`, which contains what every source says. `CLEAN` contains two resources, three pods and every source.
-Each function changes the sources as little as possible, and never changes what another function changes, so they can be
-combined.
+Each function changes the sources as little as possible, and never changes what another function changes, so the
+functions can be combined.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -93,7 +93,7 @@ PODS = (
 
 
 def checkpoint(entries: Iterable[Entry], registered: Mapping[str, tuple[str, ...]]) -> CheckpointSeen:
-    """Return a file with these entries, as it is read."""
+    """Return what is read from a checkpoint with these entries and registered devices."""
     listed = tuple(PodDevicesEntry(*entry, b"") for entry in entries)
     blob = encode(CheckpointData(listed or None, dict(registered)))
     return CheckpointSeen(judge(blob), decode(blob).data)
@@ -123,7 +123,7 @@ def plugin(socket: str, devices: Iterable[str], *, unhealthy: Iterable[str] = ()
 def sockets(
     *plugins: str, registry: tuple[str, ...] = ("rdma.other.org-reg.sock",), dead: tuple[str, ...] = ()
 ) -> SocketsSeen:
-    """Return a running kubelet's sockets. Processes listen on all of them except the dead ones."""
+    """Return a running kubelet's sockets. Processes listen on all sockets that are not in `dead`."""
     names = ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"]
     names += [f"device-plugins/{name}" for name in plugins] + [f"plugins_registry/{name}" for name in registry]
     return SocketsSeen(kubelet=True, plugins=plugins, registry=registry, served={one: one not in dead for one in names})
@@ -204,7 +204,7 @@ def pods_of(look: Look) -> tuple[PodSeen, ...]:
 
 
 def with_prepared(look: Look, device: PreparedDeviceSeen, uid: str) -> Look:
-    """Return `look` with a device that is prepared for a claim of one pod."""
+    """Return `look` with a device that is prepared for a claim that one pod uses."""
     assert look.claims.value is not None
     claims = look.claims.value
     devices = tuple(one for one in claims.devices if one != device)
@@ -217,7 +217,7 @@ def with_pods(look: Look, *pods: PodSeen) -> Look:
 
 
 def with_entries(look: Look, *more: Entry) -> Look:
-    """Return `look` with further entries in its checkpoint, but with the same receipts and verdict."""
+    """Return `look` with further entries in its checkpoint. These have no receipts, and the verdict stays the same."""
     seen = file_of(look)
     assert seen.data is not None
     listed = (*(seen.data.entries or ()), *(PodDevicesEntry(*entry, b"") for entry in more))
@@ -247,7 +247,7 @@ def with_cdi_files(look: Look, *more: CdiSpec) -> Look:
 
 
 def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attributes: str) -> Look:
-    """Return `look` with a claim that has a device, which its driver has published with these attributes."""
+    """Return `look` with a claim for a device that its driver has published with these attributes."""
     assert look.claims.value is not None
     assert look.slices.value is not None
     prepared = PreparedDeviceSeen("default/claim", driver, "n1", device, (f"{driver}/gpu={device}",))
@@ -310,7 +310,7 @@ def driver_gone(look: Look) -> Look:
 
 
 def pod_does_not_end(look: Look) -> Look:
-    """A pod that holds a plugin's device should have ended 200 s before the look."""
+    """A pod that holds a plugin's device should have ended 200 s before the node was read."""
     late: dict[str, Any] = {"is_deleting": True, "ends_by": 1_000_000.0}
     seen = [evolve(one, **(late if one.pod.name == "serve" else {})) for one in pods_of(look)]
     return evolve(with_pods(look, *seen), taken=1_000_200.0)
@@ -385,7 +385,7 @@ def two_claims(look: Look) -> Look:
 
 
 def slices_missing(look: Look) -> Look:
-    """The RDMA device's driver has prepared a different device, and its slices were deleted."""
+    """A driver has prepared a device for a pod, but the driver's slices were deleted."""
     key = ("tpu.other.org", "n1", "tpu-0")
     look = with_prepared(look, PreparedDeviceSeen("default/tpu", *key), "uid-serve")
     registry = ("rdma.other.org-reg.sock", "tpu.other.org-reg.sock")
@@ -405,7 +405,7 @@ def checkpoint_unwritable(look: Look) -> Look:
 
 
 def pods_not_taken(look: Look) -> Look:
-    """A pod was bound to the node 200 s before the look, and the kubelet has not written its status."""
+    """A pod was bound to the node 200 s before the node was read, and the kubelet has not written the pod's status."""
     new = evolve(pod("new", "main", phase="Pending"), node=node_of(look).name, bound_at=1_000_000.0)
     return evolve(with_pods(look, *pods_of(look), new), taken=1_000_200.0)
 
@@ -426,7 +426,7 @@ def node_not_ready(look: Look) -> Look:
 
 
 def held_not_published(look: Look) -> Look:
-    """The driver publishes its device under a different name, but a pod holds it under the old one."""
+    """The driver now publishes its device under a different name than the one under which a pod holds it."""
     assert look.slices.value is not None
     kept = tuple(one for one in look.slices.value if one.key != RDMA)
     look = with_prepared(look, PreparedDeviceSeen("default/link", *RDMA), "uid-serve")
@@ -509,7 +509,7 @@ def resource_without_socket(look: Look) -> Look:
 
 
 def plugin_silent(look: Look) -> Look:
-    """A device plugin that the plugin watcher found does not answer; a CSI driver's response is never read."""
+    """A device plugin that the plugin watcher found does not answer."""
     dead = PluginSeen("dead.sock", "example.com/dead", problem="connection refused")
     return with_plugins(look, *plugins_of(look), dead)
 
@@ -521,7 +521,7 @@ def list_too_long(look: Look) -> Look:
 
 
 def plugin_restarts(look: Look) -> Look:
-    """A plugin was restarted while we were reading."""
+    """A plugin was restarted while the node was being read."""
     seen = look.sockets.value or SocketsSeen()
     return evolve(look, sockets=Reading.of("plugins", evolve(seen, remade=seen.remade | {"device-plugins/nic.sock"})))
 
@@ -594,7 +594,7 @@ def pod_refused(look: Look) -> Look:
 
 
 def container_cannot_start(look: Look) -> Look:
-    """According to a pod's status, the runtime does not know the pod's CDI device."""
+    """A pod's status says that the container runtime does not know the pod's CDI device."""
     containers = (Container("main", claims=[ContainerClaim("c")]),)
     message = "CDI device injection failed: unresolvable CDI devices example.com/gpu=gone"
     spec = Pod(PodUid("uid-stuck"), name="stuck", claims=[PodClaim("c")], containers=containers)
@@ -603,14 +603,14 @@ def container_cannot_start(look: Look) -> Look:
 
 
 def resource_not_on_node(look: Look) -> Look:
-    """The Node's status was reset, so it also differs from what the kubelet has."""
+    """The Node's status was reset, so it also differs from the kubelet's resources."""
     node = node_of(look)
     without_nics = {name: count for name, count in node.capacity.items() if name != NIC}
     return with_node(look, evolve(node, capacity=without_nics, allocatable=without_nics))
 
 
 def list_differs(look: Look) -> Look:
-    """The stream of the GPU plugin hangs: the kubelet has not received its last list."""
+    """The GPU plugin's stream hangs: the kubelet has not received the plugin's last list."""
     (first, *others) = plugins_of(look)
     assert first.devices is not None
     return with_plugins(look, evolve(first, devices=DeviceList.of([*first.devices][:-1])), *others)
@@ -635,7 +635,7 @@ def numa_node_missing(look: Look) -> Look:
 
 
 PLANTS: Mapping[str, Plant] = {one.code: globals()[one.code.replace("-", "_")] for one in CHECKS}
-"""The injected anomalies by finding code: every check has an anomaly with its name."""
+"""The functions by finding code: for each code, there is a function with the same name."""
 
 
 def report_of(look: Look) -> NodeReport:

@@ -1,7 +1,7 @@
-"""What doctor must check on a node: it never calls anything sound that it has not seen.
+"""What doctor must check on a node: it never reports anything as sound that it has not seen.
 
 The nodes in `data/unaccounted_nodes` come from a real kubelet 1.37.2 with a fake runtime. Earlier releases found no
-problem on most of them, although no pod started there.
+problem on most of these nodes, although no pod could start there.
 """
 
 import json
@@ -150,7 +150,7 @@ def test_a_plugin_that_has_just_started_is_not_called_stable() -> None:
 
 
 def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin that is replaced after an hour does not count. Just after the kubelet has started, no plugin counts."""
+    """A plugin replaced after an hour does not count, nor does a plugin that starts right after the kubelet."""
 
     def make(socket: str, at: float) -> None:
         place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket
@@ -230,7 +230,7 @@ def test_only_the_api_servers_data_is_judged_for_a_node_elsewhere() -> None:
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Answers with three nodes, but refuses to list the objects whose path ends in `refused`."""
+    """Serves three Nodes, but refuses to list the objects whose path ends in `refused`."""
 
     protocol_version = "HTTP/1.1"
     refused: ClassVar[str] = ""
@@ -336,7 +336,7 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
 )
 @pytest.mark.parametrize("name", ["nodes/01-healthy", "nodes/14-dra-healthy", "troubles/a_driver_is_killed"])
 def test_a_recorded_node_without_a_source_is_not_called_sound(name: str, file: str, tmp_path: Path) -> None:
-    """Without slices, nothing shows that a driver that has exited publishes devices."""
+    """Without slices, nothing shows that a driver that has exited had published devices."""
     files = json.loads((DATA.parent / f"{name}.json").read_text())
     root = written(tmp_path / "node", {one: of for one, of in files.items() if one not in {file, "truth.json"}})
     assert main(["doctor", "--root", str(root), "--json"]) != 0

@@ -1,6 +1,6 @@
 """Nodes with problems that Kubernetes' documentation and public issues describe.
 
-Each is a recorded node with one change. Law: `doctor` has a finding, or names the problem under "not ruled out".
+Each node is a recorded node with one change. Law: `doctor` has a finding, or names the problem under "not ruled out".
 """
 
 import json
@@ -64,7 +64,7 @@ def status(**fields: object) -> Callable[[Files], None]:
 
 
 def another(name: str, **fields: object) -> Callable[[Files], None]:
-    """Add a started pod with these status fields that was bound ten minutes ago."""
+    """Add a started pod that was bound ten minutes ago and has these status fields."""
 
     def change(files: Files) -> None:
         added = deepcopy(files["pods.json"]["items"][0])
@@ -109,7 +109,7 @@ def without_socket_for_plugins(files: Files) -> None:
 
 
 def said(before: str, after: str) -> Callable[[Files], None]:
-    """Change a line in the listing."""
+    """Replace text in the listing of the node's directories."""
 
     def change(files: Files) -> None:
         assert before in files["listing.txt"]
@@ -174,7 +174,7 @@ def silent_health(files: Files) -> None:
 
 
 def without_sandbox(files: Files) -> None:
-    """A pod without devices is waiting because a network plugin has no device left for it."""
+    """A pod that requests no devices is waiting because a network plugin has no device left for the pod."""
     waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
     another("waits", phase="Pending", containerStatuses=[waiting])(files)
     pod_of(files, "waits")["spec"]["containers"][0]["resources"] = {}
@@ -201,7 +201,7 @@ def other_node(files: Files) -> None:
 
 
 def fabric_failed(files: Files) -> None:
-    """A condition that the allocation lists as a failure of the device is true."""
+    """One of the device's binding failure conditions is true."""
     result_of(files)["bindingFailureConditions"] = ["fabric.example.com/failed"]
     told = {"type": "fabric.example.com/failed", "status": "True", "message": "it is lost"}
     device = {name: result_of(files)[name] for name in ("driver", "pool", "device")}
@@ -209,7 +209,7 @@ def fabric_failed(files: Files) -> None:
 
 
 def kept_claim(files: Files) -> None:
-    """A claim of a vanished pod is not released, and holds a device that others could use."""
+    """The claim of a pod that is gone is not released, and holds a device that other pods could use."""
     copied = deepcopy(held_claim(files))
     copied["metadata"].update(name="kept", uid="kept", deletionTimestamp=DAY)
     copied["status"]["allocation"]["devices"]["results"][0]["device"] = "dev-2"
@@ -232,7 +232,7 @@ def old_status(files: Files) -> None:
 
 
 def nobody_published(files: Files) -> None:
-    """A driver whose name nobody requested publishes nothing, and no claim has ever had a device."""
+    """A driver that no claim names publishes nothing, and no claim has ever had a device."""
     sound = json.loads((DATA / f"{PLUGINS}.json").read_text())
     for file in ("resourceslices.json", "resourceclaims.json", "pods.json"):
         files[file]["items"] = []

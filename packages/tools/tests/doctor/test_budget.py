@@ -1,4 +1,4 @@
-"""When the budget of a question is used up, the answer names what is therefore unknown, and guesses nothing."""
+"""When a question's budget is used up, the answer names what is unknown for that reason, without guessing."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ NODES = ("n0", "n1", "n2")
 
 
 def clock(seconds_of_a_look: float) -> "Budget":
-    """Return a budget of ten seconds; each reading of the clock uses some of it."""
+    """Return a budget of ten seconds; each time the clock is read, some of the budget is used."""
     moments = count()
     return Budget(10.0, now=lambda: next(moments) * seconds_of_a_look)
 
@@ -121,7 +121,7 @@ def test_a_spent_budget_stays_spent() -> None:
 
 
 def test_files_of_one_look_share_a_memory_limit(tmp_path: Path) -> None:
-    """Each file is smaller than the limit for one file. Five such files took 1.8 GB."""
+    """Each file is smaller than the limit for one file, but five such files took 1.8 GB."""
     most = MAX_MEMORY * 6 // 10 // 310  # an empty object with its comma counts as three values of 100 bytes
     for name, kind in (("pods", "PodList"), ("slices", "ResourceSliceList")):
         text = f'{{"kind": "{kind}", "items": [], "more": [{"{}," * most}0]}}'
@@ -137,7 +137,7 @@ def test_files_of_one_look_share_a_memory_limit(tmp_path: Path) -> None:
 
 
 def damaged(directory: Path) -> NodeSources:
-    """Return a node whose checkpoint a kubelet cannot read."""
+    """Return the sources of a node whose checkpoint a kubelet cannot read."""
     (directory / "checkpoint").write_text("{")
     return NodeSources(checkpoint=str(directory / "checkpoint"))
 

@@ -35,7 +35,7 @@ ALSO = {  # findings that are also true on the node with the anomaly
     "resource-not-on-node": {"node-status-differs"},
     "same-ids": {"socket-without-resource"},
 }
-EXPLAINED = (  # pairs in which one anomaly explains the other's finding, or removes the source of that finding
+EXPLAINED = (  # pairs of anomalies: one explains the other's finding, or removes the source that this finding needs
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
     {"pods-not-taken", "node-not-ready"},
@@ -121,7 +121,7 @@ def test_pods_bound_just_now_or_elsewhere_are_not_reported_as_waiting() -> None:
 
 
 def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left() -> None:
-    """A socket is an ordinary leftover if a new instance has a different one, or if it is a storage driver's."""
+    """A dead socket is an ordinary leftover if the driver also has a live socket, or if it is a CSI driver's socket."""
     seen, path = CLEAN.sockets.value or SocketsSeen(), "plugins_registry/gone.other.org-reg.sock"
     named = {one: ("DRAPlugin", "rdma.other.org") for one in seen.served if one.startswith("plugins_registry/")}
     seen = evolve(seen, named=named)
@@ -156,7 +156,7 @@ def an_ordinary_deletion_without_pods(look: Look) -> Look:
 
 
 def pods_of_one_namespace(look: Look) -> Look:
-    """The kubelet lists a pod that the pods source lacks, so a pod that is missing from that source may exist."""
+    """The kubelet lists a pod that the list of pods lacks, so other pods that this list lacks may also exist."""
     look = nodes.of_a_pod_that_is_gone(look)
     return nodes.with_pods(look, *nodes.PODS[1:])
 
@@ -171,7 +171,7 @@ def reused_after_an_init_container(look: Look) -> Look:
 
 
 def shared_without_pods(look: Look) -> Look:
-    """Without pods, it is not known that `load` is an init container, but both containers are in the same pod."""
+    """Without pods, nothing shows that `load` is an init container, but both containers are in the same pod."""
     return nodes.without(look, "pods")
 
 
@@ -183,14 +183,14 @@ def init_containers_only(look: Look) -> Look:
 
 
 def old_api(look: Look) -> Look:
-    """Version v1alpha1 has neither NUMA nodes nor allocatable devices."""
+    """Version v1alpha1 of the pod-resources API has neither NUMA nodes nor allocatable devices."""
     seen = nodes.api_of(look)
     holdings = tuple(evolve(one, devices=dict.fromkeys(one.devices, ())) for one in seen.holdings)
     return nodes.with_api(look, evolve(seen, version="v1alpha1", holdings=holdings, allocatable=None))
 
 
 def removed_resource(look: Look) -> Look:
-    """A removed resource stays on the Node with 0 forever, and other clients may add their own resources."""
+    """A removed resource stays on the Node with 0 devices forever, and other clients may add resources of their own."""
     node = nodes.node_of(look)
     more = {"example.com/former": 0, "example.org/dongle": 3}
     return nodes.with_node(
@@ -199,7 +199,7 @@ def removed_resource(look: Look) -> Look:
 
 
 def node_follows_the_kubelet(look: Look) -> Look:
-    """The kubelet has already counted a device that is not in the checkpoint yet."""
+    """The kubelet has already removed a device that is still in the checkpoint."""
     node, seen = nodes.node_of(look), nodes.api_of(look)
     look = nodes.with_node(look, evolve(node, allocatable={**node.allocatable, GPU: 7}))
     _, *others = nodes.plugins_of(look)
@@ -214,20 +214,20 @@ def two_instances(look: Look) -> Look:
 
 
 def only_unhealthy_devices(look: Look) -> Look:
-    """The kubelet registers no healthy device of this plugin, so the ids cannot be compared."""
+    """The checkpoint has only healthy devices, and this plugin has none, so the ids cannot be compared."""
     return nodes.with_plugins(
         look, *nodes.plugins_of(look), nodes.plugin("fpga.sock", ["fpga-0"], unhealthy=["fpga-0"])
     )
 
 
 def a_copy_of_a_directory(look: Look) -> Look:
-    """Without the kubelet's own socket, the directory is a copy, and nothing can be said about sockets."""
+    """Without the kubelet's own socket, the directory is a copy, which says nothing about sockets."""
     look = nodes.resource_without_socket(nodes.without(look, "plugins"))
     return evolve(look, sockets=Reading.of("copy", SocketsSeen()))
 
 
 def sockets_that_may_be_anybodys(look: Look) -> Look:
-    """If plugins are not called, any socket may belong to any resource."""
+    """If no plugin is called, any socket may belong to any resource."""
     return nodes.resource_without_socket(nodes.without(look, "plugins"))
 
 
@@ -257,7 +257,7 @@ def old_file_of_an_unknown_kubelet(look: Look) -> Look:
 
 
 def overridden_cdi_file(look: Look) -> Look:
-    """A file in a higher-priority directory replaces the device from a file in a lower-priority one."""
+    """A device from a directory of higher priority replaces the same device from a directory of lower priority."""
     return nodes.with_cdi_files(look, CdiSpec("/var/run/cdi", "nic.json", "example.com/nic", ("0", "1")))
 
 
@@ -266,7 +266,7 @@ def resolvable_cdi_name(look: Look) -> Look:
 
 
 def unreadable_cdi_file(look: Look) -> Look:
-    """The device may be in the file that could not be read."""
+    """The device that cannot be resolved may be in a file that could not be read."""
     look = nodes.cdi_unresolvable(look)
     return nodes.with_cdi(look, is_complete=False)
 
@@ -280,7 +280,7 @@ def topology_without_nodes(look: Look) -> Look:
 
 
 def ambiguous_ids(look: Look) -> Look:
-    """Two resources have devices with the same names, so it is not known which socket belongs to which resource."""
+    """Two resources have devices with the same ids, so it is not known which socket belongs to which resource."""
     ids = ("0", "1")
     for resource in ("example.com/a", "example.com/b"):
         look = nodes.with_registered(look, resource, *ids)
@@ -470,7 +470,7 @@ def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -
 def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     policy: str, count: int, most: int, is_found: bool
 ) -> None:
-    """Such a kubelet exits with `Failed to start ContainerManager`, so its devices may be on no NUMA node."""
+    """Such a kubelet exits with `Failed to start ContainerManager`, before it has any devices."""
     machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
     recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
     found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]
@@ -494,7 +494,7 @@ for code, plant in PLANTS.items():
 
 
 def test_no_finding_depends_on_the_order_of_a_set() -> None:
-    """Therefore a report on a record equals the report on the live node, even though different processes make them."""
+    """Different processes write the reports on a live node and on its record, and both reports must be the same."""
     said = {
         subprocess.run(
             [sys.executable, "-c", FINDINGS_OF_EACH_PLANT],

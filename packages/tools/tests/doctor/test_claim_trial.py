@@ -1,4 +1,4 @@
-"""The memory that it takes to try claims in a large cluster."""
+"""Trials of claims in a large cluster: the memory and the time that they take."""
 
 import weakref
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Parsed(dict[str, object]):
 
 
 def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
-    """Each file of a large cluster may take 200 MB. A Node does not keep alive the list that contained it."""
+    """Each file from a large cluster may take 200 MB. A parsed Node does not keep its whole file in memory."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
     items: list[object] = [
@@ -42,7 +42,7 @@ def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
 
 
 def test_an_older_slice_with_the_same_device_hides_no_attribute() -> None:
-    """A device whose attribute is a list shows that the gate is on (`make oracle KIND=extended SEED=s10 CASE=1978`)."""
+    """A list as an attribute shows that its feature gate is on (`make oracle KIND=extended SEED=s10 CASE=1978`)."""
     attributes = {"example.com/rail": {"strings": ["1", "2"]}}
     items: list[object] = [
         {
@@ -64,7 +64,7 @@ def test_an_older_slice_with_the_same_device_hides_no_attribute() -> None:
 
 
 def test_advice_ends_when_its_time_is_over_and_says_so() -> None:
-    """The clock advances by 0.3 s whenever it is read. Only some changes are tried, and the user is told so once."""
+    """The clock advances by 0.3 s whenever it is read, so only some changes are tried, and the report says so once."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(40)]
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}

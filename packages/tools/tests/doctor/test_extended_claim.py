@@ -15,12 +15,12 @@ Json = dict[str, object]
 
 
 def init(**sizes: int) -> Json:
-    """Return an init container that ends."""
+    """Return an init container that is not restarted."""
     return {"sizes": sizes, "is_init": True}
 
 
 def sidecar(**sizes: int) -> Json:
-    """Return an init container that keeps running."""
+    """Return a sidecar: an init container that keeps running."""
     return {"sizes": sizes, "is_init": True, "restartPolicy": "Always"}
 
 
@@ -55,7 +55,7 @@ def main(**sizes: int) -> Json:
 def test_each_container_gets_the_requests_that_a_scheduler_writes(
     containers: list[Json], requests: str, mappings: str
 ) -> None:
-    """`0-1` is `container-0-request-1`; `nic` has two names here."""
+    """`0-1` stands for `container-0-request-1`."""
     names = {"gpu": GPU, "nic": NIC, "own": OWN, "cpu": "cpu", "memory": "memory"}
     spec: dict[str, list[Json]] = {"initContainers": [], "containers": []}
     for number, one in zip(count(), containers, strict=False):

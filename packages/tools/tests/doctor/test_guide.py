@@ -14,7 +14,7 @@ CASES = re.findall(r"^## (.*?)\n(.*?)(?=^##|\Z)", GUIDE, re.MULTILINE | re.DOTAL
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Return each command of a case with the shown parts of its output; `...` stands for the rest."""
+    """Return each command of a case with the parts of its output that the page shows; `...` stands for the rest."""
     found = []
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         for one in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

@@ -25,7 +25,7 @@ def configuration(policy: str, scope: str = "container") -> str:
 
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The /proc directory of a kubelet that serves its socket: this process, under a kubelet's name."""
+    """A /proc directory in which this process looks like a kubelet that serves its socket."""
     (root := tmp_path / "root").mkdir()
     (root / "pod-resources").mkdir()
     place = tmp_path / "proc" / str(os.getpid())
@@ -126,7 +126,7 @@ def test_a_record_keeps_the_policy(process: Path, tmp_path: Path) -> None:
 
 
 def test_a_state_file_of_another_policy_than_the_configured_one_is_named(process: Path, tmp_path: Path) -> None:
-    """This looks as if someone had changed the policy but kept the file (kubelet: `restoreState`)."""
+    """Someone may have changed the policy but kept the file (kubelet: `restoreState`)."""
     data = '{"policyName":"none","defaultCpuSet":""}'
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690, "data": data, "dataChecksum": 3028111495}
     (tmp_path / "root" / "cpu_manager_state").write_text(json.dumps(file))

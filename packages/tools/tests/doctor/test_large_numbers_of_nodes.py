@@ -1,7 +1,7 @@
-"""A number in a node's file is never used as a length or range. `doctor` ends with a sentence or a report.
+"""A number in a node's file is never used as a length or range. `doctor` exits with an error message or a report.
 
 The files come from recorded nodes, from a record that `doctor --save` wrote, and from a node whose CPUs are pinned.
-Each number in them is replaced, including the ends of ranges in CPU lists.
+Each number in the files is replaced, including the ends of ranges in CPU lists.
 """
 
 import copy
@@ -29,7 +29,7 @@ ENOUGH = 1 << 20  # bytes of output
 
 
 def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - any JSON
-    """Yield the path of each number and quantity; in lists, only those in the first item."""
+    """Yield the path of each number and quantity. Only the first item of a list is searched."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, one in items:
         yield from numbers_in(one, (*path, key))
@@ -53,7 +53,7 @@ def replaced(document: Any, path: tuple[Any, ...], number: int) -> Iterator[Any]
 
 
 def directories(tmp_path: Path) -> Iterator[Path]:
-    """Recorded nodes, a record of a node with all sources, and a node with pinned CPUs and memory."""
+    """Yield the directories of recorded nodes, a record with all sources, and a node with pinned CPUs and memory."""
     for name in NODES:
         yield Path(written(tmp_path, name))
     saved = tmp_path / "saved"

@@ -1,4 +1,4 @@
-"""Nodes of a real kubelet 1.36.2 that were once misread: what must be said about them, and what must not."""
+"""Nodes of a real kubelet 1.36.2 that were once misread: what must be said about them, and what must not be said."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ DATA = Path(__file__).parent.parent / "data" / "misread_nodes"
 
 
 def written(directory: Path, name: str) -> Path:
-    """Return the path of a recorded node, as a directory."""
+    """Write a recorded node as a directory, and return the directory's path."""
     root = directory / name
     root.mkdir()
     for file, content in json.loads((DATA / f"{name}.json").read_text()).items():
@@ -37,7 +37,7 @@ def findings(capsys: Capsys, root: Path) -> tuple[int, dict[str, Any]]:
 
 
 def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> tuple[int, str]:
-    """Run a trial, and return its exit status and output."""
+    """Run `fits` with a pod that requests one device or a claim, and return the exit status and the output."""
     limits = {"limits": {resource: "1"}} if resource else {"claims": [{"name": "c"}]}
     spec = {"containers": [{"name": "main", "image": "i", "resources": limits}], **spec}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "team-54"}, "spec": spec}
@@ -47,7 +47,7 @@ def asked(capsys: Capsys, root: Path, resource: str = "", /, **spec: object) -> 
 
 
 def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, capsys: Capsys) -> None:
-    """One socket is dead, and each of the other resources has a socket of its own. The pod's status is older."""
+    """One plugin's socket is dead, and the plugin of each other resource listens on its own socket."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     _, document = findings(capsys, root)
     (found,) = document["findings"]
@@ -60,7 +60,7 @@ def test_a_dead_plugin_is_gone_and_a_live_one_lists_nothing(tmp_path: Path, caps
 
 
 def test_without_the_dead_socket_neither_plugin_is_called_anything(tmp_path: Path, capsys: Capsys) -> None:
-    """Any of the live sockets may be the plugin's."""
+    """All sockets are live, so any of them may belong to either plugin."""
     root = written(tmp_path, "dead-plugin-beside-an-empty-list")
     listing = (root / "listing.txt").read_text()
     (root / "listing.txt").write_text(listing.replace("no listener", "listener"))
@@ -100,7 +100,7 @@ def test_a_driver_may_register_at_a_socket_with_any_name(tmp_path: Path, capsys:
     assert document["findings"] == []
     spec: dict[str, object] = {"resourceClaims": [{"name": "c", "resourceClaimName": "kone"}]}
     assert asked(capsys, root, **spec)[0] == 0
-    (root / "dra_health_state").unlink()  # without this file, nothing shows whose socket it is
+    (root / "dra_health_state").unlink()  # without this file, nothing shows which driver the socket belongs to
     _, document = findings(capsys, root)
     assert document["findings"] == []
     assert {row["owner"] for row in document["devices"]} == {"team-54/p1", "unknown"}
@@ -163,7 +163,7 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Caps
 
 
 def test_each_process_on_a_live_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
-    """A record keeps the answers. A plugin that does not answer blocks each admission of a pod that requests it."""
+    """A record keeps the answers. A plugin that does not answer blocks every pod that requests its devices."""
     with TemporaryDirectory() as root:  # the path of a socket has to be short
         ask_each_process(Path(root), tmp_path, capsys)
 

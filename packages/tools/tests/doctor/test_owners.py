@@ -1,4 +1,4 @@
-"""Whose devices are they? Two owners are two pods only if nothing else is possible."""
+"""The owners of devices: two owners count as two pods only if they cannot be the same pod."""
 
 import pytest
 from devicecore_tools.doctor.account.facts import Facts

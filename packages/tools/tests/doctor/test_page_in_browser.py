@@ -93,7 +93,7 @@ def test_the_page_loads_nothing_and_the_console_has_no_complaint(browser: Browse
 
 
 def test_text_from_outside_is_text_in_the_browser(browser: Browser, tmp_path: Path) -> None:
-    """Such text is shown as it is, except that unprintable characters are escaped, and it never becomes an element."""
+    """Foreign text never becomes an element. It is shown as it is, except that unprintable characters are escaped."""
     evil = evolve(row(0, EVIL, owner=EVIL, uid=EVIL, container=EVIL), device=EVIL, health=EVIL)
     of = evolve(made_of([evil], evolve(finding(1, EVIL, resource=EVIL), sentence=EVIL)), name=EVIL)
     shown(browser, tmp_path, of)

@@ -115,9 +115,9 @@ def test_each_recorded_message_is_found_if_a_terminal_has_wrapped_it(recorded: d
 
 @pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
 def test_a_message_that_was_cut_off_is_not_mistaken_for_another(recorded: dict[str, str]) -> None:
-    """A table shows the first words of a message.
+    """A table of events may show only the first words of a message.
 
-    The output does not say that a refused pod's container is tried again.
+    The beginning of a refusal is not explained as the message of a container that is restarted.
     """
     for end in range(15, len(recorded["message"]), 5):
         for row in (recorded["message"][:end], f"3m  Warning  Reason  pod/p  {recorded['message'][:end]}..."):
@@ -166,7 +166,7 @@ def test_any_text_has_an_answer_and_what_one_row_knows_has_that_answer(text: str
 
 
 def test_a_long_text_is_read_to_its_end() -> None:
-    """There is no limit in seconds: a search whose time grows with the cube of the length would not end."""
+    """No time limit is needed here: if the search time grew with the cube of the length, the test would not end."""
     line = '  Normal  Pulled  3m  kubelet  Container image "x" already present on machine\n'
     assert [found.message.id for found in find_all(line * 500 + REFUSAL)] == ["DM-05"]
     assert find_all("Allocate failed due to " + "x " * (MAX_MESSAGE // 2)) == ()

@@ -32,7 +32,7 @@ def parsed(image: str) -> ET.Element:
 
 
 def drawn(of: NodeReport) -> tuple[str, str]:
-    """The page and the picture."""
+    """Return the page and the picture of a report."""
     shown = picture(of)
     return page(of, shown), svg(of, shown)
 

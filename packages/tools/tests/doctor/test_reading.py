@@ -150,7 +150,7 @@ def test_a_response_means_the_same_however_json_encodes_it(tmp_path: Path, eleme
 
 
 def state_files(root: Path) -> tuple[StateFileSeen, ...]:
-    """Return the state files below a directory."""
+    """Return what was read from the managers' state files in a directory."""
     return read_state_files(str(root), read_managers(str(root))).value or ()
 
 
@@ -172,7 +172,7 @@ MEMORY = '{"policyName": "Static", "machineState": {"%s": {"memoryMap": {"memory
 def test_a_state_file_that_does_not_fit_the_machine_is_named(
     tmp_path: Path, name: str, content: dict[str, object], problem: str
 ) -> None:
-    """A kubelet with a static policy fails to start (kubernetes#131253); other policies compare nothing."""
+    """A kubelet with a static policy refuses to start (kubernetes#131253); other policies compare nothing."""
     (tmp_path / name).write_text(json.dumps(content))
     assert [one.problem for one in state_files(tmp_path)] == [""]
     (tmp_path / MACHINE_FILE).write_text(json.dumps(FOUR_CPUS))
@@ -232,7 +232,7 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
 def test_the_embedded_text_of_a_1_37_state_file_counts(
     tmp_path: Path, data: object, checksum: int | None, problem: str
 ) -> None:
-    """A real kubelet 1.37.2 wrote such files; the rest of the file is for older kubelets."""
+    """Kubelets from 1.37 on read only `data` in such a file; the other fields are for older kubelets."""
     computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
     (tmp_path / CPU_FILE).write_text(json.dumps(file))
@@ -289,7 +289,7 @@ def test_a_state_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Path, tmp_path: Path) -> None:
-    """A record says this, too. On a real kubelet 1.37.2, each pod with devices was refused."""
+    """A record also says this. On a real kubelet 1.37.2 with such a directory, each pod with devices was refused."""
     (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
     sources = NodeSources(root=str(directory))
     look = sources.look()
@@ -505,7 +505,7 @@ def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
     ids=["fields", "elements", "text"],
 )
 def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large: bytes) -> None:
-    """When read, the first object takes 150 MB, and the third takes 100 MB."""
+    """If they were read, the first object would take 150 MB, and the third 100 MB."""
     with pytest.raises(DocumentError, match="expected objects of at most 8,388,608 bytes and 400,000 values"):
         parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
 
@@ -705,7 +705,7 @@ def test_nothing_of_another_node_comes_into_a_record(tmp_path: Path) -> None:
 def test_a_node_that_is_elsewhere_is_read_at_the_api_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_kubelet: bool
 ) -> None:
-    """This machine may or may not run a kubelet; either way, the user did not name it."""
+    """This machine may or may not run a kubelet; either way, the user named a different node."""
     root = tmp_path / "kubelet"
     monkeypatch.setattr(node_reading, "DEFAULT_ROOT", str(root))
     if has_kubelet:
@@ -721,7 +721,7 @@ def test_a_node_that_is_elsewhere_is_read_at_the_api_server(
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """An API server that logs nothing."""
+    """Handles the requests to an API server, and logs nothing."""
 
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -735,7 +735,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 @contextmanager
 def api_server_of(answers: type[_Answers]) -> Iterator[str]:
-    """Serve the answers. Yield the URL."""
+    """Serve these answers as an API server, and yield its URL."""
     with HTTPServer(("127.0.0.1", 0), answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -772,7 +772,7 @@ def kubeconfig_of(server: str, path: Path, user: object) -> Path:
 
 
 class _Rules(_Answers):
-    """An API server of Kubernetes 1.36, which has DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
+    """An API server of Kubernetes 1.36, which serves DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
 
     status_of_rules = 200
 
@@ -805,7 +805,7 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
 
 
 class _Broken(_Answers):
-    """An API server that has the Node n1 and, in every other list, a malformed object."""
+    """An API server that has the Node n1, and one malformed object in every other list."""
 
     specs: ClassVar[dict[str, object]] = {
         "nodes": {},
@@ -984,7 +984,7 @@ def test_the_kubelet_is_asked_who_holds_what(directory: Path, snapshot: Snapshot
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Path, version: str) -> None:
-    """A kubelet without v1 is queried with v1alpha1."""
+    """A kubelet that does not serve v1 is queried with v1alpha1."""
     path = directory / "kubelet.sock"
     with answering(path, {f"/{version}.PodResourcesLister/List": b""}):
         seen = read_pod_resources(str(path)).value
@@ -993,7 +993,7 @@ def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Pa
 
 
 def test_the_devices_of_claims_are_read(directory: Path) -> None:
-    """Two shares of one device count as two devices. A device that is not shared has no share."""
+    """Two shares of one device count as two devices. A device that is not shared has no share id."""
     shared = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="x", share_id="s")
     whole = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="y")
     whole.cdi_devices.add(name="d/c=y")
@@ -1117,7 +1117,7 @@ def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
 def test_a_driver_whose_service_no_kubelet_can_call_is_known(
     directory: Path, endpoint: str, offered: list[str], expected: str
 ) -> None:
-    """The registrar of a driver may outlive its service."""
+    """A driver's registrar may still answer when its service no longer does."""
     path = directory / "reg.sock"
     place = str(directory / endpoint) if endpoint else ""
     info = PluginInfo(type="DRAPlugin", name="gpu.example.com", endpoint=place, supported_versions=offered)
@@ -1178,7 +1178,7 @@ ROUNDED = 0.01  # gRPC may send a server a deadline that is this many seconds lo
 
 @contextmanager
 def hanging(path: Path) -> Iterator[list[float]]:
-    """Serve a plugin that never returns its options. Yield the timeout in seconds of each request."""
+    """Serve a plugin that never returns its options, and yield the timeout of each request in seconds."""
     ended, given = threading.Event(), list[float]()
 
     def hang(_: bytes, context: grpc.ServicerContext) -> bytes:
@@ -1226,7 +1226,7 @@ def test_many_looks_at_a_hanging_socket_share_one_time(
 def test_an_answer_counts_until_a_look_with_enough_time_is_not_answered(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process answers once and then hangs."""
+    """The process answers the first call, and then hangs."""
     monkeypatch.setattr(plugin_sockets, "_AGAIN", 0.1)
     is_hanging, ended = threading.Event(), threading.Event()
 
@@ -1305,7 +1305,7 @@ def test_a_plugin_whose_socket_is_deleted_before_or_while_it_is_asked_is_left_ou
 
 
 def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plugin that is gone is found, and so is a silent kubelet. If nothing is wrong, nothing is found."""
+    """One Node's plugin is gone, another Node is not ready, and the third Node's kubelet is silent."""
     gpu = "example.com/gpu"
     with LocalApiServer() as server:
         for name, allocatable, ready in (("n1", "0", "True"), ("n2", "2", "False"), ("n3", "2", "Unknown")):
@@ -1348,7 +1348,7 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
 
 
 def test_a_list_of_very_many_devices_is_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two million empty devices are 4 MB in a message, and took 1.5 GB as values."""
+    """Two million empty devices take 4 MB in a message, and took 1.5 GB as values."""
     monkeypatch.setattr(plugin_sockets, "MAX_DEVICES", 3)
     assert len(plugin_sockets._devices_in(b"\x0a\x00" * 3)) == 3  # noqa: SLF001 - what is read from one response
     with pytest.raises(Exception, match="its list has 4 devices, expected at most 3"):

@@ -38,9 +38,9 @@ FINDINGS = {
     "21-dra-unhealthy": ["claimed-unhealthy"],
     "23-kubelet-stopped": ["kubelet-gone"],
 }
-"""The findings of each node. There must not be any others."""
+"""The findings on each node. There must not be any others."""
 
-# devices that are free but cannot be called free, because a source is missing or does not know them
+# devices that are free but cannot be reported as free, because a source is missing or does not know them
 NO_SOURCE_SHOWS_IT = {
     "02-checkpoint-lost": {"gpu-2"},
     "07-dra-state-damaged": {"gpu-0", "gpu-1", "gpu-2", "dev-1", "dev-2", "dev-3"},
@@ -53,7 +53,7 @@ SOURCES = sorted({name for files in NODES.values() for name in files} - {"truth.
 
 
 def written(directory: Path, name: str, without: frozenset[str] = frozenset()) -> str:
-    """Return a recorded node's path, as a directory."""
+    """Write a recorded node as a directory, and return the directory's path."""
     root = directory / name
     root.mkdir()
     for file, content in NODES[name].items():
@@ -69,7 +69,7 @@ def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
 
 
 def fitted(capsys: Capsys, root: str | Path, namespace: str = "default", **spec: object) -> tuple[int, dict[str, Any]]:
-    """Try a pod on a node, and return the exit status and the output.
+    """Run `fits` with a pod on a node, and return the exit status and the output.
 
     The pod has one container with `limits`, or the given containers.
     """
@@ -105,7 +105,7 @@ def test_what_was_really_the_case_is_found_and_nothing_else(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", NODES)
 def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """A holder that no source names, as after the loss of a checkpoint, is unknown; no device gets a wrong holder."""
+    """No device is reported with a wrong holder. A holder that no source names is reported as unknown."""
     _, document = report_of(capsys, written(tmp_path, name))
     real: dict[tuple[str, str], set[str]] = {}
     for one in NODES[name]["truth.json"]["devices"]:
@@ -177,7 +177,7 @@ def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
 
 
 def test_a_device_reallocated_after_a_loss_names_who_else_may_use_it(tmp_path: Path, capsys: Capsys) -> None:
-    """The real kubelet gave gpu-1 to a new pod, while `train` used it."""
+    """The real kubelet gave gpu-1 to a new pod while `train` was using the device."""
     root = Path(written(tmp_path, "02-checkpoint-lost"))
     listed = json.loads((root / LIST_NAME).read_text())
     given_to = {"name": "main", "devices": [{"resource_name": "acme.io/gpu", "device_ids": ["gpu-1"]}]}
@@ -202,7 +202,7 @@ _NAMED = {"FILE": "kubelet_internal_checkpoint", "DIR": ""}
 
 
 def test_each_command_that_a_finding_advises_shows_what_it_promises(tmp_path: Path, capsys: Capsys) -> None:
-    """Each recorded node can be read, even one with a damaged file, using only sources that a record can contain."""
+    """`doctor` asks only for sources that a record can contain."""
     advised = []
     for name in NODES:
         root = written(tmp_path, name)
@@ -231,7 +231,7 @@ def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(
 
 
 def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: Capsys) -> None:
-    """A kubelet's directory contains files with the same names, which the kubelet needs to start."""
+    """A kubelet needs its own files to start, and some of them have the same names as the files in a record."""
     root = Path(written(tmp_path, "14-dra-healthy"))
     before = {path.name: path.read_bytes() for path in root.iterdir()}
     (tmp_path / "link").symlink_to(root)
@@ -303,7 +303,7 @@ def replaced(root: Path, file: str, old: str, new: str) -> None:
 
 
 def with_a_resource_of_an_administrator(root: Path) -> None:
-    """Someone has patched the Node's status: no plugin serves the resource, and a pod requests it."""
+    """Someone has added a resource to the Node's status. No plugin serves it, and a pod requests it."""
     counts = {"example.com/dongle": "5"}
     changed(root, "node.json", lambda node: [node["status"][one].update(counts) for one in ("capacity", "allocatable")])
     limits = {"limits": {"example.com/dongle": "1"}}
@@ -349,7 +349,7 @@ def with_a_file_of_other_pods(root: Path) -> None:
 def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
     """The pod holds the device that is not healthy.
 
-    The pods were listed before that pod existed, and the kubelet did not answer.
+    The pods were listed before this pod existed, and the kubelet did not list its allocatable devices.
     """
     rewritten(root, "pods.json", lambda text: without_last(text, "items"))
     damage(root / ALLOCATABLE_NAME, "cut")
@@ -422,7 +422,7 @@ def with_a_stopped_kubelet(root: Path) -> None:
 
 
 def with_objects_only(root: Path) -> None:
-    """Return what an API server alone says about the node."""
+    """Leave only what an API server says about the node."""
     for path in root.iterdir():
         if path.name not in {"pods.json", "node.json", "events.json", "resourceclaims.json", "resourceslices.json"}:
             path.unlink()
@@ -434,13 +434,13 @@ def without_a_checkpoint(root: Path) -> None:
 
 
 def with_a_request_of_something_unknown(root: Path) -> None:
-    """A claim for a DeviceClass serves the resource, and the pods were listed before the status said so."""
+    """A claim may serve the resource, because the pods may have been listed before their statuses named the claim."""
     limits = {"limits": {"example.com/dongle": "1"}}
     changed(root, "pods.json", lambda pods: pods["items"][0]["spec"]["containers"][0].update(resources=limits))
 
 
 def with_a_claim_that_was_entered(root: Path) -> None:
-    """The driver crashed and left its socket behind: the kubelet recorded the claim of p9, and the call failed."""
+    """The driver crashed and left its socket behind. The kubelet recorded p9's claim, and then its call failed."""
     listed = [one["metadata"] for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]]
     (uid,) = [one["uid"] for one in listed if one["name"] == "p9"]
     entry = ClaimEntry("k9-uid", "k9", "team-13", (uid,), {"gpu.example.com": None})
@@ -472,7 +472,7 @@ def test_fits_recognizes_a_driver_that_exited_and_a_claim_that_is_full(tmp_path:
 
 
 def with_a_sandbox(root: Path) -> None:
-    """The claim of p9 was prepared after the event; now p9 waits for an image."""
+    """The claim of p9 was prepared after the event, and now p9 is waiting for an image."""
     pods = json.loads((root / "pods.json").read_text())
     for one in (one for pod in pods["items"] for one in pod["status"]["conditions"]):
         if one["type"] == "PodReadyToStartContainers":
@@ -515,7 +515,7 @@ def with_pods_that_have_ended(root: Path) -> None:
 
 
 def of_kubelet_1_31(root: Path) -> None:
-    """This kubelet's claim file has a different format, so it is not known here whether it is sound."""
+    """This kubelet's claims file has a different format, so `doctor` cannot tell whether the file is sound."""
     changed(root, "node.json", lambda node: node["status"]["nodeInfo"].update(kubeletVersion="v1.31.4"))
 
 
@@ -634,14 +634,14 @@ def test_another_kubelets_node_is_not_believed(tmp_path: Path, capsys: Capsys) -
 
 
 def other_slice(slices: dict[str, Any], generation: int, devices: list[dict[str, Any]], **spec: object) -> None:
-    """Add a slice of the same driver to a list."""
+    """Add another slice of the same driver to the slices."""
     of = slices["items"][0]["spec"]
     pool = {**of["pool"], "generation": of["pool"]["generation"] + generation}
     slices["items"].append({"spec": {"driver": of["driver"], "pool": pool, "devices": devices, **spec}})
 
 
 def placed(slices: dict[str, Any], **place: object) -> None:
-    """Publish the first slice for other nodes."""
+    """Change which nodes the first slice is for."""
     del slices["items"][0]["spec"]["nodeName"]
     slices["items"][0]["spec"].update(place)
 
@@ -726,7 +726,7 @@ def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
     ("place", "has_node", "owners"),
     [
         ({"allNodes": True}, True, {"none"}),
-        ({"nodeName": "elsewhere"}, False, set()),  # the pods say on which node the kubelet is
+        ({"nodeName": "elsewhere"}, False, set()),  # the pods show which node this is
         (on_node("elsewhere"), True, set()),
         (on_node("elsewhere"), False, {"unknown"}),
         ({"nodeName": "node-14", "skipNodeOperations": ["*"]}, True, {"free"}),  # no kubelet calls its driver
@@ -735,7 +735,7 @@ def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
 def test_devices_of_other_or_all_nodes_are_not_mistaken_for_this_nodes_own(
     place: dict[str, Any], has_node: bool, owners: set[str], tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A driver for all nodes is not gone just because this node does not run it. Another Node is no evidence."""
+    """A driver for all nodes is not gone just because this node does not run it."""
     root = Path(written(tmp_path, "14-dra-healthy"))
     spec = {"driver": "nic.other.org", "pool": {"name": "net", "generation": 1, "resourceSliceCount": 1}}
     other = {"spec": {**spec, **place, "devices": [{"name": "nic-0"}]}}
@@ -753,7 +753,7 @@ def test_devices_of_other_or_all_nodes_are_not_mistaken_for_this_nodes_own(
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        # perhaps a list from another namespace: in that case, nothing is free
+        # the list may be from one namespace only, so nothing is called free
         (lambda claims: claims["items"].pop(0), []),
         (lambda claims: claims["items"][0].update(status={}), ["does not have 1 device that the pod uses (dev-0)"] * 2),
         (lambda claims: claims["items"][0]["status"].update(reservedFor=[]), ["is not reserved for the pod"] * 2),
@@ -841,7 +841,7 @@ def test_a_device_that_only_a_status_names_is_not_said_to_be_named_by_no_source(
 
 
 def damage(path: Path, how: str) -> None:
-    """Replace a source with an unreadable one."""
+    """Replace a source file with an unreadable one, or delete it."""
     content = path.read_bytes()
     path.unlink()
     match how:
@@ -852,7 +852,7 @@ def damage(path: Path, how: str) -> None:
         case "directory":
             path.mkdir()
         case _:
-            pass  # the file is missing
+            pass  # the file stays deleted
 
 
 def without_last(text: str, *where: str | int) -> str:
@@ -867,19 +867,19 @@ def without_last(text: str, *where: str | int) -> str:
 
 
 def checkpoint_with(change: Callable[[CheckpointData], CheckpointData]) -> Callable[[str], str]:
-    """Changes that turn a sound checkpoint into another sound one."""
+    """Return a function that applies `change` to the text of a checkpoint."""
     return lambda text: encode(change(decode(text.encode()).data)).decode()
 
 
 def with_holders(data: CheckpointData, *, exchanged: bool) -> CheckpointData:
-    """Return the same devices, held by the pods in reverse order, or by pods with other names."""
+    """Return the same devices, held by the same pods in reverse order (if `exchanged`) or by unknown pods."""
     entries = data.entries or ()
     uids = [one.pod_uid if exchanged else f"other-{number}" for number, one in enumerate(reversed(entries))]
     return evolve(data, entries=tuple(evolve(one, pod_uid=uid) for one, uid in zip(entries, uids, strict=True)))
 
 
 def node_with(change: int, *fields: str) -> Callable[[str], str]:
-    """Changes after which a Node has different counts for each of its resources."""
+    """Return a function that adds `change` to each resource count in these fields of a Node's status."""
 
     def changed(text: str) -> str:
         node = json.loads(text)
@@ -901,7 +901,7 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "the response before the last pod": (
         LIST_NAME,
         lambda text: without_last(text, "pod_resources"),
-        {"kubelet-starting"},  # found if it was the only pod
+        {"kubelet-starting"},  # found if the removed pod was the only one
     ),
     "no device in the answer": (ALLOCATABLE_NAME, lambda _: "{}", UNREGISTERED),
     "the response before the last device": (ALLOCATABLE_NAME, lambda text: without_last(text, "devices"), set()),
@@ -940,7 +940,7 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
         {"node-status-differs", "plugin-gone"},
     ),
 }
-"""A source that is older than the others or contradicts them: how it is changed, and what may be found as a result."""
+"""By description: a source, the change that makes it older or contradictory, and the findings that may result."""
 
 DAMAGED = {  # what is found if the file cannot be read
     FILE: "checkpoint-unreadable",

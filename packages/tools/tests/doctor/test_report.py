@@ -1,4 +1,4 @@
-"""A report's rows and metrics, and what two looks must agree on."""
+"""A report's rows and metrics, and what two readings of a node must agree on."""
 
 import pytest
 from attrs import evolve
@@ -161,7 +161,7 @@ def test_what_only_one_look_finds_is_not_reported(code: str) -> None:
 
 
 def test_a_disagreement_about_other_devices_is_a_different_one() -> None:
-    """Both looks find a holder without a pod, but the entry changed between them."""
+    """A holder without a pod is found twice, but it holds a different device the second time."""
     first = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-7",)}))
     second = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-5",)}))
     assert still_wrong(check(Facts(first)), check(Facts(second))) == ()
@@ -178,14 +178,14 @@ def test_a_node_that_stays_not_ready_is_one_finding_whatever_its_message() -> No
 
 
 def test_a_finding_that_changes_once_is_confirmed_later() -> None:
-    """An example is the finding for a driver that is gone, whose slices a kubelet deletes in the meantime."""
+    """For example, the finding about a driver that is gone changes when the kubelet deletes the driver's slices."""
     first, second = check(Facts(nodes.sources_disagree(CLEAN))), check(Facts(nodes.two_owners(CLEAN)))
     watched = Watched.first(first, 0.0, 2.0).then(first, 1.0)
     assert (watched.confirmed, watched.rest(first[0])) == ((), 1.0)
     watched = watched.then(second, 2.5)
     assert (watched.confirmed, watched.changing, watched.rest(second[0])) == ((), second, 2.0)
     assert watched.then(second, 4.5).confirmed == second
-    assert Watched.first(first, 0.0, 0.0).confirmed == ()  # one look is not enough
+    assert Watched.first(first, 0.0, 0.0).confirmed == ()  # seen only once
     assert Watched.first(first, 0.0, 0.0).then(first, 0.1).confirmed == first
 
 

@@ -1,7 +1,7 @@
-"""The cost of a report on a node with many problems; instructions are counted, not time.
+"""The cost of a report on a node with many problems, measured in instructions rather than time.
 
 Law: a node with four times as many pods, plugins or claims takes about four times the work, whatever is wrong with it.
-Work is the number of Python instructions.
+Work is measured as the number of Python instructions.
 """
 
 import sys
@@ -182,7 +182,7 @@ NODES: tuple[Callable[[int], looks.Look], ...] = (
 
 
 def work(call: Callable[[], object]) -> int:
-    """Return how many Python instructions `call` executes."""
+    """Return the number of Python instructions that `call` executes."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - a trace function returns itself

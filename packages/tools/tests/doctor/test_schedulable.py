@@ -1,4 +1,4 @@
-"""Why a Node accepts no pods, or not this one, although its kubelet is running."""
+"""Why a Node whose kubelet is running accepts no pods, or does not accept a certain pod."""
 
 from collections.abc import Iterable
 
@@ -77,7 +77,7 @@ def test_a_pod_that_tolerates_it_gets_there(name: str) -> None:
 
 
 def test_a_node_that_has_reached_its_pod_limit_accepts_no_more() -> None:
-    """Pods of other nodes, and pods that have ended, do not count."""
+    """Pods on other nodes, and pods that have ended, do not count."""
     here = tuple(evolve(one, node="n1") for one in CLEAN.pods.value or ())
     others = (evolve(here[0], node="n2"), evolve(here[0], phase="Failed"))
     renamed = tuple(evolve(one, pod=evolve(one.pod, name=f"other-{n}")) for n, one in enumerate(others))
@@ -108,7 +108,7 @@ def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
 
 
 def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:
-    """A taint that Kubernetes sets is listed, and the condition Ready says more than its taint."""
+    """Kubernetes' own taints are findings, except the taint not-ready: the condition Ready says more."""
     look = with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))
     assert check(Facts(look)) == ()
     ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

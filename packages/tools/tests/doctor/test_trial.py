@@ -43,7 +43,7 @@ def test_the_smallest_changes_are_found_by_trial() -> None:
 
 
 def test_changes_that_cannot_suffice_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial on a large node is slow, and there are hundreds of changes."""
+    """A trial on a large node is slow, and hundreds of changes could be tried."""
     tried: list[TrialNode] = []
     admit = TrialNode.admit
 
@@ -67,7 +67,7 @@ def test_changes_that_cannot_suffice_are_not_tried(monkeypatch: pytest.MonkeyPat
 def test_no_pod_that_fits_is_mistaken_for_one_that_does_not(
     limits: list[int], init_limits: list[int], holder: str
 ) -> None:
-    """Containers reuse the devices of init containers, and a pod keeps the devices that it holds."""
+    """Containers reuse the devices of init containers, and a pod keeps the devices that it already holds."""
     held = [allocation(holder, "gpu-0", "gpu-1")] if holder != "none" else []
     node = TrialNode("n", {GPU: simulated_devices("gpu", 2)}, held)
     containers = [Container(name, {GPU: limit}) for name, limit in zip(("app", "other"), limits, strict=False)]
@@ -128,13 +128,13 @@ def test_unhealthy_devices_are_not_given(count: int) -> None:
 def test_a_trial_costs_little_for_each_pod_of_the_node() -> None:
     held = [allocation(f"old-{number}", f"gpu-{number}") for number in range(400)]
     node = TrialNode("n", {GPU: simulated_devices("gpu", 401)}, held)
-    node.admit(pod(2))  # imports of the first trial do not count
-    # 1,600 function calls per pod would be needed if each pod had its own entry
+    node.admit(pod(2))  # imports during the first trial do not count
+    # if each pod had its own entry, there would be 1,600 function calls for each pod
     assert work(lambda: node.admit(pod(2))) < 400 * 800
 
 
 def test_fewer_changes_are_tried_on_a_large_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trials on a node with 100,000 devices would take a minute."""
+    """Trying all changes on a node with 100,000 devices would take a minute."""
     wanted = trial.MIN_ATTEMPTS + 1
     node = TrialNode("n", {GPU: simulated_devices("gpu", wanted, unhealthy=range(wanted))})
     assert any("become healthy" in sentence for sentence in sentences(node, pod(wanted)))

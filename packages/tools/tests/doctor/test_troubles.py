@@ -1,6 +1,7 @@
 """Nodes of a real kubelet 1.37.2 with problems, recorded by `make cluster PART=doctor RECORDS=...`.
 
-In each record, `truth.json` contains pods that were tried on the node. `fits` says about them what really happened.
+In each record, `truth.json` contains pods that were tried on the node. `fits` must say what really happened to these
+pods.
 """
 
 import json
@@ -19,7 +20,7 @@ FITS, FITS_NOT, UNKNOWN = (0,), (1, 4), (2, 3)
 
 
 def written(directory: Path, name: str) -> Path:
-    """Return a record's path, as a directory."""
+    """Write a record as a directory, and return the directory's path."""
     (root := directory / name).mkdir()
     for file, content in RECORDS[name].items():
         if file != "truth.json":
@@ -61,7 +62,7 @@ def test_a_static_pod_is_one_pod_although_it_has_two_uids(tmp_path: Path, capsys
 
 
 def test_claims_whose_driver_hangs_get_no_devices(tmp_path: Path, capsys: Capsys) -> None:
-    """The scheduler would give the claims devices that the kubelet never prepares."""
+    """The scheduler would allocate devices to the claims, but the driver never prepares them."""
     name = "a_driver_hangs_when_it_should_prepare"
     root, (probe,) = written(tmp_path, name), RECORDS[name]["truth.json"]["probes"]
     (file := tmp_path / "probe.json").write_text(json.dumps(probe))
@@ -77,7 +78,7 @@ def test_claims_whose_driver_hangs_get_no_devices(tmp_path: Path, capsys: Capsys
 
 
 def test_a_device_that_another_claim_lost_may_still_be_prepared(tmp_path: Path, capsys: Capsys) -> None:
-    """The scheduler allocates the device again, and the driver, which was not informed, refuses to prepare it."""
+    """The scheduler allocates the device again, but the driver, which was not informed, refuses to prepare it."""
     name = "most_devices_of_a_driver_are_held"
     root, probe = written(tmp_path, name), RECORDS[name]["truth.json"]["probes"][1]
     (file := tmp_path / "probe.json").write_text(json.dumps(probe))

@@ -20,7 +20,7 @@ class Driver:
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """The operations so far, each with its claim."""
+        """The prepared and released claims so far: the operation and the claim's name."""
         return _CALL.findall(self._log.read_text())
 
     def signal(self, number: signal.Signals) -> None:
@@ -28,13 +28,13 @@ class Driver:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process, and wait for its end."""
         self.process.kill()
         self.process.wait()
 
 
 class ClaimWorld(KubeletWorld):
-    """A kubelet and its plugins, and a driver."""
+    """A kubelet, its plugins, and one driver at a time."""
 
     def __init__(self, directory: Path, driver: str, node: str) -> None:
         super().__init__(directory, node)
@@ -62,11 +62,11 @@ class ClaimWorld(KubeletWorld):
         self._drivers.append(Driver(*map(str, arguments), log=self.directory / f"driver-{len(self._drivers)}.log"))
 
     def kill_driver(self) -> None:
-        """Kill the driver. Its sockets stay."""
+        """Kill the driver, which leaves its sockets behind."""
         self.driver.kill()
 
     def calls(self) -> list[str]:
-        """Return the operations of all drivers so far, in order."""
+        """Return the operations of all drivers so far, in chronological order."""
         return [did for driver in self._drivers for did, _ in driver.calls]
 
     def cdi_files(self) -> list[str]:

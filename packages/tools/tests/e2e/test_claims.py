@@ -1,8 +1,8 @@
 """`devicecore kubelet` and `devicecore dra-driver simulated` as processes, killed between all steps.
 
 Law: a claim is prepared once for all its pods and released once after the last of them, and no pod counts as running
-while its claim is not prepared. A kubelet that was killed calls a driver again only when another pod starts, as a real
-kubelet does.
+while its claim is not prepared. After a kill, the next kubelet calls a driver again only when another pod starts, like
+a real kubelet.
 """
 
 import signal
@@ -125,7 +125,7 @@ def test_claims_of_an_api_server_are_prepared_and_slices_are_deleted(world: Clai
             "shared",
             lambda found: found.update(status={"allocation": allocation, "reservedFor": reserved}),
         )
-        world.start_driver()  # the driver's registration is a reason to try again
+        world.start_driver()  # when a driver registers, the kubelet tries again
         state = world.wait_until_running("a")
         assert state["claims"][0]["uid"] == made["metadata"]["uid"]
         server.wait_for(lambda: len(server.objects("ResourceSlice")) == 2)  # the driver has published its devices

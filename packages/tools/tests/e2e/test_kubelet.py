@@ -61,14 +61,14 @@ def pods_come_and_change(world: World, kubelet: Kubelet) -> None:
     (problem,) = state["problems"]
     assert (problem["file"], problem["line"], problem["field"]) == ("broken.yaml", 3, "metadata")
     world.check_all_sources(state)
-    world.put("c", pod("c", 2))  # no devices are left
+    world.put("c", pod("c", 2))  # not enough devices are left
     state = kubelet.wait_for(lambda state: "c" in phases(state))
     assert phases(state)["c"] == "Pending"
     assert f"requested number of devices unavailable for {GPU}" in state["pods"][-1]["reason"]
     world.check_all_sources(state)
     world.remove("broken")
     world.remove("c")
-    world.put("b", pod("b", 0, 1))  # a changed pod is a new pod
+    world.put("b", pod("b", 0, 1))  # a pod with a changed spec counts as a new pod
     state = kubelet.wait_for(lambda state: {device[3] for device in of("b", state)} == {NIC})
     assert not state["problems"]
     world.check_all_sources(state)
@@ -82,13 +82,13 @@ def a_device_becomes_unhealthy(world: World, kubelet: Kubelet, gpus: Plugin) -> 
         world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy, PATIENCE)  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
         world.check_all_sources(kubelet.wait_for(lambda state, healthy=healthy: state["allocatable"][GPU] == healthy))  # type: ignore[misc] # nor that
-    assert min(took) < 10  # the faster one, because the machine may be busy
+    assert min(took) < 10  # the shorter time counts, because the machine may be busy
 
 
 def the_kubelet_is_killed(world: World, kubelet: Kubelet) -> Kubelet:
     before = of("a", kubelet.states[-1])
     world.kill_kubelet()
-    world.remove("b")  # the pod is removed while no kubelet runs
+    world.remove("b")  # the pod is removed while no kubelet is running
     kubelet = world.start()
     state = kubelet.wait_for(lambda state: state["allocatable"] == {GPU: 4, NIC: 2, FILE: 2})
     assert phases(state) == {"a": "Running"}
@@ -122,14 +122,14 @@ def test_changes_take_effect_soon_and_idling_costs_next_to_nothing(world: World)
             world.remove("pod")
         kubelet.wait_for(lambda state, name=name: phases(state) == ({name: "Running"} if name else {}))  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
-    # The faster run of each kind counts, because the machine may be busy.
+    # Of two runs of each kind, the faster one counts, because the machine may be busy.
     assert all(min(pair) < 10 for pair in zip(took[:3], took[3:], strict=True)), took
     seen = 0
     while seen < len(kubelet.states):  # effects of the last change may arrive later
         seen = len(kubelet.states)
         time.sleep(1)
     used = kubelet.seconds_of_cpu
-    time.sleep(3)  # nothing happens, as intended
+    time.sleep(3)  # during this time, nothing happens
     assert kubelet.seconds_of_cpu - used <= 0.3  # the kubelet needs 0.03 seconds on an idle machine
     assert len(kubelet.states) == seen
 
@@ -164,5 +164,5 @@ def test_a_plugin_that_does_not_answer_delays_no_other_pod(world: World) -> None
         time.sleep(0.05)  # the state is not settled, so no wait method can be used
     assert b_runs()
     assert phases(kubelet.states[-1])["a"] == "Pending"
-    assert kubelet.end(signal.SIGTERM) == 0  # this is long before the plugin's deadline
+    assert kubelet.end(signal.SIGTERM) == 0  # the kubelet exits long before the plugin's deadline
     hung.process.send_signal(signal.SIGCONT)

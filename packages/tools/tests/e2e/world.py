@@ -1,4 +1,4 @@
-"""A whole node: `devicecore kubelet`, its plugins, an API server, and all the sources that say which pod holds what."""
+"""A whole node: `devicecore kubelet`, its plugins, an API server, and all sources that show who holds which device."""
 
 import json
 import os
@@ -70,7 +70,7 @@ class Kubelet:
                 self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE, *, settled: bool = True) -> Json:
-        """Return the first state, starting with the current one, that is as expected and, if `settled`, settled."""
+        """Return the first state from the current one on that meets `condition` and, if `settled`, is settled."""
 
         def found() -> bool:
             last = self.states[-1] if self.states else None
@@ -95,7 +95,7 @@ class Kubelet:
 
 
 class KubeletWorld:
-    """The kubelet and its plugins, in one directory. A context manager that leaves nothing running."""
+    """The kubelet and its plugins, in one directory. This context manager leaves nothing running."""
 
     def __init__(self, directory: Path, node: str = NODE) -> None:
         self.directory = directory
@@ -162,8 +162,8 @@ class KubeletWorld:
         return plugin
 
     def put(self, name: str, *objects: Json | str) -> None:
-        """Write a manifest with these objects, or a string as it is."""
-        unfinished = self.manifests / f".{name}"  # a file name that is ignored
+        """Write a manifest that contains these objects; strings are written as they are."""
+        unfinished = self.manifests / f".{name}"  # the kubelet ignores such a name
         unfinished.write_text("\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
         unfinished.rename(self.manifests / f"{name}.yaml")
 
@@ -173,7 +173,7 @@ class KubeletWorld:
             (self.manifests / f"{name}.yaml").unlink()
 
     def wait_until_running(self, *names: str) -> Json:
-        """Return the first state with these pods and no others, all of them running."""
+        """Return the first state in which exactly these pods exist and all of them are running."""
         return self.kubelet.wait_for(lambda state: phases(state) == dict.fromkeys(names, "Running"))
 
     def metrics(self) -> str:
@@ -202,12 +202,12 @@ class World(KubeletWorld):
         self.api.stop()
 
     def check_all_sources(self, state: Json) -> None:
-        """Check that every source agrees with `state`. Nothing may be in progress."""
+        """Check that every source agrees with `state`, when nothing is in progress."""
         assert json.loads((self.root / "state.json").read_text()) == state
         held = holdings(state)
         assert self.in_pod_resources() == (held, free_or_held(state))
         given_up_at = time.monotonic() + PATIENCE
-        while self.in_checkpoint() != (held, healthy(state)):  # lists of plugins are saved in the background
+        while self.in_checkpoint() != (held, healthy(state)):  # plugins' lists are saved in the background
             assert time.monotonic() < given_up_at, self.in_checkpoint()
             time.sleep(0.05)
         assert self.in_metrics() == counts(state)
@@ -254,7 +254,7 @@ class World(KubeletWorld):
         return entries, registered
 
     def in_metrics(self) -> Json:
-        """Return the metrics: devices by resource and state."""
+        """Return the number of devices by resource and state, according to the metrics."""
         text = self.metrics()
         for series in ("pod_resources_endpoint_requests_list", "device_plugin_registration_total"):
             assert f"kubelet_{series}{{" in text
@@ -266,7 +266,7 @@ def phases(state: Json) -> dict[str, str]:
 
 
 def holdings(state: Json) -> Json:
-    """Return the namespace, pod, container, resource and device of everything held."""
+    """Return the namespace, pod, container, resource and device id for each holder of a device."""
     return {
         (owner["namespace"], owner["pod"], owner["container"], name, device["id"])
         for name, resource in state["resources"].items()
@@ -284,12 +284,12 @@ def healthy(state: Json) -> Json:
 
 
 def free_or_held(state: Json) -> Json:
-    """Return the resource and device of everything healthy."""
+    """Return the resource and id of each healthy device."""
     return {(name, id_) for name, ids in healthy(state).items() for id_ in ids}
 
 
 def counts(state: Json) -> Json:
-    """Return the devices by resource and state, as in the metrics: held and unhealthy devices count as both."""
+    """Return the number of devices by resource and state, as in the metrics: a held unhealthy device counts twice."""
     found = Counter[tuple[str, str]]()
     for name, resource in state["resources"].items():
         found.update({(name, kind): 0 for kind in ("free", "reserved", "allocated", "unhealthy")})

@@ -32,7 +32,7 @@ def test_its_devices_are_listed_and_allocated(kubelet: Kubelet, stranger: Plugin
     assert pod.annotations == {"stranger/npus": "2"}
     assert pod.cdi_devices == ("stranger.org/npu=n0", "stranger.org/npu=n1")
     assert [call.method for call in kubelet.calls] == ["GetPreferredAllocation", "Allocate"]
-    stranger.wait_for_output("allocate")  # raises an error if the plugin does not print this
+    stranger.wait_for_output("allocate")  # raises an error unless the plugin prints this
 
 
 def test_an_unhealthy_device_is_not_allocated(kubelet: Kubelet, stranger: PluginProcess) -> None:

@@ -1,4 +1,4 @@
-"""The driver transport with a driver that is not ours: a separate process with generated stubs, without devicecore."""
+"""The driver transport with a driver that is not ours: it runs in a separate process and uses only generated stubs."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def claim(name: str, uid: str) -> ClaimRef:
 
 @pytest.fixture
 def run(stubs: Path, directory: Path) -> Iterator[Run]:
-    """Start outside drivers; each one is killed at the end."""
+    """Yield a function that starts such a driver; all of them are killed at the end."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -55,7 +55,7 @@ def run(stubs: Path, directory: Path) -> Iterator[Run]:
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> DriverEvents:
 
-    monkeypatch.setattr(dra_drivers, "EVENT_TIMEOUT", 60.0)  # a process has to start
+    monkeypatch.setattr(dra_drivers, "EVENT_TIMEOUT", 60.0)  # because a process has to start
     return DriverEvents()
 
 
@@ -87,7 +87,7 @@ def test_dying_during_a_call_leaves_its_effect_unknown(
     npu = connected(heard)
     with ThreadPoolExecutor(1) as caller:
         call = caller.submit(transport.prepare, npu, [claim("hang", "u1")])
-        transport.prepare(npu, [claim("one", "u2")])  # by now, the first call is in progress, or was at least sent
+        transport.prepare(npu, [claim("one", "u2")])  # once this returns, the first call has at least been sent
         process.kill()
         # The call ends with its connection, or earlier if the registrar's connection breaks first.
         ended = "NodePrepareResources: rpc error: code = (Unavailable|Canceled)"

@@ -42,7 +42,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.add_callback(cuts.release)
         yield api.ListAndWatchResponse()
         if not self.ids:
-            time.sleep(3600)  # the plugin never sends a second list, and does not notice when the stream is canceled
+            time.sleep(3600)  # such a plugin never sends a second list, and does not notice when the stream is canceled
         while HABIT == "several" or ctx.is_active():
             listed = random.sample(self.ids, len(self.ids))
             yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])
@@ -89,7 +89,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         api_grpc.add_DevicePluginServicer_to_server(self, self.server)
         self.server.add_insecure_port("unix://" + path)
         self.server.start()
-        with grpc.insecure_channel("unix://" + path) as itself:  # as NVIDIA's plugin finds out whether it is serving
+        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's plugin also checks that it serves
             try:
                 grpc.channel_ready_future(itself).result(1)
             except grpc.FutureTimeoutError:
@@ -103,7 +103,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
 
 
 def ino(path: str) -> tuple[int, int]:
-    """Return the identity of the existing file."""
+    """Return the inode and the time of a file, or zeros if there is no file."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -112,7 +112,7 @@ def ino(path: str) -> tuple[int, int]:
 
 
 def nvidia() -> None:
-    """Watches only for a new kubelet.sock; after a failure, it sleeps for 10 seconds, a real one for 30."""
+    """Watches only for a new kubelet.sock, and tries again 10 seconds after a failure (NVIDIA's plugin: 30 seconds)."""
     server = Server("nvidia.com/gpu.shared", "nvidia-gpu.shared.sock", REPLICAS)
     while True:
         seen = ino(KUBELET)
@@ -129,14 +129,14 @@ def nvidia() -> None:
 
 
 def fatal() -> None:
-    """Exits whenever something is not as expected, and is started again."""
+    """Exits whenever something is not as expected, and relies on being started again."""
     server = Server("vendor.example/qat", "qat", [f"qat-{number}" for number in range(3)])
     server.serve()
     try:
         server.register()
     except grpc.RpcError as error:
         print(f"could not contact the kubelet: {error}", flush=True)  # noqa: T201 - a log
-        os._exit(1)  # sys.exit would wait for the end of ListAndWatch, which may have started
+        os._exit(1)  # sys.exit would wait for ListAndWatch to end, if it has started
     seen = ino(KUBELET)
     while ino(KUBELET) == seen and not cuts.acquire(timeout=LOOK):
         pass
@@ -145,7 +145,7 @@ def fatal() -> None:
 
 
 def several() -> None:
-    """Three resources in one process, each registered twice at once and before its server is up.
+    """Serves three resources, each of which it registers twice at once, before the resource's server is up.
 
     The second registration makes the kubelet cut the first stream, so a cut stream does not make this plugin start
     again.

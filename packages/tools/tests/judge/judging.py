@@ -1,4 +1,4 @@
-"""Compares our allocation with the judge."""
+"""Compares our allocator's answers with the judge's rules."""
 
 import json
 from random import Random
@@ -44,9 +44,9 @@ SEES_NODE_ONLY = "right only if other nodes' slices are ignored"
 
 
 def verdict(case: Json) -> str:
-    """Return how our allocation and the judge differ for the first pod where they do, or an empty string if they agree.
+    """Return what the judge says about our first wrong answer to a case, or an empty string if all answers are right.
 
-    The result is `SEES_NODE_ONLY` if all answers are right, but some only for the node's own slices.
+    The result is `SEES_NODE_ONLY` if some answers are right only when other nodes' slices are ignored.
     """
     allocated, found = json.loads(json.dumps(case["allocated"])), ""
     for number, claims in enumerate([case["claims"], *case.get("later", ())]):
@@ -61,13 +61,13 @@ def verdict(case: Json) -> str:
 
 
 def disagreement(case: Json) -> str:
-    """Return how our allocation and the judge differ, or an empty string if they agree."""
+    """Return what `verdict` returns, except that `SEES_NODE_ONLY` counts as agreement."""
     found = verdict(case)
     return "" if found == SEES_NODE_ONLY else found
 
 
 def disagreement_on(number: int, seed: str = "judge") -> str:
-    """Return how our allocation and the judge differ on the random case with this number."""
+    """Return how our allocation and the judge disagree on the random case with this number, or an empty string."""
     return disagreement(numbered_case(number, seed))
 
 

@@ -52,7 +52,7 @@ def test_the_judge_allocates_no_device_from_an_overcommitted_counter() -> None:
 
 
 def _disagreement(labels: Json, *specs: Json, counts: Sequence[int] = (1,), held: str = "") -> str:
-    """Return how the allocation and the judge differ on one claim for a device, with one pool of these slices."""
+    """Return what the judge says about our allocation for one claim for a device, with one pool of these slices."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
     claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
     pools = [{"name": "p", "generation": 1, "resourceSliceCount": count} for count in counts]
@@ -130,13 +130,13 @@ KNOWN = {
     "policies forbid nothing": 782,
     "contradictions in pools are ignored": 20,
 }
-"""For each mutation, a random case that shows it. Case 0 shows all other mutations."""
+"""For each mutation, the number of a random case that exposes it. Case 0 exposes all other mutations."""
 
 
-@pytest.mark.no_cover  # these cases do not measure coverage
+@pytest.mark.no_cover  # these cases must not count toward coverage
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known case shows the mutation, or a different case does if the cases have changed."""
+    """The known case exposes the mutation or, if the cases have changed, another case does."""
     where, name, instead = MUTATIONS[mutation]
     monkeypatch.setattr(where, name, instead, raising=False)
     assert any(_differs(number) for number in (KNOWN.get(mutation, 0), *range(4_000)))
@@ -150,7 +150,7 @@ def _differs(number: int) -> bool:
 
 
 def test_the_published_cases_are_answered_right_by_our_allocation_and_by_the_program() -> None:
-    """Each satisfiable case exposes an allocator that always refuses."""
+    """In each satisfiable case, the program reports an allocator that always refuses."""
     cases = [json.loads(line) for line in (ROOT / "docs" / "claims" / "cases.jsonl").read_text().splitlines()]
     assert [disagreement(case) for case in cases] == [""] * len(cases)
     command = [sys.executable, "tools/try_allocator.py", "echo", "null"]

@@ -26,13 +26,13 @@ STALE = [{"name": "stale"}]
 
 
 def a_slice(name: str, part: Json, *, generation: int = 2, count: int = 2) -> Json:
-    """Return a ResourceSlice of the pool on node n1."""
+    """Return a ResourceSlice of the pool p on node n1."""
     pool = {"name": "p", "generation": generation, "resourceSliceCount": count}
     return {"metadata": {"name": name}, "spec": {"driver": GPU, "nodeName": "n1", "pool": pool, **part}}
 
 
 def judge(requests: Json, *more: Json, count: int = 2, max_steps: int = MAX_STEPS, **devices_of_claim: Any) -> Judge:  # noqa: ANN401 - JSON
-    """Return a judge for one claim, or for two if there are more requests."""
+    """Return a judge for one claim with these requests, and for another claim for each item of `more`."""
     sets = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
     devices = [{"name": name, **body} for name, body in DEVICES.items()]
     slices = [

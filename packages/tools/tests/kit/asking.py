@@ -10,7 +10,7 @@ JSON, STRATEGIC = "application/json", "application/strategic-merge-patch+json"
 
 
 class Reply(NamedTuple):
-    """An answer: its code, and its body as JSON or as a string."""
+    """A response: its status code, and its body as JSON or as a string."""
 
     code: int
     body: Any
@@ -19,7 +19,7 @@ class Reply(NamedTuple):
 def ask(
     server: LocalApiServer, method: str, path: str, body: object = None, content: str = JSON, *, client: str = ""
 ) -> Reply:
-    """Send a request as the client with this token, and return the answer."""
+    """Send a request as the client with this token, and return the response."""
     connection = HTTPConnection(*server.address, timeout=60)
     headers = {"Content-Type": content or JSON, "User-Agent": "tests/1"}
     if client:

@@ -1,4 +1,4 @@
-"""The faulty plugins, and which checks fail on each."""
+"""The faulty plugins, and the checks to run on each."""
 
 import sys
 from pathlib import Path
@@ -10,8 +10,8 @@ from devicecore_tools.conformance.faults import PLUGIN, PLUGIN_FAULTS
 from tests.conformance.harness import TRIES_ALL_FAULTS, share_of
 
 QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, alone=3, restarting=0.1, away=2, refusing=4)
-# Settings for faults that are recognized because something does not happen. Only the wait for that is short: other
-# waits must succeed, and may take seconds on a busy machine.
+# Settings for faults that are recognized because something does not happen. Only the wait for this event is short: the
+# other waits must succeed, and may take seconds on a busy machine.
 SHORT = {
     "never-registers": evolve(QUICK, first=0.8),
     "registers-first": evolve(QUICK, timeout=5),
@@ -47,10 +47,10 @@ SHORT = {
     "slow-to-start": evolve(QUICK, returning=2.5),
     "slow-to-return": evolve(QUICK, refusing=0.5),  # the plugin returns after 5 s
     "floods-for-one-of-two": evolve(QUICK, refusing=5),
-    "floods": evolve(QUICK, refusing=5),  # enough time for the calls on a busy machine
+    "floods": evolve(QUICK, refusing=5),  # enough for the calls on a busy machine
 }
 OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-socket": "--noticing"}
-"""The option that allows more time and that the report names, by fault."""
+"""By fault, the option that the report names because it allows more time."""
 
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
@@ -58,7 +58,7 @@ RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("keeps-its-i
 """The checks that restart the kubelet or the plugin, or change the health of a device."""
 CALM = [name for name in NAMES if name not in RESTARTS]
 EXPENSIVE = ["answers-many-calls", "grows-with-no-call"]
-"""Checks that make a thousand calls, which take as long as all other calm checks together."""
+"""Checks that make a thousand calls, and so take as long as all other calm checks together."""
 EMPTIED = "returns-after-the-directory-is-emptied"
 RETURNED_AGAIN = [EMPTIED, "returns-again-after-a-kubelet-restart"]
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
@@ -67,7 +67,7 @@ LATER = ["reports-a-change-while-the-kubelet-was-away", "reports-a-later-change-
 PREFERS = ["prefers-after-a-kubelet-restart", "prefers-after-a-kill"]
 RETURNS = [name for name in NAMES if name.startswith("returns-")]
 
-# The fault, and the checks to run.
+# Each fault, with the checks to run.
 FAULTS: list[tuple[str, list[str]]] = [
     ("never-registers", CALM),
     ("registers-first", CALM[:7]),
@@ -201,7 +201,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("hides-while-sick", [EMPTIED, *HEALTH, *NAMES[-3:]]),
     ("exits", [*AWAY, EMPTIED, "stays-up"]),
 ]
-# Other faults that these checks find. `make faults` tries them, too.
+# Faults of checks that also find another fault. Only `make faults` tries these.
 MORE_FAULTS = {
     *("never-registers", "file-mode", "repeats", "empty-answer", "counts", "answers-few", "adds-a-device"),
     *("cdi-by-position", "lists-what-has-changed", "returns-under-another-name"),

@@ -52,7 +52,7 @@ class Watcher:
         self._thread.start()
 
     def _read(self) -> None:
-        with self._answer, suppress(http.client.HTTPException, OSError, ValueError):  # these end a watch that is cut
+        with self._answer, suppress(http.client.HTTPException, OSError, ValueError):  # raised when the watch is cut
             for line in self._answer:
                 self._events.put(json.loads(line))
         self._events.put(None)
@@ -492,7 +492,7 @@ def test_null_in_the_string_data_of_a_secret_is_an_empty_text(server: LocalApiSe
 
 
 def test_kubectl_takes_over_what_it_has_applied_on_the_clients_side(server: LocalApiServer) -> None:
-    """After applying, kubectl moves the entries of the old manager to the new one by patching managedFields."""
+    """After an apply, kubectl moves the old manager's entries to the new manager by patching managedFields."""
     path, name = "/api/v1/namespaces/default/configmaps/c", "kubectl.kubernetes.io/last-applied-configuration"
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}}
     annotated = body | {"metadata": {"name": "c", "annotations": {name: json.dumps(body)}}}
@@ -628,7 +628,7 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     watcher = watch(f"{SLICES}?watch=true")
     server.cut_watches()
     assert watcher.ends()
-    # the watches are cut after the request has arrived, but before the watch starts
+    # the watches are cut after this request has arrived, but before its watch starts
     server.inject(RunFirst(server.cut_watches), verb="watch")
     assert watch(f"{SLICES}?watch=true").ends()
 
@@ -921,7 +921,7 @@ def test_a_client_that_does_not_read_a_list_is_given_up(monkeypatch: pytest.Monk
         connection.connect(server.address)
         connection.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(1, socket.MSG_PEEK)
-        assert ask(server, "GET", "/api/v1/pods").code == 200  # served after the other request is abandoned
+        assert ask(server, "GET", "/api/v1/pods").code == 200  # served once the other request is abandoned
         assert len(connection.makefile("rb").read()) < 8_000_000
 
 

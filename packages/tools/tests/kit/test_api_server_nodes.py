@@ -1,4 +1,4 @@
-"""The API server for tests as kubelets and schedulers use it: pods, bindings, deletions, merges, identities."""
+"""The API server for tests, used like a kubelet or scheduler uses it: pods, bindings, deletions, merges, identities."""
 
 import http.client
 import json
@@ -40,7 +40,7 @@ def asking(sizes: Json) -> Json:
 
 
 def watched(server: LocalApiServer, since: str, name: str = "p") -> list[tuple[str, Json]]:
-    """Return a pod's events since a version."""
+    """Return a pod's watch events since a resource version."""
     query = f"watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name%3D{name}"
     connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", f"/api/v1/pods?{query}", headers={"Authorization": "Bearer admin"})
@@ -309,7 +309,7 @@ def test_a_long_list_is_merged_in_time_that_grows_with_it() -> None:
     change = {"metadata": {"finalizers": [f"a.com/{number}" for number in range(20_000)]}}
     began = time.process_time()
     assert strategically_merged(begin, change) == change
-    assert time.process_time() - began < 5.0  # this took minutes when the list was searched for each item
+    assert time.process_time() - began < 5.0  # this took minutes when the whole list was searched for each item
 
 
 def test_custom_resources_know_no_strategic_merge(server: LocalApiServer) -> None:

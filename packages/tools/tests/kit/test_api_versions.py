@@ -1,4 +1,4 @@
-"""The API server in the versions of `resource.k8s.io`: each client sees the format of its version."""
+"""The versions of `resource.k8s.io` on the API server: each client sees the format of the version that it uses."""
 
 import json
 import urllib.error

@@ -53,7 +53,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_a_field_may_be_called_as_an_item_is() -> None:
-    """A map's keys can be any strings. In `managedFields`, each becomes `f:` and the key, unlike an item's key."""
+    """A map's keys can be any strings. In `managedFields`, `f:` is put before each key, unlike a list item's key."""
     names = ("k:", "v:x", "k:{", 'k:{"a":1}', 'v:"x"')
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
     with LocalApiServer() as server:
@@ -88,7 +88,7 @@ def test_a_status_that_loses_all_that_was_applied_has_no_owner() -> None:
 
 
 def test_an_allocation_whose_fields_are_removed_remains() -> None:
-    """Go always writes its `devices`, so another manager can fill it (`make oracle KIND=apply SEED=s10 CASE=3375`)."""
+    """Go always writes the field `devices`, so the allocation remains (`make oracle KIND=apply SEED=s10 CASE=3375`)."""
     found: Json = {}
     owners: fields.Owners = {}
     me, other = (("a", "Apply", "status"), ("b", "Apply", "status"))

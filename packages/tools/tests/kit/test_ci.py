@@ -25,7 +25,7 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 QUICK = "--only 'lists-*' --only gives-nodes-by-id"
 
-# Replaces an engine: the image is an overlay of this machine's files, and of the files in its /subject.
+# Replaces a container engine: the image, and /subject in it, are overlays of this machine's files.
 DOCKER = r"""#!/bin/bash -e
 echo "docker $*" >> "$RUNNER_TEMP/docker.log"
 case "$1 $2" in
@@ -80,7 +80,7 @@ def stages() -> dict[str, list[tuple[str, str]]]:
 
 
 def action(tmp_path: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
-    """Run the last step, as the service would, and return its outputs."""
+    """Run the Action's last step as the service would, and return the result and the step's outputs."""
     (step,) = [step for step in STEPS if step.get("id") == "run"]
     values = {name: spec["default"] for name, spec in ACTION["inputs"].items()} | {"release": "v1.2.3"} | inputs
     environment = {
@@ -90,7 +90,7 @@ def action(tmp_path: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[s
     temporary, workspace, output = tmp_path / "runner", tmp_path / "workspace", tmp_path / "output"
     for directory in (temporary, workspace):
         directory.mkdir()
-    (temporary / "devicecore").symlink_to(sys.prefix)  # the result of the previous step
+    (temporary / "devicecore").symlink_to(sys.prefix)  # as the previous step leaves it
     script = tmp_path / "step.sh"
     script.write_text(step["run"], encoding="utf-8")
     if inputs.get("image"):
@@ -135,7 +135,7 @@ def stand_in_for_docker(temporary: Path) -> None:
 
 
 def test_inputs_reach_commands_as_variables_only() -> None:
-    # The service inserts ${{ }} into a script as it is, so an input could be a command.
+    # The service inserts ${{ }} into a script without quoting, so an input could be a command.
     assert not [step["name"] for step in STEPS if "${{" in step.get("run", "")]
     used = set(re.findall(r"inputs\.(\w+)", (ROOT / "action.yml").read_text()))
     assert used == set(ACTION["inputs"])
@@ -209,11 +209,11 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
                 assert all((ROOT / path).exists() for path in copied)
             for extras in re.findall(r"devicecore-tools\[([\w,]+)\]", text):
                 assert set(extras.split(",")) <= set(project["optional-dependencies"])
-    assert list(known)[-1] == "binary"  # what `docker build` builds if no target is named
+    assert list(known)[-1] == "binary"  # the stage that `docker build` builds by default
 
 
 def test_the_manifests_for_kind_use_images_and_options_that_exist() -> None:
-    """Each image is a stage of the Dockerfile, and its entry point has each option of the manifest."""
+    """Each image is a stage in the Dockerfile, and its entry point has all options that the manifest uses."""
     files = sorted((ROOT / "deploy" / "kind").glob("*.yaml"))
     documents = [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
     specs = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "DaemonSet"]

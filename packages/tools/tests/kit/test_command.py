@@ -36,7 +36,7 @@ def conformance(*arguments: str | Path, kind: str = "plugin") -> Ran:
     """Run the command in this process, because another process would need half a second to start."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patched:
-        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets the variable, but would not unset it
+        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets this variable and never unsets it
         status = main(["conformance", kind, *map(str, arguments)])
     return Ran(status, out.getvalue(), err.getvalue())
 
@@ -125,10 +125,10 @@ def test_a_directory_of_the_user_is_left_as_it_was(directory: Path) -> None:
 
 
 def test_sigterm_ends_the_plugin_and_leaves_nothing(directory: Path, tmp_path: Path) -> None:
-    """SIGTERM arrives as if a CI job were canceled."""
+    """SIGTERM arrives, as when a CI job is canceled."""
     started = tmp_path / "started"
     os.mkfifo(started)
-    # The plugin prints more than a pipe holds, so the command has begun to read it when the plugin writes its id.
+    # The plugin prints more than a pipe holds, so once the plugin writes its id, the command is reading its output.
     plugin = ["sh", "-c", f"seq 20000; echo $$ > {started}; exec sleep 600"]
     with subprocess.Popen(
         [*CONFORMANCE, "--", *plugin],

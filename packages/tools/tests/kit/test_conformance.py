@@ -110,7 +110,7 @@ def test_texts_for_the_plugin_watcher_do_not_mention_register(directory: Path) -
 
 
 def test_a_new_kubelet_sock_is_a_created_file(directory: Path) -> None:
-    """inotify(7) reports a created file, as with a real kubelet, not one that was moved into place."""
+    """kubelet.sock is created in place, as by a real kubelet, so inotify(7) reports a created file."""
     created, moved_to = 0x100, 0x80
     libc = ctypes.CDLL(None, use_errno=True)
     watcher = libc.inotify_init()

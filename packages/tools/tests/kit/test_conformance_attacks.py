@@ -37,7 +37,7 @@ LIMIT = 120.0  # seconds for a run on a loaded machine
 
 
 def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"") -> AbstractContextManager[list[str]]:
-    """Serve a plugin whose lists are these bytes, and which answers every other call with `answer`."""
+    """Serve a plugin that sends these bytes as its lists, and answers every other call with `answer`."""
     return answering(at, {rpc.LIST_AND_WATCH.path: lists, "": answer}, threads=64)
 
 
@@ -45,7 +45,7 @@ def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"
 
 
 def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
-    """One process has the plugin's environment, one has dropped it, and both keep the plugin's output open."""
+    """One daemon has the plugin's environment, the other has dropped it, and both keep the plugin's output open."""
     pids = tmp_path / "pids"
     script = f"setsid sleep 600 & echo $! >> {pids}; env -i setsid sleep 600 & echo $! >> {pids}; exit 3"
     words = f"-m devicecore_tools conformance plugin --no-restart --only {NAMES[0]} -- sh -c".split()
@@ -73,7 +73,7 @@ def test_a_signal_while_the_run_ends_leaves_no_plugin(tmp_path: Path) -> None:
         assert ran.stdout.readline().startswith("FAIL")
         ran.send_signal(signal.SIGTERM)
         output, _ = ran.communicate(timeout=LIMIT)
-    assert ran.returncode in {128 + signal.SIGTERM, 1}, output  # the status is 1 if this test was too slow
+    assert ran.returncode in {128 + signal.SIGTERM, 1}, output  # the status is 1 if the signal arrived too late
     assert not is_running(int(pid.read_text()))
     assert [path.name for path in tmp_path.iterdir()] == ["pid"]
 
@@ -229,12 +229,12 @@ def test_a_missing_directory_skips_a_check() -> None:
 
 
 def frame(kind: int, body: bytes = b"") -> bytes:
-    """Return an HTTP/2 frame that belongs to no stream."""
+    """Return an HTTP/2 frame on stream 0, which stands for the whole connection."""
     return struct.pack(">I", len(body))[1:] + bytes([kind, 0]) + bytes(4) + body
 
 
 def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(directory: Path) -> None:
-    """By itself, gRPC would repeat the call, and use hundreds of megabytes each second."""
+    """Left to itself, gRPC would repeat the call and use up hundreds of megabytes each second."""
     connections: list[socket.socket] = []
 
     def say_goaway(connection: socket.socket) -> None:
@@ -341,7 +341,7 @@ def test_registrations_without_end_keep_few_connections_and_no_long_texts(direct
 
 
 def test_sockets_that_do_not_answer_hold_up_no_other_plugin(directory: Path) -> None:
-    """There are more mute sockets than threads that call, and some of each kind."""
+    """There are more mute sockets than calling threads, and several sockets of each kind."""
     kubelet = WatchingKubelet(directory, LIMIT)
     mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for number, one in enumerate(mute):

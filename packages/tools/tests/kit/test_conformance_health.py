@@ -1,4 +1,4 @@
-"""The checks that change the health of a device, on plugins with faults. A separate file gets its own worker."""
+"""The checks that change the health of a device, on plugins with faults, in a separate file for a second worker."""
 
 from pathlib import Path
 
@@ -35,9 +35,9 @@ def test_a_plugin_that_reports_nothing_is_blamed_although_the_undo_command_fails
 
 
 def test_a_change_of_health_can_be_undone(directory: Path) -> None:
-    """Without the undo command, the second check would find the change in the list of the new process.
+    """Without the undo command, the new process would already list the change before the second check.
 
-    The first list of that process is empty, which is not a change of health.
+    The process starts with an empty list, which is not a change of health.
     """
     settings = evolve(QUICK, timeout=5, undo_health=f"rm {directory}/sick")
     report = run_checks_on("loses-a-later-change", HEALTH, settings, directory)

@@ -27,11 +27,11 @@ def run_checks_on(argument: str) -> Report:
 
 @pytest.mark.slow
 def test_our_plugins_pass_every_check() -> None:
-    with ThreadPoolExecutor() as both:  # both runs mostly wait
+    with ThreadPoolExecutor() as both:  # both runs spend most of their time waiting
         registering, watched = both.map(run_checks_on, ("directory", "registry"))
     for report in (registering, watched):
         assert {result.name: result.actual for result in report.failures} == {}
         assert report.subject == "example.com/gpu, 10 devices"
-    # Simulated devices have no device nodes, no preferences, and no command that changes their health; a watcher
-    # considers each socket a plugin.
+    # Simulated devices have no device nodes, no preferences, and no command that changes their health. The plugin
+    # watcher considers each socket a plugin.
     assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 26

@@ -1,4 +1,4 @@
-"""The checks that restart the kubelet or the plugin, on plugins with faults; and plugins that pass all checks."""
+"""The checks that restart the kubelet or the plugin, on plugins with faults, and all checks on good plugins."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.kit.faults import AWAY, EMPTIED, NAMES, QUICK, RESTART_FAULTS, SHORT,
 
 @pytest.mark.parametrize(("fault", "names"), RESTART_FAULTS, ids=[fault for fault, _ in RESTART_FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if fault == "ignores-refusals":  # it is recognized because something does not happen
+    if fault == "ignores-refusals":  # this fault is recognized because something does not happen
         monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._AFTER_REFUSAL", 5.0)
     assert_found(fault, names, directory)
 
@@ -30,7 +30,7 @@ def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(d
     report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
     # this plugin does not call Register, and mounts nothing
     left = set(not_passed(report)) - {"ends-or-registers-after-a-refusal", "mounts-existing-paths"}
-    # a watcher would consider such a socket a plugin
+    # a plugin watcher would consider another program's socket a plugin
     assert all("leaves-sockets-of-others-alone" in name for name in left)
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
 
@@ -69,5 +69,5 @@ def test_devices_that_appear_late_are_checked_at_the_end(directory: Path) -> Non
 
 
 def not_passed(report: Report) -> dict[str, str]:
-    """Return what happened in the checks that did not pass."""
+    """Return what happened in each check that did not pass, by check name."""
     return {result.name: result.actual for result in report.results if result.verdict is not Verdict.PASSED}

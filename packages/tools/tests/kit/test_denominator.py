@@ -1,4 +1,4 @@
-"""A run passes only if every applicable must-check was run: if anything prevents one, the status is 1."""
+"""A run passes only if every applicable "must" check was run. If anything prevents one, the status is 1."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def raises(error: Exception) -> Callable[[object], NoReturn]:
 
 
 def report_without(broken: Check[Any], error: Exception, among: list[Check[Any]], part: str = "look") -> Report:
-    """Return the report of a run in which all checks pass except one, a part of which raises an error."""
+    """Return the report of a run in which all checks pass except `broken`, one part of which raises `error`."""
     fails = raises(error)
     checks = [
         evolve(

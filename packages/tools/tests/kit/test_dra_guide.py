@@ -18,7 +18,7 @@ GUIDE = (DOCS / "test-your-dra-driver.md").read_text(encoding="utf-8")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
 ROLLING_UPDATE = re.compile(r"`(kubeletplugin\.RollingUpdate\(.*\))`")
 FILE = re.compile(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", re.DOTALL)
-# Only the parts of the run that the guide shows; the rest of the run is waiting.
+# Options for only those checks that the guide shows; the rest of the run would mostly be waiting.
 SOONER = {
     "passing": (" -- ", " --only announces-known-versions --only completes-its-pools -- "),
     "failing": ("*-cdi-*", "*-resolvable-cdi-*"),
@@ -59,8 +59,8 @@ def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
     assert len(rows) == 6
 
 
-# The packages that the guide's Go code uses, with the signatures of k8s.io/dynamic-resource-allocation v0.34, and a
-# program that contains that code.
+# Stand-ins for the packages that the guide's Go code uses, with the signatures of k8s.io/dynamic-resource-allocation
+# v0.34, and a program into which the code is inserted.
 GO_SOURCES = Path(__file__).parents[1] / "data" / "go"
 GO_COMMAND = shutil.which("go")
 

@@ -36,7 +36,7 @@ SIMULATED = (
 
 
 class Gpus(DraDriver):
-    """A driver that knows nothing about claims except their UIDs."""
+    """A driver that looks only at the UIDs of claims."""
 
     def __init__(self, name: str = GPU) -> None:
         self.name = DriverName(name)
@@ -53,7 +53,7 @@ class Gpus(DraDriver):
 
 
 def serve(kubelet: BaseDraKubelet, driver: Gpus) -> None:
-    """Serve a driver with one published device, and wait for it."""
+    """Serve a driver with one published device, and wait until the driver is connected."""
     kubelet.serve(driver)
     kubelet.publish(GPU, "a")
     kubelet.wait_for_driver(GPU)
@@ -148,7 +148,7 @@ def test_a_restart_asks_again_with_the_state_and_not_at_all_without_pods(kubelet
     pod = kubelet.prepare(claim)
     kubelet.restart()
     kubelet.wait_for_driver(GPU)
-    assert kubelet.published(GPU) == ()  # a kubelet deletes the slices when it starts
+    assert kubelet.published(GPU) == ()  # a kubelet deletes a driver's slices when it starts
     pod.prepare()
     pod.prepare()
     assert [call.claims for call in kubelet.calls] == [(claim.ref,)] * 2
@@ -312,7 +312,7 @@ def test_a_rolling_update_hands_claims_and_slices_over(processes: DraKubelet) ->
     start(processes, pod_uid="pod-new")
     processes.wait_for_driver(GPU, 2)
     second = processes.prepare(processes.claim(GPU))
-    first.delete()  # the new instance, which has not prepared the claim, unprepares it
+    first.delete()  # the new instance, which has not prepared this claim, unprepares it
     assert [call.instance.endpoint.rpartition("/")[2] for call in processes.calls] == [
         "dra-pod-old.sock",
         "dra-pod-new.sock",

@@ -25,7 +25,7 @@ HOSTILE = "]]> <failure/> \x00\x08\x1b[31m\ud800\ufffe\u202e \U0001f600 & \" ' \
 
 
 def problems(element: ET.Element) -> list[str]:
-    """Return what the schema forbids in an element and its descendants."""
+    """Return the violations of the schema in an element and its descendants."""
     required, optional, children = map(str.split, RULES[element.tag])
     found = [f"{element.tag} has no {name}" for name in required if name not in element.attrib]
     found += [f"{element.tag} has {name}" for name in element.attrib if name not in required + optional]

@@ -65,7 +65,7 @@ def test_late(plugin_process, kubelet):
 """
 
 
-# A run that hangs, as one in several hundred did, prints the stacks of all threads in all its processes, and ends.
+# A run that hangs, as one in several hundred did, writes the stacks of all threads in all its processes, and exits.
 STACKS = """
 import faulthandler, os
 
@@ -98,7 +98,7 @@ def test_the_fixtures_are_there_and_their_errors_are_sentences(tmp_path: Path) -
     assert (ran.returncode, ran.stderr) == (1, ""), ran.stdout
     assert "1 failed, 6 passed" in ran.stdout
     assert "exited early with status 3, last output: I have no license" in ran.stdout
-    assert "devicecore/testing/kubelet.py" not in ran.stdout  # a traceback ends at the line of the test
+    assert "devicecore/testing/kubelet.py" not in ran.stdout  # the traceback ends at the failing line in the test
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The programs in `peers/subjects/`: each fault has a check for it, and the programs that were built are checked."""
+"""The programs in `peers/subjects/`: each of their faults has a check, and the programs that are built are checked."""
 
 import json
 import re

@@ -29,7 +29,7 @@ def test_a_tree_of_any_depth_with_any_links_and_permissions_is_removed(tmp_path:
             place = inner
         os.close(place)
         stack.callback(sys.setrecursionlimit, sys.getrecursionlimit())
-        sys.setrecursionlimit(len(inspect.stack()) + 150)  # this makes 300 directories too many for a recursion
+        sys.setrecursionlimit(len(inspect.stack()) + 150)  # too little for a recursion into 300 directories
     assert not root.exists()
     assert [entry.name for entry in outside.iterdir()] == ["kept"]
 

@@ -1,7 +1,8 @@
-"""Laws of repairing, comparing and salvaging checkpoints.
+"""Laws about repairing, comparing and salvaging checkpoints.
 
-Repairing twice changes nothing, and each dropped device is listed. A repaired file is ok. Data does not differ from
-itself, and swapping the arguments reverses the difference. Salvage never loses a part without saying so.
+Repairing a file twice changes nothing more, and each dropped device is listed. A repaired file has the verdict "ok".
+Data does not differ from itself, and swapping the arguments reverses the difference. Salvaging never loses a part of
+the file without saying so.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Recorded nodes with a truncated source: none of them is reported as a sound node."""
+"""Recorded nodes without one of their sources: none of them is reported as a sound node."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,10 @@ NODES: dict[str, dict[str, Any]] = {
     for path in sorted((DATA / of).glob("*.json"))
 }
 NEEDLESS = {
-    "truth.json": "it belongs to the test",
+    "truth.json": "it is not a source, and belongs to the tests",
     "sources.json": "without it, a missing file counts as not read, and no file is missing",
     "config.yaml": "it says how to read other files",
-    "deviceclasses.json": "doctor asks nothing about classes",
+    "deviceclasses.json": "doctor does not read classes",
     "events.json": "events only explain pods that wait",
     "plugins.json": "a node is read without its plugins' lists unless --plugins asks for them",
     "resourceclaims.json": "on a node without drivers, no claim has devices",

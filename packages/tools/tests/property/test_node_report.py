@@ -27,14 +27,14 @@ STEPS = 60
 
 
 class CleanSteps(Steps):
-    """A simulated node with a reliable disk. `observe` waits for it to settle and reads it."""
+    """A simulated node with a reliable disk."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
         super().__init__(self.chance, DeviceManager)
 
     def break_the_disk(self) -> None:
-        """Leave the disk alone: losing data on an unreliable disk is not a false finding."""
+        """Leave the disk alone, because findings about data lost on an unreliable disk would be true."""
 
     def _new_pod(self) -> Pod:
         unnamed = super()._new_pod()
@@ -43,7 +43,7 @@ class CleanSteps(Steps):
         return named
 
     def come_to_rest(self) -> None:
-        """Bring all plugins back with all held devices, make all pods known, and release ended pods."""
+        """Bring all plugins back with all held devices, make all pods known, and free the devices of ended pods."""
         world = self.world
         world.script.clear()
         world.listing.clear()
@@ -92,7 +92,7 @@ class CleanSteps(Steps):
         )
 
     def _has_its_devices(self, pod: Pod) -> bool:
-        """Return whether the pod has its devices. A pod admitted before a plugin had registered may have none."""
+        """Return whether the pod has its devices: a pod that was admitted before a plugin registered may lack them."""
         held = {(one.key, one.resource): len(one.numa_nodes) for one in self.world.node.ledger}
         return all(
             held.get((pod.key(container), ResourceName(resource)), 0) >= size
@@ -121,7 +121,7 @@ class CleanSteps(Steps):
         ]
 
     def some_sources(self, look: looks.Look) -> looks.Look:
-        """Return the look without some of its sources."""
+        """Return `look` without some of its sources."""
         names = ["checkpoint", "sockets", "pod_resources", "pods", "node", "plugins"]
         dropped = [name for name in names if self.chance.random() < 0.3]
         unread: dict[str, Any] = dict.fromkeys(dropped, looks.Reading(problem="not read"))
@@ -129,7 +129,7 @@ class CleanSteps(Steps):
 
 
 def clean_history(seed: int) -> tuple[CleanSteps, looks.Look]:
-    """Return the steps of a history that has settled, and a look at its node."""
+    """Return the steps of a history after the node has settled, and what is then read from the node."""
     steps = CleanSteps(seed)
     steps.start()
     for _ in range(STEPS):
@@ -145,9 +145,9 @@ def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
 
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
-@example(seed=625)  # a pod runs with a resource that nothing serves: this is reported, and true
+@example(seed=625)  # a pod runs with a resource that nothing serves, which is a true finding
 @example(seed=14455)  # a pod is refused whose devices another admission has released in memory, but not yet in the file
-@example(seed=2017)  # only the kubelet's answer, which omits two of the three devices in use
+@example(seed=2017)  # the kubelet's answer, which omits two of the three devices in use, is the only source
 def test_a_clean_history_gives_no_finding(seed: int) -> None:
     """With any sources, a node has no findings if its plugins are back, its pods are known and its disk is reliable."""
     steps, look = clean_history(seed)

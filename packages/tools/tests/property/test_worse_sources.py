@@ -1,4 +1,4 @@
-"""Commands other than `doctor` on a real node whose sources are missing, damaged, outdated or from a different node."""
+"""Commands other than `doctor` on a real node some of whose sources are missing, damaged, outdated or wrong."""
 
 import json
 from contextlib import redirect_stderr, redirect_stdout
@@ -22,7 +22,7 @@ OF_PLUGINS = [name for name, files in NODES.items() if "Data" in str(files.get(F
 
 
 def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str, str]) -> Path:
-    """Return the path of a recorded node with sources that are worse than they were."""
+    """Write a recorded node with changed and damaged sources, and return its path."""
     root = Path(written(directory, name))
     source, changed, _ = OTHER[other]
     if (root / source).exists():
@@ -34,7 +34,7 @@ def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str
 
 
 def ran(*arguments: str) -> tuple[int, str]:
-    """Return the exit status of a command and what it prints."""
+    """Run a command, and return its exit status and standard output."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
         status = main(arguments)
     return status, out.getvalue()

@@ -44,7 +44,7 @@ def test_claims_survive_kills_at_any_moment(world: ClaimWorld, seed: int) -> Non
             else:
                 world.put(name, pod(name, PODS[name]))
             pods ^= {name}
-        time.sleep(chance.uniform(0, 1.5))  # the kill happens at a random time
+        time.sleep(chance.uniform(0, 1.5))  # so that the kill comes at a random time
         victims = chance.choice([("kubelet",), ("driver",), ("kubelet", "driver"), ("driver", "kubelet")])
         for victim in victims:
             world.kill_kubelet() if victim == "kubelet" else world.kill_driver()

@@ -21,7 +21,7 @@ SECONDS = scale(8, 240)
 
 
 class BusyNode(KubeletWorld):
-    """A kubelet, a plugin and pods, which one thread drives as a cluster would."""
+    """A kubelet, a plugin, and pods that one thread creates and deletes as a cluster would."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -38,13 +38,13 @@ class BusyNode(KubeletWorld):
         return self
 
     def list_pods(self) -> None:
-        """Replace the API server's list of pods."""
+        """Replace the file with the API server's list of pods."""
         new = self.listed.with_suffix(".new")
         new.write_text(json.dumps({"kind": "PodList", "items": list(self.pods.values())}))
         new.rename(self.listed)
 
     def act(self) -> None:
-        """Let one thing happen."""
+        """Kill the kubelet, or end or start a pod."""
         if self.chance.random() < 0.15:
             self.kill_kubelet()
             self.start().wait_for(lambda state: len(state["pods"]) == len(self.pods))
@@ -71,7 +71,7 @@ class BusyNode(KubeletWorld):
         self.kubelet.wait_for(lambda state: any(one["name"] == name for one in state["pods"]))
 
     def end_a_pod(self, name: str) -> None:
-        """As in a cluster, the pod is deleted from the API server when the kubelet has released it."""
+        """End a pod. As in a cluster, the API server lists the pod until the kubelet has released its devices."""
         self.remove(name)
         deadline = time.monotonic() + PATIENCE
         while f"uid-{name}" in self.holders():

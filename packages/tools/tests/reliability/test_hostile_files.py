@@ -1,4 +1,4 @@
-"""Files that no command expects: each is reported on in bounded time and memory, with printable sentences."""
+"""Hostile files: each command reports them in bounded time and memory, with printable sentences."""
 
 import json
 import os

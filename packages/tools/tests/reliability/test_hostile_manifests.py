@@ -37,7 +37,7 @@ def world(directory: Path) -> Iterator[KubeletWorld]:
 
 
 def memory(process: int, name: str) -> int:
-    """Return the bytes that a process uses (`VmRSS`), or its peak (`VmHWM`)."""
+    """Return a process's memory in bytes: what it uses now (`VmRSS`), or its peak (`VmHWM`)."""
     (kilobytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(kilobytes) * 1024
 
@@ -59,7 +59,7 @@ def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(world: 
     assert all(problem[part].isprintable() for problem in state["problems"] for part in ("file", "problem"))
     assert "\x1b" not in world.log.read_text() + (world.root / "state.json").read_text()
     assert world.end_kubelet() == 0
-    world.start()  # a copy of the manifests is in pods_state, and does not prevent the start
+    world.start()  # pods_state contains a copy of the manifests, which must not prevent the start
     world.kubelet.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
     assert world.end_kubelet() == 0
 
@@ -70,7 +70,7 @@ def test_many_large_pods_do_not_delay_a_small_one(world: KubeletWorld) -> None:
     world.wait_until_running("first")
     names = {f"large{number:02}" for number in range(LARGE_PODS)}
     containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
-    kubelet.process.send_signal(signal.SIGSTOP)  # the kubelet will find all pods at once
+    kubelet.process.send_signal(signal.SIGSTOP)  # so that the kubelet finds all pods at once
     for name in sorted(names):
         world.put(name, {**manifest(name), "spec": {"containers": containers}})
     world.put("small", manifest("small"))

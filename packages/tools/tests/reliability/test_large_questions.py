@@ -1,4 +1,4 @@
-"""No object within the API's limits takes more than 512 MB or 30 s of processor time in `why` and `fits`.
+"""On objects within the API's limits, `why` and `fits` take at most 512 MB and 30 s of processor time.
 
 `make storm` uses full-size objects. In `make test`, the objects are small, and the tests check only that a question
 ends with an answer, in this process.
@@ -62,7 +62,7 @@ def selected_by(text: str) -> Objects:
 
 
 def many_constraints() -> tuple[dict[str, Any], Objects]:
-    """Requests whose devices must have equal or different values, in cycles."""
+    """Return a claim whose constraints on pairs of requests form cycles, and the objects in its cluster."""
     large = [
         {
             "name": f"d{number}",
@@ -87,7 +87,7 @@ def many_constraints() -> tuple[dict[str, Any], Objects]:
 
 
 def many_alternatives() -> tuple[dict[str, Any], Objects]:
-    """Alternatives that no device of a large node satisfies."""
+    """Return a claim with alternatives that no device on a large node satisfies, and the objects in its cluster."""
     requests = [
         {
             "name": f"r{number}",
@@ -103,14 +103,14 @@ def many_alternatives() -> tuple[dict[str, Any], Objects]:
 
 
 def many_nodes() -> tuple[dict[str, Any], Objects]:
-    """Devices that all nodes can use, but that no request matches."""
+    """Return a claim whose requests match no device, and a cluster with many devices that all nodes can use."""
     slices = [slice_of(f"p{number}", devices(128), allNodes=True) for number in range(scale(1, 20))]
     requests = [exactly(f"r{number}", selectors=selected_by(f"no{number}")) for number in range(32)]
     return claim("c", requests), [*slices, *(node(f"n{number}") for number in range(scale(5, 5000)))]
 
 
 def many_terms() -> tuple[dict[str, Any], Objects]:
-    """Return a pod with many node affinity terms, none of which selects any of the many nodes."""
+    """Return a pod with many node affinity terms that select no node, and a cluster with many nodes."""
     values = [f"v{number}" for number in range(10)]
     terms = [
         {"matchExpressions": [{"key": f"k{number}", "operator": "In", "values": values}]}
@@ -124,14 +124,14 @@ def many_terms() -> tuple[dict[str, Any], Objects]:
 
 
 def many_claims() -> tuple[dict[str, Any], Objects]:
-    """Return a pod with more claims than a node has devices."""
+    """Return a pod with more claims than a node has devices, and the objects in its cluster."""
     count = scale(40, 3000)
     claims = [claim(f"c{number}", [exactly("r")]) for number in range(count)]
     return pod(count), [*claims, slice_of("p", devices(scale(8, 128)), nodeName="n"), node("n")]
 
 
 def many_idle_claims() -> tuple[dict[str, Any], Objects]:
-    """Return a pod with claims that are each allocated on a different node and that no pod uses."""
+    """Return a pod with unused claims that are each allocated on a different node, and the objects in its cluster."""
     count, nodes = scale(10, 1000), scale(20, 5000)
 
     def allocated(number: int) -> dict[str, Any]:
@@ -149,7 +149,7 @@ KINDS = (many_constraints, many_alternatives, many_nodes, many_terms, many_claim
 
 
 def commands(asked: Path, known: Path, bare: Path) -> Iterator[list[str]]:
-    """The user's questions."""
+    """Yield the arguments of the commands that ask about the object in the file `asked`."""
     files = ["--slices", str(known), "--claims", str(known)]
     yield ["why", str(asked), *files]
     if json.loads(asked.read_text())["kind"] == "Pod":

@@ -33,7 +33,7 @@ def connect(path: Path) -> None:
 
 
 def attempts(root: Path) -> dict[str, Callable[[], object]]:
-    """Return the other user's attempts, by name. Each raises PermissionError if it is refused."""
+    """Return the other user's attempts by name: functions that raise PermissionError if the attempt is refused."""
     found: dict[str, Callable[[], object]] = {}
     for directory in (root, root / "device-plugins", root / "plugins_registry", root / "pod-resources"):
         name, planted = directory.name, directory / "planted"
@@ -53,7 +53,7 @@ def attempts(root: Path) -> dict[str, Callable[[], object]]:
 
 
 def succeeded_as(user: int, tried: dict[str, Callable[[], object]]) -> list[str]:
-    """Return the attempts that succeed in a process of another user."""
+    """Return the names of the attempts that succeed in a process that runs as this user."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -89,7 +89,7 @@ def test_a_directory_that_may_not_be_entered_is_named_itself(
     closed.mkdir(0o700)
     (node / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
     monkeypatch.chdir(node)
-    main(command.format(closed).split())  # imported up front, because the other user may not read the modules
+    main(command.format(closed).split())  # imports everything up front, because the other user may not read the modules
     capsys.readouterr()
     os.seteuid(NOBODY)
     try:

@@ -1,4 +1,4 @@
-"""A process that runs out of file descriptors, threads or memory reports this, and still exits on request."""
+"""A process that runs out of file descriptors, threads or memory says so, and still exits on request."""
 
 import signal
 import subprocess
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_process_that_gets_no_more_threads() -> None:
 
 
 def test_a_process_that_gets_no_more_threads_and_hangs_is_ended_by_force() -> None:
-    """The forced exit needs no thread and no memory at that time."""
+    """By then, the forced exit needs neither a new thread nor memory."""
     ran = run(NO_MORE_THREADS, 0.5, "hangs")
     assert (ran.stdout, ran.returncode) == ("True ended by SIGTERM\n", -signal.SIGALRM), ran.stderr
 

@@ -27,7 +27,7 @@ PHASES = [
     "pods_state",
     "state.json",
 ]
-"""The files that appear when a phase starts."""
+"""For each phase, the file that appears when the phase starts."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT] if STORM else [signal.SIGTERM])
