@@ -336,7 +336,7 @@ def test_a_node_and_its_patches_match_a_kubelets() -> None:
         problem="CSINode is not yet initialized",
     )
     node = nodes.node_object(description, started)
-    addresses = {"addresses": node["status"].pop("addresses")}  # an external cloud provider wrote them
+    addresses = {"addresses": node["status"].pop("addresses")}  # written by an external cloud provider
     assert without_listed("Node", node) == without_listed("Node", made.body)
     assert node["metadata"]["annotations"] == {"devicecore.io/containers": "none"}
     assert {"type": "ContainersRun", "status": "False"}.items() <= node["status"]["conditions"][-1].items()

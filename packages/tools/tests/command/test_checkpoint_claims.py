@@ -15,7 +15,7 @@ GPU = PreparedDevice("node-1", "gpu-0", None, ("gpu",), ("gpu.example.com/gpu=c1
 SHARE = PreparedDevice("node-1", "gpu-1", "5e9f3a52-0000-4000-8000-000000000000")
 FIRST = ClaimEntry("c-1", "one", "default", ("p-a", "p-b"), {"gpu.example.com": (GPU, SHARE), "nic.example.com": None})
 SECOND = ClaimEntry("c-2", "two", "default", (), {"gpu.example.com": (GPU,)})
-FORMER = {  # as kubelets 1.26 to 1.30 wrote it
+FORMER = {  # the format of kubelets 1.26 to 1.30
     "version": "v1",
     "entries": [
         {
@@ -95,7 +95,7 @@ def test_a_file_with_a_wrong_checksum_is_shown(devicecore: Run, claims: Path) ->
 def test_a_file_of_an_old_kubelet_is_read_but_not_called_ok(devicecore: Run, tmp_path: Path, has_devices: bool) -> None:
     path = tmp_path / "old"
     document = json.loads(json.dumps(FORMER))
-    if has_devices:  # as kubelet 1.31 wrote it
+    if has_devices:  # the format of kubelet 1.31
         devices = [{"PoolName": "node-1", "DeviceName": "gpu-0", "CDIDeviceIDs": ["gpu.example.com/gpu=0"]}]
         document["entries"][0]["DriverState"] = {"gpu.example.com": {"Devices": devices}}
     path.write_text(json.dumps(document))

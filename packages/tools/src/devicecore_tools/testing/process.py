@@ -310,7 +310,7 @@ class PluginProcess(HasLifecycle):
         """How many bytes the process and its descendants have read from disks and written to them."""
         total = 0
         for pid in _session(self.pid):
-            with suppress(OSError):  # the process has exited, or its kernel does not count them
+            with suppress(OSError):  # the process has exited, or the kernel does not count the bytes
                 rows = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
                 total += sum(int(row.split()[1]) for row in rows if row.startswith(("read_bytes", "write_bytes")))
         return total

@@ -62,7 +62,7 @@ def _seen(name: str, blob: bytes, managers: ManagersSeen) -> StateFileSeen:
     try:
         document = _object(blob)
         if document.keys() - _KEYS and not (document.get("data") or document.get("dataChecksum")):
-            return StateFileSeen(name)  # a kubelet of a different version wrote it
+            return StateFileSeen(name)  # written by a kubelet of a different version
         knows = managers.knows_machine
         held = held_in_state_file(name, blob, managers.configured, managers.machine, knows_machine=knows)
         return StateFileSeen(name, held=held)

@@ -50,7 +50,7 @@ def field_types(api_version: str, kind: str) -> Mapping[str, Any]:
     A type is a scalar type, the types of an object's fields (`*` means all others), a list with the type of its
     items, or None for any.
     """
-    # not read, because there is no schema for its message here
+    # Definitions are not read as protobuf, because the message here has no field for their schemas.
     if kind == api.CustomResourceDefinition.DESCRIPTOR.name:
         return _types(api.CustomResourceDefinition.DESCRIPTOR)
     return _types(_OTHERS.get((api_version, kind), _KINDS.get(kind, api.OtherObject)).DESCRIPTOR)
