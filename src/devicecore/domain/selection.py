@@ -1,9 +1,8 @@
 """Chooses the devices that a container gets.
 
-Law: these functions call no port. If the plugin must be consulted for its preference, a function returns the question
-to ask. Each container and resource needs at most one question. Whatever the plugin answers, the container gets exactly
-as many devices as it requests, each of them free or reusable inside its pod. Ties are broken by the natural order of
-the ids.
+Law: these functions call no port. A function that needs the plugin's preference returns the question to ask. There is
+at most one question for each container and resource. Whatever the plugin answers, the container gets exactly as many
+devices as it requests, each of them free or reusable inside its pod. Ties are broken by the natural order of the ids.
 """
 
 from collections.abc import Collection, Iterable

@@ -225,7 +225,7 @@ class DraManager(Runs):
     def unprepare(self, pod: PodUid) -> None:
         """Release the claims that a pod uses.
 
-        Call this method after its last container has ended (kubelet: `UnprepareResources`).
+        Call this method after the pod's last container has ended (kubelet: `UnprepareResources`).
 
         Drivers are called for the claims that no other pod uses. A pod without claims is not an error.
 

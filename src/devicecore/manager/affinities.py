@@ -30,11 +30,11 @@ class Affinities:
         self._turns = turns
 
     def is_failure(self, *, admitted: bool) -> bool:
-        """Return whether an admission counts as failed in a kubelet's metrics. It does only if there is a policy."""
+        """Return whether an admission counts as failed in a kubelet's metrics. Without a policy, none does."""
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
-        """Return a function that chooses the affinity of one of `containers` from the state at the time of its call.
+        """Return a function that chooses the affinity of one of `containers`, using the state when it is called.
 
         With the scope `pod`, all containers share one affinity, even if they are admitted one by one. Both the function
         and this method raise TopologyAffinityError if the policy admits no set of NUMA nodes.

@@ -12,7 +12,7 @@ from devicecore.domain.model import ContainerKey, PodUid
 class PodSource(Protocol):
     """The kubelet's `activePods`, `sourcesReady` and set of running containers.
 
-    All methods must return without waiting, from memory.
+    All methods must answer at once, from memory.
     """
 
     def active_pods(self) -> Collection[PodUid]:
@@ -21,7 +21,7 @@ class PodSource(Protocol):
     def sources_ready(self) -> bool:
         """Return whether every source of pods has reported.
 
-        Until all sources have, an unlisted pod may still be active.
+        Until then, an unlisted pod may still be active.
         """
 
     def running_containers(self) -> Collection[ContainerKey]:

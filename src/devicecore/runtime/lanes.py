@@ -62,9 +62,9 @@ class JobLanes(Generic[Job]):
                     self._busy -= needs
 
     def _next(self) -> tuple[Needs, list[Job]] | None:
-        """Return the next jobs that need no resource that a running job needs, or None.
+        """Return the next jobs that need no resource that a running job needs.
 
-        The calling thread ends on None.
+        If there are none, return None: the thread ends.
 
         A thread also finds the jobs that need the resources that it has just released, so no job is left over.
         """

@@ -1,6 +1,6 @@
 """Notifies observers.
 
-Law: an error raised by an observer changes nothing: it is logged, and the other observers are notified.
+Law: an observer that raises an error changes nothing. The error is logged, and the other observers are notified.
 """
 
 import logging

@@ -17,9 +17,9 @@ Why it is built this way:
   interrupted during this leaves the other commits undone, so each call does its own commit unless that is already done.
   A commit whose call was interrupted is left out, because its caller may have tried again since, and an old change must
   not follow a newer one.
-* The value is saved first and replaced afterwards. Because an interrupt may come in between, `is_behind` is true from
-before the save until the saved value is the current one. If it stays true, the next commit, the next request or the end
-of the run saves the current value.
+* A value is saved first, and only then becomes the current one. Because an interrupt may come in between, `is_behind`
+is true from before the save until the saved value is the current one. If `is_behind` stays true, the next commit, the
+next request or the end of the run saves the current value.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes outside a commit are saved by a thread that starts and ends with the run, unless several managers share a
 thread. The call that makes such a change waits for at most a second.
@@ -104,7 +104,7 @@ class SavedState(Generic[Value]):
         self._shared = saver
         self._save_weakly = WeakMethod(self._save_now)
         self._lock = threading.Lock()
-        self._call: OpenCall | None = None  # the call of the store in progress
+        self._call: OpenCall | None = None  # the call to the store that is in progress
         self._called_at = 0.0
         self._saved: Value | None = None
         self._waiting: list[_Commit[Value]] = []  # commits that wait for the lock; whoever takes them replaces the list

@@ -52,7 +52,7 @@ class Turn(Generic[Key]):
 class Turns(Generic[Key]):
     """Owns the turns. The lock is held while turns are looked up or written, and never while a port is called.
 
-    `call` is what errors call a call that has a turn.
+    `call` is the name that errors use for a call that has a turn.
     """
 
     def __init__(self, call: str) -> None:
@@ -64,7 +64,7 @@ class Turns(Generic[Key]):
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
         """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.
 
-        Return None if this took longer than `patience` seconds of real time. An error names `method`.
+        Return None if this took longer than `patience` seconds of real time. If an error is raised, it names `method`.
 
         Raises:
             CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.

@@ -15,7 +15,7 @@ Why it is built this way:
 import threading
 
 LOOK_AGAIN = 1.0
-"""Seconds after which a waiting thread checks again, because its wake-up may be lost in an interrupt."""
+"""Seconds after which a waiting thread checks again, because an interrupt can make it miss its wake-up."""
 
 
 class WakeUp:

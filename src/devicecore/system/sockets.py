@@ -113,7 +113,7 @@ class OwnedSocket:
         """
         check_socket_path(self.path)
         check_not_in_the_way(self.path)
-        place = Path(tempfile.mkdtemp(prefix=".", dir=Path(self.path).parent))  # plugin watchers ignore such names
+        place = Path(tempfile.mkdtemp(prefix=".", dir=Path(self.path).parent))  # plugin watchers ignore dot files
         bound = place / "s"
         try:
             check_socket_path(str(bound))

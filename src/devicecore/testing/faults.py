@@ -309,7 +309,7 @@ class Gate:
 
     Args:
         timeout: seconds of real time after which a waiting call raises `TimeoutError`, so that no test hangs.
-        after: whether the call is suspended after the adapter has been called instead of before.
+        after: whether to suspend the call after the adapter has been called, rather than before.
     """
 
     def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:

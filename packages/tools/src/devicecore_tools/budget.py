@@ -41,7 +41,7 @@ Each device takes about 500 bytes in addition to the document.
 """
 
 _ANSWER = Reader(0, value_bytes=100, copies=1)
-"""How much memory an API server's answer costs, which is one page of a list.
+"""The memory that one answer of an API server costs, that is, one page of a list.
 
 The answer's text is not kept: 3,000 pods of 4 KiB cost 168 MB.
 """

@@ -59,7 +59,7 @@ def reads_every_field(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def tells_no_allocation_from_an_empty_one(make: MakeClaimSource) -> None:
-    """A claim that is not allocated is returned differently from a claim whose allocation has no results."""
+    """A claim without an allocation and a claim whose allocation has no results are told apart."""
     with make() as harness:
         for allocation in (None, ()):
             harness.put(evolve(ALLOCATED_CLAIM, owner="", allocation=allocation, reserved_for=frozenset()))

@@ -66,7 +66,7 @@ def expect_in(what: str, whole: Container[T], part: T) -> None:
 def expect_error(what: str, kind: type[E] | tuple[type[E], ...], call: Callable[[], object]) -> E:
     """Call `call` and return the error of this kind that it raises.
 
-    Raises AssertionError if it raises a different error, or none.
+    Raises AssertionError if `call` raises a different error, or none.
     """
     __tracebackhide__ = True
     try:

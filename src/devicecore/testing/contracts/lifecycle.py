@@ -51,7 +51,7 @@ class LifecycleHarness(Protocol):
     def use(self, subject: Runs) -> bool:
         """Use `subject` in a way that works only between its start and its stop.
 
-        Return False if no use depends on that.
+        Return False if there is no such use.
         """
 
     def broken(self) -> AbstractContextManager[object] | None:
@@ -307,7 +307,7 @@ def _expect_nothing_left(when: str, harness: LifecycleHarness, before: _Taken) -
 
 
 def _expect_no_growth(when: str, harness: LifecycleHarness, action: Callable[[], None]) -> None:
-    """Call `action`. If something is left, call it again: resources that a library caches do not grow twice."""
+    """Call `action`. If something is left, call `action` again: resources that a library caches do not grow twice."""
     before = _Taken.now(harness)
     action()
     if _left(harness, before, _SOON):

@@ -343,7 +343,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     def _say(self, record: PodRecord, *said: Said) -> None:
         now, places = self._wall(), max(0, _MAX_EVENTS - len(record.events))
-        # The name of an event contains its time, so the times differ to make the names differ.
+        # An event's name contains its time, so each event gets a different time.
         record.events += [(one, now + timedelta(microseconds=number)) for number, one in enumerate(said)][:places]
         if said:
             key = "event", self._node_name, uid_of(record.object)

@@ -1,7 +1,7 @@
 """The checks that a kubelet makes after it has allocated devices: whether a pod fits on the Node and may run there.
 
 Laws: the checks run in a kubelet's order, and the first failure is the answer. A pod counts from its admission until
-its containers have exited, so pods that are admitted at the same time together get no more than the Node has.
+its containers have exited, so several pods that are admitted at the same time do not get more than the Node has.
 """
 
 from collections import Counter
@@ -173,6 +173,6 @@ def _clash(one: _Port, other: _Port) -> bool:
 
 
 def _claimed(pod: Json) -> Iterator[str]:
-    """Yield the extended resources of the pod that a claim provides."""
+    """Yield those of the pod's extended resources that a claim provides."""
     claim = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return (str(one.get("resourceName")) for one in claim.get("requestMappings") or ())

@@ -259,7 +259,7 @@ class RegisteredNode(NodeStatusSink):
     # --- called by the writer ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
-        """Read the Node again. Return whether it is still the registered Node. If it is not, `doubt` it."""
+        """Read the Node again. Return whether it is still the registered Node. If it is not, call `doubt`."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
             if self._node is None or version_of(node) > version_of(self._node):  # otherwise, nothing has changed
                 self._take(node)
@@ -409,8 +409,8 @@ class RegisteredNode(NodeStatusSink):
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
         """Leave the Node alone if someone else holds its Lease. Return whether someone else does.
 
-        The Node is refused, unless `waits` is set and the Lease may expire, which it does not while its holder is
-        alive.
+        The Node is refused, unless `waits` is set and the Lease may expire. A live holder renews its Lease in the
+        meantime.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)

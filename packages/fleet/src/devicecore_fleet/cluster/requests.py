@@ -96,8 +96,8 @@ class KubeApiRequests(ApiServers):
 
     @property
     def answered(self) -> float:
-        """When the latest request began to which the server's answer was anything other than a call for a pause.
+        """The start of the latest request that the server answered, not counting answers that ask for a pause.
 
-        This is in `time.monotonic` seconds, or minus infinity if there is no such request.
+        The time is in `time.monotonic` seconds, or minus infinity if there was no such request.
         """
         return self._answered

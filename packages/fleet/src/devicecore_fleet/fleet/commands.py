@@ -21,7 +21,7 @@ UNDONE_BY: Mapping[str, str] = {
     "up": "down",
     "reboot": "up",
 }
-"""The commands, each with the command that undoes the first one."""
+"""The commands, each with the command that undoes it."""
 
 USAGE = (
     "`unhealthy DEVICE`, `healthy DEVICE`, `plugin-gone RESOURCE`, `plugin-back RESOURCE`, `driver-gone NAME`, "

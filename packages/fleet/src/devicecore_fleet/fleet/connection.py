@@ -1,4 +1,4 @@
-"""The connection of a virtual node to an API server, which uses parts that all nodes of the fleet share.
+"""Connects a virtual node to an API server, through parts that all nodes of the fleet share.
 
 Laws: a node that is down or partitioned sends and receives nothing. Until a node's Node is known to be ours, the node
 reports no pods or devices, and accepts no pods.

@@ -1,6 +1,6 @@
 """How a virtual node's plugins and drivers reach its managers: as objects in this process, or through real sockets.
 
-Law: the function that `connect` returns disconnects the plugin or driver. It is called at most once.
+Law: the function that `connect` returns is called at most once, and disconnects the plugin or driver.
 """
 
 from collections.abc import Callable, Sequence

@@ -264,7 +264,7 @@ class VirtualNode(HasLifecycle):
         if self.engine is None or self._manager is None:
             return
         self.engine.tick()
-        for driver in tuple(self._report_health_of):  # repeated as by real drivers, because a report is valid for 30 s
+        for driver in tuple(self._report_health_of):  # real drivers do so, too: a report is valid for 30 s
             self._report_health(driver)
         if self._manager.state is not self._looked_at:  # a third-party plugin has reported different devices
             self._wake()

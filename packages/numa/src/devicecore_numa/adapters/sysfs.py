@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 
 
 class SysfsMachine:
-    """The machine that a directory such as `/sys` describes. CPUs that are offline are left out, as by cAdvisor."""
+    """The machine that a directory such as `/sys` describes. As in cAdvisor, CPUs that are offline are left out."""
 
     def __init__(self, root: Path = Path("/sys")) -> None:
         self._root = root

@@ -55,7 +55,7 @@ class SmtAlignmentError(AdmissionError):
     """With `full-pcpus-only`, a container gets either whole cores or nothing.
 
     `available` is None if the request is not for whole cores. A kubelet refuses the pod with the reason
-    `SMTAlignmentError`, and this message is the whole message.
+    `SMTAlignmentError` and this message alone.
     """
 
     reason: ClassVar[str] = "SMTAlignmentError"

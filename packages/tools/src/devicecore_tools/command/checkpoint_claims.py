@@ -49,7 +49,7 @@ class ClaimsFile(ExaminedFile):
 
     @property
     def facts(self) -> str:
-        """The number of entries in a readable file, and its checksum."""
+        """A summary of a readable file, in parentheses: the number of entries, and the checksum."""
         count = len(self.entries or ())
         return f"(ResourceClaims, {count} entr{'y' if count == 1 else 'ies'}, checksum {self.report.stored})"
 

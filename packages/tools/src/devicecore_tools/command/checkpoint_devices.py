@@ -38,7 +38,7 @@ class DevicesFile(ExaminedFile):
 
     @property
     def facts(self) -> str:
-        """The format of a readable file, what it contains in numbers, and its checksum."""
+        """A summary of a readable file, in parentheses: format, numbers of entries and resources, and checksum."""
         report = self.report
         entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
         resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"

@@ -32,7 +32,7 @@ _MODE = 0o600  # the mode of the file that a kubelet writes
 class ExaminedFile:
     """A checkpoint of plugin devices or of claims, with its verdict.
 
-    `facts` says how many entries a readable file contains, and gives its checksum.
+    `facts` summarizes a readable file.
     """
 
     file: str
@@ -52,7 +52,7 @@ class ExaminedFile:
 
     @property
     def facts(self) -> str:
-        """What a readable file contains, in numbers, and its checksum."""
+        """A summary of a readable file, in parentheses."""
         raise NotImplementedError
 
     @property

@@ -70,8 +70,7 @@ class ClaimReport:
         answers: each node's answer.
         allocated: the pod's claims that are already allocated.
         asks: the pod's other requirements, or None if the question is only about a claim.
-        taken_away: the claims of the pod whose devices a scheduler first takes away, because no other pod uses the
-            claims.
+        taken_away: the claims of the pod that no other pod uses, and whose devices a scheduler first takes away.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
         unjudged: a scheduler's other checks, which may still refuse the pod.
         assumed: what is assumed because the deciding objects were not read.
@@ -97,7 +96,7 @@ class ClaimReport:
 
     @property
     def outcome(self) -> Outcome:
-        """What a scheduler does with the claims: the result for the best node, or else what rules out the pod."""
+        """What a scheduler does with the claims: the result for the best node, unless the pod is ruled out."""
         if self.refused or self._overruled is not None:
             return Outcome.FITS_NOT
         is_open = self._of_devices is Outcome.FITS and (self._waits_for or self.unjudged)
@@ -148,7 +147,7 @@ class ClaimReport:
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The answer of the first other node with an error that makes a scheduler stop trying nodes."""
+        """The answer of the first node, after the best one, with an error that makes a scheduler stop trying nodes."""
         return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
@@ -344,7 +343,7 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.causes:  # otherwise, a scheduler may read that node's slices even for others
+            if not best.causes:  # such causes make a scheduler read that node's slices anyway
                 yield "do", f"until that is fixed, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))

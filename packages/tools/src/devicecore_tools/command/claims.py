@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.pod.claim_trial import ClaimAnswer, ClaimTrial
 
 _MADE_FOR = "resource.kubernetes.io/pod-claim-name"
-"""The annotation by which a claim is recognized that was created from a template."""
+"""The annotation that identifies a claim as created from a template."""
 
 _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
 """The options that name files with a cluster's objects."""

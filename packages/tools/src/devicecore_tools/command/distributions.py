@@ -56,7 +56,7 @@ def command_of(name: str) -> click.Command | None:
 def fleet_entry_point(group: str, name: str, what: str) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point of devicecore-fleet.
 
-    Raises click.ClickException, which says that `what` needs devicecore-fleet, if it is not installed.
+    If devicecore-fleet is not installed, raises a click.ClickException that says that `what` needs it.
     """
     found = entry_point(group, name, "devicecore-fleet")
     if found is None:

@@ -357,7 +357,7 @@ def report_on(
     save: str | None = None,
     budget: Budget | None = None,
 ) -> NodeReport | None:
-    """Read the sources again until each finding has lasted long enough or has disappeared, or it keeps changing.
+    """Read the sources until each finding has lasted, has disappeared, or turns out to keep changing.
 
     Args:
         sources: what to read.

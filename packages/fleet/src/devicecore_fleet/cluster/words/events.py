@@ -44,7 +44,7 @@ def not_prepared(problem: str) -> Said:
 
 
 def killing(container: str, part: str = "containers") -> Said:
-    """Say that a container is stopped: its pod was deleted or is late, or the main containers have exited."""
+    """Say that a container is stopped: the pod was deleted or timed out, or its main containers have exited."""
     return Said("Killing", f"Stopping container {container}", container=container, part=part)
 
 

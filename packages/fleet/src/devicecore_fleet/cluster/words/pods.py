@@ -278,7 +278,7 @@ def _init_container(container: Json, facts: PodFacts, is_first: bool) -> Json:  
 def _ephemeral(container: Json) -> Json:
     """Return the status of a container from `kubectl debug`.
 
-    The container could not run, so that no one waits for it.
+    The status says that the container could not run, so that no one waits for the container.
     """
     message = "no container runs on a devicecore node"
     return {
