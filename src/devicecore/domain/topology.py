@@ -24,13 +24,13 @@ from devicecore.domain.selection import reusable_devices
 from devicecore.domain.text import foreign_text
 
 MAX_MASKS = 10_000
-"""How many sets of NUMA nodes are examined completely for one resource. 13 NUMA nodes have no more sets than this."""
+"""The maximum number of sets of NUMA nodes for which every set is examined. Up to 13 NUMA nodes have no more sets."""
 
 MAX_BEST_MASKS = 1_000
-"""If there are more sets of NUMA nodes than `MAX_MASKS`, only this many and the set of all nodes are examined."""
+"""If there are more sets of NUMA nodes than `MAX_MASKS`, only this many sets and the set of all nodes are examined."""
 
 MAX_PAIRS = 255 * 255
-"""How many pairs of masks a merge of hints examines completely. Up to 8 NUMA nodes have no more pairs than this."""
+"""The maximum number of pairs of masks for which a merge examines every pair. Up to 8 NUMA nodes have no more."""
 
 MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks from each side."""
@@ -166,8 +166,8 @@ class Topology:
 
     Policy and scope may be given as strings, such as `"best-effort"`. With `distances`, closer NUMA nodes are
     preferred, as with the kubelet's option `prefer-closest-numa-nodes`. The distances between NUMA nodes form a matrix,
-    row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without it
-    there is no limit.
+    row by row, in the order of `numa_nodes`. `max_numa_nodes` is the option `max-allowable-numa-nodes`; without this
+    option, there is no limit.
 
     Raises:
         TypeError: the NUMA nodes are not an iterable of numbers, or the distances are not rows of numbers.

@@ -35,7 +35,7 @@ class DriverList:
         return self._state.value
 
     def begin(self, run: Run) -> None:
-        """Begin a run without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11).
+        """Begin a run without drivers. The slices of all drivers become due to be deleted (kubelet-dra.md 11).
 
         Raises DraStoppedError if the run was stopped in the meantime.
         """

@@ -1,4 +1,4 @@
-"""The health of drivers' devices, in memory and in its store.
+"""The health of drivers' devices, in memory and in the store.
 
 Law: a driver's report counts even if it cannot be saved, because the saved health is needed only after a restart.
 """
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class HealthRecord:
-    """The health cache and its store. `wall_clock` returns nanoseconds since 1970."""
+    """The health of devices, as a cache in memory and in a store. `wall_clock` returns nanoseconds since 1970."""
 
     def __init__(
         self, store: CheckpointStore | None, wall_clock: Callable[[], int], saver: SaverThread | None = None

@@ -58,9 +58,9 @@ RECONCILE_PERIOD = 60.0
 class DraManager(Runs):
     """Prepares claims for pods, and remembers which pod uses which claim: the kubelet's DRA manager.
 
-    Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
-    method raises `ForkedError`. `tick`, `reconcile` and `wipe_slices` raise `DraNotStartedError` before the first
-    start, and `DraStoppedError` after a stop.
+    Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started the
+    manager, each method raises `ForkedError`. `tick`, `reconcile` and `wipe_slices` raise `DraNotStartedError` before
+    the first start, and `DraStoppedError` after a stop.
 
     Args:
         transport: connects the manager with drivers.
@@ -132,7 +132,7 @@ class DraManager(Runs):
         after a stop is a restart: it begins without drivers, because drivers register again.
 
         Raises:
-            StoreError: the file cannot be used, and it cannot be set aside.
+            StoreError: the claims file can be neither used nor set aside.
             SetUpError: the transport cannot start.
             DraStoppedError: `stop` was called in the meantime. Nothing is running.
             CalledFromInsideError: the call comes from inside a start, a store or an event of the transport.
@@ -255,7 +255,7 @@ class DraManager(Runs):
 
         Call this method before each start of the container (kubelet: `GetResources`).
 
-        This calls no driver.
+        This method calls no driver.
 
         Raises:
             KeyError: the pod has no such container.

@@ -66,7 +66,7 @@ class Preparation:
     def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare all claims of a pod, each once. The caller must have the pod's turn.
 
-        Raises DeviceCoreError with the kubelet's sentence, without its prefix.
+        Raises DeviceCoreError with the kubelet's message, without the message's prefix.
         """
         run = self._saved.run()
         claims = self._checked(pod)

@@ -55,7 +55,7 @@ class Release:
     def release(self, pod: PodUid) -> None:
         """Release the claims that a pod uses. The caller must have the pod's turn.
 
-        Raises DeviceCoreError with the kubelet's sentence, without its prefix.
+        Raises DeviceCoreError with the kubelet's message, without the message's prefix.
         """
         run = self._claims.run()
         left = self._release_once(run, pod, self._claims.cache.of_pod(pod))

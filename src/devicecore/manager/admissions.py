@@ -1,7 +1,7 @@
 """Admits pods.
 
-Law: an admission that fails leaves everything as it was, and one that succeeds is in the store before its result is
-returned.
+Law: an admission that fails leaves everything as it was, and an admission that succeeds is in the store before its
+result is returned.
 """
 
 import logging
@@ -81,7 +81,8 @@ class Admissions:
     def admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
         """Allocate devices to all `containers` of a pod, or to none of them.
 
-        Raises CalledFromInsideError if it is called from inside an admission of the same pod, or from inside the store.
+        Raises CalledFromInsideError if the call comes from inside an admission of the same pod, or from inside the
+        store.
         """
         turn = self._turns.begin((pod.uid,), OpenCall(), self._budget, "admit")
         if turn is None:

@@ -52,9 +52,9 @@ _log = logging.getLogger(__name__)
 class DeviceManager(Runs):
     """Allocates devices to containers, and remembers which container has which devices: the kubelet's device manager.
 
-    Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started it, each
-    method raises `ForkedError`. Methods that change something raise `ManagerNotStartedError` before the first start,
-    and `evict` and `tick` raise `ManagerStoppedError` after a stop.
+    Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started the
+    manager, each method raises `ForkedError`. Methods that change something raise `ManagerNotStartedError` before the
+    first start, and `evict` and `tick` raise `ManagerStoppedError` after a stop.
 
     Args:
         transport: connects the manager with plugins.
@@ -228,7 +228,7 @@ class DeviceManager(Runs):
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
         """Return the settings that a container needs for its devices, or None if it has no devices.
 
-        This changes nothing.
+        This method changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. This error is also a KeyError.
@@ -244,7 +244,7 @@ class DeviceManager(Runs):
     def topology_hints(self, pod: Pod, container: str | None = None) -> Hints:
         """Return hints for one container or for the whole pod (kubelet: `GetTopologyHints`, `GetPodTopologyHints`).
 
-        This changes nothing: pods that are no longer active count until `update_allocated_devices` or the next
+        This method changes nothing: pods that are no longer active count until `update_allocated_devices` or the next
         admission.
 
         Raises:
@@ -268,7 +268,8 @@ class DeviceManager(Runs):
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
             here; or `NotReady`, if a plugin has not sent its list since the restart and the caller should try again
-            later. Only `Admitted` is true. A failing plugin or store does not raise an error here: the pod is refused.
+            later. Only `Admitted` counts as true. A failing plugin or store does not raise an error here: the pod is
+            refused.
 
         Raises:
             TypeError: `pod` is not a `Pod`, or `affinity` is not an iterable of numbers.

@@ -20,7 +20,10 @@ Affinity = Collection[NumaNode] | None
 
 
 class _Witness(set[PodUid]):
-    """A set to which each pod is added when its admission starts. Unlike a plain set, it supports weak references."""
+    """A set to which each pod is added when its admission starts.
+
+    Unlike a plain set, this class supports weak references.
+    """
 
 
 class AdmissionTurns(Turns[PodUid]):
@@ -55,8 +58,8 @@ class AdmissionTurns(Turns[PodUid]):
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """Return the affinity chosen for a pod in its turn.
 
-        If no affinity has been chosen yet, or it has to be chosen again, this calls `choose`, without holding the lock,
-        because `choose` calls hint providers.
+        If no affinity has been chosen yet, or the affinity has to be chosen again, this method calls `choose`. The lock
+        is not held during that call, because `choose` calls hint providers.
         """
         with self._lock:
             if pod in self._affinities and not anew:

@@ -38,7 +38,7 @@ CDI_DIRECTORY = "/var/run/cdi"
 MAX_RECORD = 4 * 1024 * 1024
 """The maximum number of bytes in the record of a claim, which has at most 32 devices."""
 
-_LOCK_SECONDS = 30.0  # a kubelet waits 45 s for an answer
+_LOCK_SECONDS = 30.0  # less than the 45 s for which a kubelet waits for an answer
 _CHOICE = "choice of devices"  # the name of the lock that is held while devices are taken
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
@@ -114,12 +114,13 @@ class CdiDriver(DraDriver, ABC):
     Args:
         name: the driver's name.
         claims: the source of ResourceClaims, because a kubelet's request does not contain the allocation.
-        state_directory: where claims are recorded. It must survive a reboot. It is created if missing.
-        cdi_directory: where CDI files are written. It is created if missing.
+        state_directory: the directory where claims are recorded. The directory must survive a reboot, and is created if
+            it is missing.
+        cdi_directory: the directory where CDI files are written, which is created if it is missing.
         cdi_kind: the vendor and class of the CDI names; by default `<driver>/device`.
-        cdi_version: the oldest version of the CDI specification that supports everything that `edits` uses. It is at
-            least 0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not start with a
-            digit.
+        cdi_version: the oldest version of the CDI specification that supports everything that `edits` uses. The version
+            is at least 0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not start
+            with a digit.
 
     Raises:
         CdiKindError: no CDI name can have this kind.

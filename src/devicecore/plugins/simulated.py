@@ -29,8 +29,8 @@ class SimulatedPlugin(DevicePlugin):
 
     Args:
         resource: the extended resource name, by default the value of the environment variable `resourcename`.
-        devices: the initial devices. `simulated_devices` can create them. By default, there are ten devices, with the
-            names that the command `devicecore plugin simulated` uses: `gpu-0` and so on for example.com/gpu.
+        devices: the initial devices. `simulated_devices` can create devices. By default, there are ten devices, with
+            the names that the command `devicecore plugin simulated` uses: `gpu-0` and so on for example.com/gpu.
         variable: the environment variable that lists a container's devices, separated by commas; by default
             `variable_of(resource)`.
 

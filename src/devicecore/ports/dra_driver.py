@@ -18,8 +18,8 @@ Result = TypeVar("Result", PrepareResult, UnprepareResult)
 class DraDriver(Protocol):
     """A driver. Methods may be called from several threads at once, and again for the same claims.
 
-    An exception that a method raises becomes the caller's error, with its text. A `DriverCallError` keeps its status
-    code.
+    An exception that a method raises becomes the caller's error, with the same text. A `DriverCallError` keeps its
+    status code.
     """
 
     name: DriverName

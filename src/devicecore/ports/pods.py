@@ -27,5 +27,5 @@ class PodSource(Protocol):
     def running_containers(self) -> Collection[ContainerKey]:
         """Return the containers that were running when the manager started.
 
-        The manager calls this once, when it starts.
+        The manager calls this method once, when it starts.
         """

@@ -15,7 +15,7 @@ class NodeStatusSink(Protocol):
         """Publish the numbers in `status`. Publish 0 or nothing for the resources in `status.removed`.
 
         The numbers of other resources are left alone, because other programs may have written them. The manager calls
-        this only after changes, and never concurrently. Publishing the same status twice is not an error.
+        this method only after changes, and never concurrently. Publishing the same status twice is not an error.
 
         Raises:
             SinkError: the status is not published. The manager logs this and tries again at the next change or `tick`.

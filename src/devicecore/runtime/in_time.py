@@ -5,7 +5,7 @@ was cancelled. If a server reads nothing, for example because its process is sto
 that write does not end. Then neither the call nor the closing of its channel ends until the server reads again or
 exits.
 
-Law: `in_time` returns or raises within the given seconds, no matter what the work does.
+Law: `in_time` returns or raises an error within the given seconds, no matter what the work does.
 """
 
 import threading

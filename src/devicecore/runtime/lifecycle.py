@@ -12,7 +12,7 @@ class with a more complex start or stop derives from `ports.context.Runs`, and i
 Only one start is in progress at a time, and only one call of `begin` or `end`. A run goes through these steps:
 
 1. A start makes its run the current one, takes its turn, and calls `begin`.
-2. The run is running. If a stop came in the meantime, the start fails instead.
+2. The object is running. If a stop came in the meantime, the start fails instead.
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then is the run over. So a run whose
    stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
@@ -119,7 +119,7 @@ class Lifecycle:
     def call(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call an outside `function`, which may try to start or stop the object, and return its result.
 
-        A start or stop inside `function` raises an error that contains `name`, because it would deadlock.
+        A start or stop inside `function` raises an error that contains `name`, because that call would deadlock.
         """
         thread = threading.get_ident()
         if self._enclosing(thread) is not None:

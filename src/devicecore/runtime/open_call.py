@@ -19,7 +19,7 @@ class OpenCall:
         self._frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented, and the cheapest way
 
     def end(self) -> None:
-        """Mark the call as ended. That also breaks the reference cycle with the frame."""
+        """Mark the call as ended. This also breaks the reference cycle with the frame."""
         self._frame = None
 
     @property

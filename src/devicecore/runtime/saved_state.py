@@ -6,9 +6,9 @@ after a newer one. After the end of a run nothing is saved, because the store ma
 Why it is built this way:
 
 * There are two locks. The state lock (`CurrentState`) is held briefly, while the value is replaced. The saving lock is
-  held while the store is called, which may never return if a disk hangs. The saving lock may be held when the state
-  lock is taken, but never the other way around. So a disk that hangs delays only calls that need the disk: readers take
-  no lock, and events replace the value without the saving lock.
+  held while the store is called. If a disk hangs, that call may never return. The saving lock may be held when the
+  state lock is taken, but never the other way around. So a disk that hangs delays only calls that need the disk:
+  readers take no lock, and events replace the value without the saving lock.
 * A change is a function that takes a value and returns the next value and a result. A change is not the next value
   itself, because the value may change while the store is called: then the change is applied again, to the newer value.
   So a change may be applied twice, possibly to a value that already contains the change. The last result counts.

@@ -40,9 +40,9 @@ _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 _CORE_TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_MAX_NUMBER_LENGTH = 100  # characters; a longer scalar is a string
+_MAX_NUMBER_LENGTH = 100  # the maximum number of characters of a number; a longer scalar is a string
 _BITS = 64
-_MAX_INTEGER_LENGTH = 19  # characters; a shorter number has at most 64 bits
+_MAX_INTEGER_LENGTH = 19  # in characters; a shorter number has at most 64 bits
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
@@ -228,7 +228,7 @@ class _Composer:
     depth: int = 0
 
     def documents(self) -> Iterator[tuple[int, Data]]:
-        """Yield the documents, each with its first line."""
+        """Yield the documents, each with the number of its first line."""
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.anchors = {}

@@ -22,7 +22,7 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """The default maximum number of bytes to read from a file."""
 
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL does not follow links
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 _instances = itertools.count(1)
@@ -60,7 +60,7 @@ def with_open(path: str | os.PathLike[str], flags: int, use: Callable[[int], T],
 def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, follow_links: bool = False) -> bytes:
     """Read a regular file of at most `max_bytes` bytes. This function never waits: pipes and devices are refused.
 
-    Only with `follow_links`, `path` may be a symbolic link. Links among the directories of `path` are always followed.
+    Only with `follow_links` may `path` be a symbolic link. Links among the directories of `path` are always followed.
     Raises OSError with a sentence as its `strerror`, and FileNotFoundError if the file does not exist.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)

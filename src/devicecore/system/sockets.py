@@ -32,7 +32,9 @@ class SocketIdentity(NamedTuple):
 
     device: int
     inode: int
-    created_ns: int  # nothing changes a socket's mtime later; its ctime follows chmod, which plugins do after binding
+    created_ns: (
+        int  # the mtime, which nothing changes later; chmod, which plugins call after binding, changes the ctime
+    )
 
 
 def socket_identity(path: str) -> SocketIdentity | None:

@@ -111,14 +111,20 @@ class Budget:
             raise QuestionGivenUpError(f"{why}, and was abandoned")
 
     def keep(self, size: int) -> str:
-        """Charge a document that takes this many bytes of memory. Return why it may not be read, or an empty string."""
+        """Charge a document that takes this many bytes of memory.
+
+        Return why the document may not be read, or an empty string.
+        """
         if size > self.documents:
             return f"it takes some {size // 10**6:,} MB of memory, and {self.documents // 10**6:,} MB are left for it"
         self.documents -= size
         return ""
 
     def keep_answer(self, content: bytes) -> str:
-        """Charge an API server's answer before it is parsed. Return why it may not be parsed, or an empty string."""
+        """Charge an API server's answer before it is parsed.
+
+        Return why the answer may not be parsed, or an empty string.
+        """
         why = self.spent()
         if not why and self.keep(memory_of(content, _ANSWER) - len(content)):
             limit = f"{MAX_DOCUMENTS // 10**6:,} MB"

@@ -186,7 +186,7 @@ def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> None:
-    """If the listener raises on `DriverRegistered`, the driver gets the error's text."""
+    """If the listener raises an error on `DriverRegistered`, the driver gets the error's text."""
     with _started(make) as (harness, heard):
         heard.refusal = DriverAlreadyRegisteredError(GPU_DRIVER, "/run/dra.sock")
         refused = expect_error(
@@ -260,7 +260,7 @@ def tells_instances_apart(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
-    """Once a registration has ended, its event has been delivered, and calls to the instance fail."""
+    """When a registration ends, `DriverRemoved` is delivered, and calls to the instance fail from then on."""
     with _started(make) as (harness, heard):
         driver = AnsweringDriver()
         connection = harness.register(driver, SERVICES[:1])
@@ -273,7 +273,7 @@ def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def stops_once(make: MakeDriverTransport) -> None:
-    """Stopping twice, or before the start, is not an error, and after a stop no event comes."""
+    """Stopping twice, or before the start, is not an error, and no event comes after a stop."""
     with make() as harness:
         heard = DriverEvents()
         harness.transport.stop()

@@ -35,7 +35,7 @@ _STILL = 20  # after this many checks without progress, a thread counts as waiti
 
 
 class LifecycleHarness(Protocol):
-    """Creates objects of one class that starts and stops."""
+    """Creates objects of a class that can be started and stopped."""
 
     @property
     def directory(self) -> Path | None:

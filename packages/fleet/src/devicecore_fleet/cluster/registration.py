@@ -139,7 +139,7 @@ class RegisteredNode(NodeStatusSink):
         self._node: Json | None = None  # as last shown by the server
         self._lease: Json | None = None
         self._awaited: tuple[int, datetime] | None = None  # a Lease that may be free soon: version and since when
-        self._wait: float | None = None  # seconds until that Lease is read again
+        self._wait: float | None = None  # seconds until the awaited Lease is read again
         self._refusal: str | None = None
         self._has_begun = False  # whether `tick` was called
         self._must_read = False  # whether the Node must be read again
@@ -439,8 +439,9 @@ class RegisteredNode(NodeStatusSink):
 
         Anything that others have changed is kept.
 
-        The fleet label is not added, because users select by it when they delete the Nodes of fleets. As in a kubelet,
-        only the kubelet's own labels (operating system, architecture, name) are corrected, and taints stay.
+        The fleet label is not added, because users select Nodes by this label when they delete the Nodes of fleets. As
+        in a kubelet, only the kubelet's own labels (operating system, architecture, name) are corrected, and taints
+        stay.
         """
         own = node_object(evolve(self._description, labels={}), self._wall())["metadata"]["labels"]
         changes: Json = {}

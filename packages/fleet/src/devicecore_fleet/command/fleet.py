@@ -1,6 +1,7 @@
 """The command `devicecore fleet`, and the loop of its main thread.
 
-Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Nodes and pods on the API server stay unchanged.
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, and leaves Nodes and pods on the API server as they
+are.
 """
 
 import fnmatch
@@ -132,7 +133,7 @@ class _FleetFile(click.Path):
     "--node-ip", metavar="ADDRESS", callback=address, help="The address of all nodes; by default this machine's."
 )
 @click.option("--adopt", is_flag=True, help="Take over existing Nodes that devicecore did not create.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each change of a node.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON whenever a node changes.")
 def run(
     *,
     file: Path,

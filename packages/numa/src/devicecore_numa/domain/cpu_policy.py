@@ -47,7 +47,7 @@ class CpuOptions:
 
         Raises:
             NumaConfigError: an option does not exist, needs a feature gate, is not a Boolean, or cannot be used
-                together with a different one.
+                together with another option.
         """
         values: dict[str, bool] = {}
         for name, text in sorted(given.items()):

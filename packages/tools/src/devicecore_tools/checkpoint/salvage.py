@@ -50,7 +50,9 @@ class IgnoredField:
 
 
 def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
-    """Return the fields within `Data` and its entries that a kubelet ignores. `encode` does not write them back.
+    """Return the fields within `Data` and its entries that a kubelet ignores.
+
+    `encode` does not write these fields back.
 
     Raises MalformedCheckpointError if `blob` is not JSON.
     """

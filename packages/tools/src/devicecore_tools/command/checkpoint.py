@@ -39,7 +39,7 @@ def checkpoint() -> None:
     \b
     $ devicecore checkpoint show /var/lib/kubelet/dra_manager_state
 
-    No command modifies the file you give it: repair and convert write a new one.
+    No command modifies the file that you name: repair and convert write a new file.
     """
 
 

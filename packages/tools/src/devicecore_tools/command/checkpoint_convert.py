@@ -36,12 +36,12 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     """Write the same data in a different format, and say what is lost.
 
     Kubelets since 1.20 write format 2, which lists devices by NUMA node. Older kubelets write format 1, which has a
-    single list of devices; kubelets up to 1.29 read both formats. Format 0 has no checksum. It can be read but not
-    written, because no recent kubelet reads it.
+    single list of devices; kubelets up to 1.29 read both formats. Format 0 has no checksum. Format 0 can be read but
+    not written, because no recent kubelet reads it.
 
-    Whatever is lost or assumed is printed on stderr. FILE is the same as for `checkpoint verify`. If its checksum is
-    wrong or it cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see `checkpoint
-    repair`.
+    Whatever is lost or assumed is printed on stderr. FILE is the same as for `checkpoint verify`. If the checksum of
+    FILE is wrong or FILE cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see
+    `checkpoint repair`.
 
     \b
     $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins
@@ -81,7 +81,7 @@ def _refused(file: str, report: FileReport, *, as_json: bool) -> int:
 
 
 def _notes(found: Decoded, wanted: int) -> list[str]:
-    """Return what the new file lacks, and what it contains that the old file does not."""
+    """Return sentences about what the new file lacks, and about what it contains that the old file does not."""
     notes = []
     if found.format == _WITH_NUMA_NODES and wanted < _WITH_NUMA_NODES:
         devices = [

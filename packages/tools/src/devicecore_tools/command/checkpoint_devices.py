@@ -66,7 +66,7 @@ class DevicesFile(ExaminedFile):
 
 
 def examined(file: str) -> DevicesFile | ClaimsFile:
-    """Judge a checkpoint of plugin devices or of claims. Raises StoreError if it cannot be read."""
+    """Judge a checkpoint of plugin devices or of claims. Raises StoreError if the file cannot be read."""
     blob = load(file)
     return ClaimsFile.of(file, blob) if is_claims_file(file, blob) else DevicesFile.of(file, blob)
 

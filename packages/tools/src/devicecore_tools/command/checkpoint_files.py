@@ -82,7 +82,7 @@ def path_of(file: str) -> str:
 def load(path: str) -> bytes | None:
     """Return the contents of a file, or of standard input if the path is `-`, or None if there is no file.
 
-    Raises StoreError if it cannot be read.
+    Raises StoreError if the file cannot be read.
     """
     if path == "-":
         blob = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -126,6 +126,6 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
 
 
 def write_new(path: str, blob: bytes) -> None:
-    """Write a file durably, or keep the old one. Raises OSError if it cannot be written."""
+    """Write a file durably, or keep the old one. Raises OSError if the file cannot be written."""
     file = DurableFile(Path(path), _MODE)
     file.write(blob, file.read())

@@ -25,8 +25,8 @@ def free_devices(data: CheckpointData) -> dict[str, list[str]]:
 def warnings_about(data: CheckpointData, report: FileReport) -> tuple[str, ...]:
     """Return warnings about an old format, devices that two pods hold, and held devices that are not registered.
 
-    A kubelet accepts a file with these problems. It registers only healthy devices, so a device that became unhealthy
-    while a pod held it is not registered either.
+    A kubelet accepts a file with these problems. A kubelet registers only healthy devices, so a device that became
+    unhealthy while a pod held it is not registered either.
     """
     return (*filter(None, [why_old(report)]), *_shared(data), *_unregistered(data))
 

@@ -78,9 +78,9 @@ def repair(
     * fields within Data that this version does not know, such as those of a newer kubelet
 
     Lists everything it drops. If two pods hold the same device, nothing in the file says which one is right: both are
-    listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name it with
-    --keep. The other pod keeps its other devices. Delete that pod before the kubelet starts, because its containers may
-    still use the device.
+    listed, nothing is written, and the exit status is 1. Find out which pod really has the device, and name that pod
+    with --keep. The other pod loses only this device. Delete the other pod before the kubelet starts, because its
+    containers may still use the device.
 
     A list of pods does not prove that a pod is gone if the list is empty, shows no node with pods from two namespaces,
     or contains none of FILE's pods, or if all its pods share a label, as if a selector had chosen them. Then nothing is

@@ -1,4 +1,4 @@
-"""ResourceClaims for `why` and `fits`: which devices they get on the nodes of a cluster, and why not.
+"""ResourceClaims for `why` and `fits`: which devices they get on the nodes of a cluster, or why they get none.
 
 Law: everything printed about a claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
 """

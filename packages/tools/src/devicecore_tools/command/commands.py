@@ -19,7 +19,7 @@ COMMANDS = {
     "demo": ("demo.command:demo", "See the device manager at work on this machine."),
     "doctor": ("doctor:doctor", "Read a node, and say what is wrong with its devices."),
     "dra-driver": ("dra_driver:dra_driver", "Run a DRA driver that needs no hardware."),
-    "fits": ("fits:fits", "Say whether POD fits on a node, and on which devices."),
+    "fits": ("fits:fits", "Say whether POD fits on a node, and which devices it would get."),
     "kubelet": ("kubelet.command:kubelet", "Run a device manager in place of a kubelet."),
     "nodes": ("nodes:nodes", "Show the devices of each node, and which pods hold them."),
     # Importing plugin_directory adds its command to the group `plugin`.

@@ -1,6 +1,6 @@
 """`devicecore conformance faults`: plugins and drivers with one fault each, which test the checks.
 
-Law: each listed program names the checks that fail on it, and whether they run by default.
+Law: the list says for each program which checks fail on it, and whether these checks run by default.
 """
 
 import click
@@ -22,8 +22,8 @@ def faults(*, list_only: bool, kind: str | None, name: str | None, as_json: bool
     """List or run plugins and drivers with one fault each.
 
     These programs test the checks of `devicecore conformance`, and are also meant for authors of other test kits. Each
-    program is correct except for one fault, and is listed with the checks that fail on it and whether these run by
-    default. A program on which no check fails does something unusual but correct.
+    program is correct except for one fault. The list says which checks fail on the program, and whether these checks
+    run by default. A program on which no check fails does something unusual but correct.
 
     --run NAME runs the program with this name. A driver reads its settings from NODE_NAME, KUBECONFIG, CDI_ROOT,
     KUBELET_PLUGINS_DIRECTORY_PATH and KUBELET_REGISTRAR_DIRECTORY_PATH, and a plugin from DEVICE_PLUGIN_PATH.

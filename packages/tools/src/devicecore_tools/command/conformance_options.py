@@ -37,7 +37,7 @@ plugin_options = option_group(
         metavar="DIR",
         type=click.Path(file_okay=False),
         help="The directory where the plugin looks for kubelet.sock, if it cannot be changed; by default a new "
-        "directory. All sockets in it are deleted.",
+        "directory. All sockets in this directory are deleted.",
     ),
     click.option(
         "--allow-shared-directory", is_flag=True, help="Accept a --socket-dir that is writable by its group or others."
@@ -72,7 +72,8 @@ plugin_options = option_group(
         "--provoke-health",
         default="",
         metavar="COMMAND",
-        help="A shell command that changes the health of a device. {dir} in it is replaced by the socket directory.",
+        help="A shell command that changes the health of a device. "
+        "In the command, {dir} is replaced by the socket directory.",
     ),
     click.option("--undo-health", default="", metavar="COMMAND", help="A shell command that undoes --provoke-health."),
     click.option(
@@ -100,7 +101,8 @@ driver_options = option_group(
         default="",
         metavar="NAME",
         callback=_below_plugins,
-        help="A directory below {plugins} that must exist when the driver starts. It is created before each start.",
+        help="A directory below {plugins} that must exist when the driver starts. "
+        "The directory is created before each start.",
     ),
     click.option(
         "--env",
@@ -125,7 +127,8 @@ driver_options = option_group(
         "--provoke-devices",
         default="",
         metavar="COMMAND",
-        help="A shell command that adds or removes devices. Placeholders such as {plugins} are replaced in it.",
+        help="A shell command that adds or removes devices. "
+        "Placeholders such as {plugins} are replaced in the command.",
     ),
     click.option(
         "--undo-devices", default="", metavar="COMMAND", help="A shell command that undoes --provoke-devices."

@@ -35,8 +35,8 @@ def plugin(
 ) -> int:
     """Test a device plugin written in any language.
 
-    COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory and {socket} by the kubelet's
-    socket in it. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:
+    COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory, and {socket} by the kubelet's
+    socket in that directory. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:
 
     \b
     $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}

@@ -43,7 +43,7 @@ def entry_point(group: str, name: str, distribution: str | None = None) -> Any: 
 def command_of(name: str) -> click.Command | None:
     """Import and return another distribution's command, or return None.
 
-    Raises click.ClickException if it cannot be imported, or is not a click command.
+    Raises click.ClickException if the command cannot be imported, or is not a click command.
     """
     command = entry_point(GROUP, name)
     if command is None or isinstance(command, click.Command):

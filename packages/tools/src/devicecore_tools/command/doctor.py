@@ -106,9 +106,9 @@ def doctor(
 
     Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
     request, it also reads the pods and the Node, the plugins' lists, and CDI files. Prints a one-line verdict, then
-    numbered findings with the evidence, what the kubelet will do next, what to do about it, and how to confirm it.
-    After the findings, lists the devices that are held or unusual, and says which sources could be read. A device whose
-    owner is not certain is "unknown", never "free".
+    numbered findings with the evidence, what the kubelet will do next, what to do about the finding, and how to confirm
+    it. After the findings, lists the devices that are held or unusual, and says which sources could be read. A device
+    whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor
@@ -362,7 +362,7 @@ def report_on(
     Args:
         sources: what to read.
         patience: seconds for which a finding must last, or None for the default of its kind.
-        wait: waits for a number of seconds. If it returns True, the wait was cut short, and there is no report.
+        wait: waits for a number of seconds. If `wait` returns True, the wait was cut short, and there is no report.
         save: the directory in which to save, as a record, the last reading, on which the report is based.
         budget: the budget for all readings. If no time is left for one more reading, the report says which findings are
             not confirmed.

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 def dra_driver() -> None:
     """Run a DRA driver that needs no hardware.
 
-    It offers simulated devices to a kubelet and a scheduler.
+    The driver offers simulated devices to a kubelet and a scheduler.
 
     \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1

@@ -1,4 +1,4 @@
-"""`devicecore fits`: whether a pod fits on a node, on which devices, and what would have to change if it does not.
+"""`devicecore fits`: whether a pod fits on a node, which devices it gets, and what could be changed if it does not fit.
 
 Law: every answer is the result of a trial (`devicecore_tools.doctor.pod.trial`).
 """
@@ -99,7 +99,7 @@ def fits(
     pod: str,
     topology: "TopologySettings",
 ) -> int:
-    """Say whether POD fits on a node, and on which devices.
+    """Say whether POD fits on a node, and which devices it would get.
 
     POD is a manifest, YAML or JSON; - is standard input. If the pod does not fit, prints the kubelet's reason, and for
     each kind of change the smallest change that makes the pod fit. Each change has been tried. If the kubelet has
@@ -330,7 +330,7 @@ def _node(
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
     if pods.value is not None and facts.pods.why_incomplete:
         why = (
-            f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that are not in it keep "
+            f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that are not in the list keep "
             "their devices"
         )
         complain("devicecore fits", f"warning: {why}")
@@ -363,8 +363,8 @@ def _description(path: Path, pod: Pod) -> Value | None:
         if kind == "Node" and not wants_devices(pod):
             return Value({"name": document["metadata"]["name"].text(), "devices": []}, str(path))
         message = (
-            f"{path}: expected a kubelet's directory, a checkpoint or a description, but found an object "
-            f"of kind {described(kind)}. To get a description of a node, run on it: devicecore doctor --json"
+            f"{path}: expected a kubelet's directory, a checkpoint or a description, but found an object of kind "
+            f"{described(kind)}. To get a description of a node, run on that node: devicecore doctor --json"
         )
         raise ValueError(message)
     if "devices" not in document.data and not _OF_DESCRIPTIONS.isdisjoint(document.data):

@@ -2,7 +2,7 @@
 
 Law: exit status 0 means success, 1 a negative finding, 2 wrong usage or something missing or unusable, 3 that the
 readable sources are not enough to decide, and 4 that only a bug in Kubernetes prevents success. After a signal, the
-exit status is 128 plus the signal's number. Commands return the status or raise.
+exit status is 128 plus the signal's number. Commands return the exit status or raise an error.
 """
 
 import errno

@@ -144,8 +144,8 @@ def node_patch(node: Json, wanted: Json, now: datetime, heartbeat: timedelta | N
     """Return the patch for `nodes/status` that turns the Node's status into `wanted`, or None if no patch is due.
 
     If anything else changes, the heartbeats of all conditions are renewed, as in a kubelet. Otherwise, the heartbeats
-    are renewed when the oldest is older than `heartbeat`, or never if `heartbeat` is None. Addresses of types that are
-    not ours stay.
+    are renewed when the oldest is older than `heartbeat`, or never if `heartbeat` is None. Addresses of types that
+    devicecore does not write stay.
     """
     before = node.get("status") or {}
     sizes = {part: {**(before.get(part) or {}), **wanted[part]} for part in ("capacity", "allocatable")}

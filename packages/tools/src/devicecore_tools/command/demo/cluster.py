@@ -212,7 +212,7 @@ class ClusterNode:
         return verdict
 
     def containers(self) -> dict[str, "Given"]:
-        """Return the devices and the environment of each container, by its name."""
+        """Return the devices and the environment of each container, by container name."""
         return {container.name: self._given(pod, container) for pod in self.pods for container in pod.containers}
 
     def _given(self, pod: Pod, container: Container) -> "Given":

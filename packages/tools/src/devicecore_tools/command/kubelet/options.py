@@ -208,7 +208,7 @@ def _runs_pods(options: Mapping[str, Any]) -> bool:
 def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passes the value of each option
     """Return the settings of the node that these options describe.
 
-    Raises click.UsageError if they contradict each other or the machine, or are malformed.
+    Raises click.UsageError if the options contradict each other or the machine, or are malformed.
     """
     name, manifests, numa_nodes = options["node_name"] or this_machine(), options["manifests"], options["numa_nodes"]
     server = _server(options)
