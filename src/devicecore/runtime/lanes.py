@@ -87,10 +87,7 @@ class JobLanes(Generic[Job]):
         helper = threading.Thread(target=self._help, name="devicecore-lane", daemon=True)
         try:
             helper.start()
-        except (
-            RuntimeError,
-            MemoryError,
-        ):  # no thread or memory is left, so the running threads do the work
+        except (RuntimeError, MemoryError):  # no thread or memory is left, so the running threads do the work
             with self._lock:
                 self._helping -= 1
         else:

@@ -102,10 +102,7 @@ class KeptDirectory:
         try:
             if not self._opened or not os.path.samestat(os.fstat(self._opened[0]), Path(self._path).stat()):
                 open_into(opened, self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                self._opened, opened = (
-                    opened,
-                    self._opened,
-                )  # one statement, so that no interrupt comes in between
+                self._opened, opened = opened, self._opened  # in one step, so that no interrupt comes in between
         except OSError as error:
             raise DirectoryError(str(self._path), error.strerror or str(error)) from error
         finally:

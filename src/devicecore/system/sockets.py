@@ -32,9 +32,7 @@ class SocketIdentity(NamedTuple):
 
     device: int
     inode: int
-    created_ns: (
-        int  # the mtime, which nothing changes later; chmod, which plugins call after binding, changes the ctime
-    )
+    created_ns: int  # the mtime, which nothing changes later; plugins change the ctime with chmod after binding
 
 
 def socket_identity(path: str) -> SocketIdentity | None:

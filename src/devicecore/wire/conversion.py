@@ -112,8 +112,5 @@ def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
     """
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
-    except (
-        DecodeError,
-        UnicodeDecodeError,
-    ) as error:  # protobuf's pure Python implementation raises a UnicodeDecodeError
+    except (DecodeError, UnicodeDecodeError) as error:  # pure-Python protobuf raises a UnicodeDecodeError
         raise UnreadableReceiptError(str(error)) from error

@@ -268,7 +268,7 @@ def test_a_nodes_name_is_enough_for_a_pod_without_plugin_devices(place: Path, ca
     assert fits(place, "none.yaml", "node.yaml") == 0
     assert capsys.readouterr().out.startswith("node-1: fits\n")
     assert fits(place, "one.yaml", "node.yaml") == 2
-    assert "an object of kind 'Node'. To get a description of a node, run on it" in capsys.readouterr().err
+    assert "an object of kind 'Node'. To get a description of a node, run on that node" in capsys.readouterr().err
 
 
 def test_the_topology_policy_is_read_from_the_configuration_or_named_as_unread(tmp_path: Path, capsys: Capsys) -> None:

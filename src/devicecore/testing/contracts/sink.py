@@ -106,9 +106,7 @@ def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
     with make() as harness:
         sink = harness.sink
         found = [sys.modules.get(kind.__module__) for kind in type(sink).__mro__]
-        modules = [
-            one for one in found if one is not None and hasattr(one, "__file__")
-        ]  # code from a prompt has no file
+        modules = [one for one in found if one is not None and hasattr(one, "__file__")]  # code at a prompt has no file
         for place in count(1):
             is_interrupted = Interrupts(place, threading, *modules).interrupt(partial(sink.publish, NodeStatus()))
             status = NodeStatus({GPU: place}, {GPU: place})

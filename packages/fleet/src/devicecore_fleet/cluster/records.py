@@ -51,11 +51,7 @@ The time is at most the pod's grace period, and 0 by default.
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod. A mirror pod only shows a kubelet's static pod, and no kubelet runs it."""
 
-_COMPLETED, _TERMINATED, _KILLED = (
-    0,
-    143,
-    137,
-)  # exit codes: on its own, after SIGTERM, after SIGKILL
+_COMPLETED, _TERMINATED, _KILLED = 0, 143, 137  # exit codes: on its own, after SIGTERM, after SIGKILL
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(h|ms|m|s)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy", "restartPolicyRules", "ports")

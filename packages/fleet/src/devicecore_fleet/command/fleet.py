@@ -40,9 +40,7 @@ END_WITHIN = 10.0
 CONTROL = "DEVICECORE_FLEET"
 """The environment variable that contains the path of the socket for commands."""
 
-_REST_FACTOR = (
-    10  # drawing 1,000 nodes takes a long time, so the view rests for this many times as long as the drawing took
-)
+_REST_FACTOR = 10  # the view rests for this many times as long as drawing took, which is long with 1,000 nodes
 _LEAST_REST = 0.2  # seconds between two frames
 _MOST_REST = 5.0
 
@@ -228,9 +226,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     from devicecore_fleet.fleet.reading import read_fleet
 
     description = read_fleet(file)
-    from devicecore_fleet.fleet import (
-        assembly,
-    )  # imported after the file is read, whose errors come before a missing extra
+    from devicecore_fleet.fleet import assembly  # after the file is read, so that its errors come first
 
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen

@@ -125,9 +125,7 @@ class Fleet(HasLifecycle):
         self._due_of: dict[str, float] = {}
         self._cut: set[str] = set()
         self._down: set[str] = set()
-        self._rebooting: dict[
-            str, float
-        ] = {}  # when each rebooting node comes up again, unless a different command comes first
+        self._rebooting: dict[str, float] = {}  # when each node comes up again, unless a different command comes first
         self._commands = description.commands
         self._schedule = Schedule((), 0.0)
         self._ticks = 0
@@ -321,9 +319,7 @@ class Fleet(HasLifecycle):
         group, names, number = groups[0], list[str](), groups[0].first
         while len(names) < int(count):
             name = filled(group.pattern, number)
-            if (
-                name not in self.nodes or self.connections[name].is_gone
-            ):  # the name is free, or someone has deleted its Node
+            if name not in self.nodes or self.connections[name].is_gone:  # someone may have deleted the Node
                 names.append(name)
             number += 1
         if not is_dns_subdomain(names[-1], 63):

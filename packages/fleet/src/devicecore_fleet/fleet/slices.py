@@ -106,9 +106,7 @@ class NodeSlices(ResourceSlices):
         self._node = node
         self._jobs = jobs
         self._stored = stored
-        self._known: dict[str, StoredSlice] | None = (
-            None  # as last shown by the server, or None if the server has to be queried
-        )
+        self._known: dict[str, StoredSlice] | None = None  # as last shown by the server, or None if unknown
         self._uid = uid
         self._lock = Lock()  # held while the desired state changes
         self._drivers = {one.name: _Driver(one) for one in group.drivers}

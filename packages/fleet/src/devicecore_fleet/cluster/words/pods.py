@@ -334,10 +334,7 @@ def _lost(pod: Json) -> Json:
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
-_OF_POD = (
-    "cpu",
-    "memory",
-)  # pods can request these and huge pages as a whole (Go: `IsSupportedPodLevelResource`)
+_OF_POD = ("cpu", "memory")  # pods can request these and huge pages as a whole (Go: `IsSupportedPodLevelResource`)
 
 
 @of_spec
