@@ -98,7 +98,7 @@ SHARED_TESTS := packages/tools/tests/command/test_demo.py packages/tools/tests/c
   tests/allocation tests/contract tests/simulation tests/system/test_json_values.py tests/unit/test_histories.py \
   tests/unit/test_dra_histories.py tests/unit/test_dra_state_vectors.py tests/unit/test_json_size.py
 
-laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 15, and all cases of what `make test` has a share of: many minutes
+laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 10, and all cases of what `make test` has a share of: many minutes
 	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 \
 	  tests/property $(SHARED_TESTS)
 

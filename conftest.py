@@ -39,7 +39,7 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 # No deadlines: under coverage and alongside other workers, the duration of one example is meaningless.
-settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=15)
+settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=10)
 settings.register_profile("quick", settings.get_profile("test"), max_examples=5)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")

@@ -26,7 +26,7 @@ def answer_to(recording: Json) -> DeviceAllocation | NoAllocation:
 
 @cache
 def some_random_recordings() -> Sequence[Json]:
-    return share(list(recordings("random.jsonl.gz")), of=14)
+    return share(list(recordings("random.jsonl.gz")), of=28)
 
 
 def test_each_entry_of_kubernetes_own_tables_has_the_recorded_answer() -> None:

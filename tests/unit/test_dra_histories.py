@@ -368,9 +368,9 @@ def statuses(containers: Json) -> Json:
     }
 
 
-SOME = {history["id"] for history in recorded.share(HISTORIES, 3)}
+SOME = {history["id"] for history in recorded.share(HISTORIES, 6)}
 SHARE = [history for history in HISTORIES if history["id"] in SOME | DIFFERENT.keys()]
-SOME_HEALTH = recorded.share(HEALTH, 2)
+SOME_HEALTH = recorded.share(HEALTH, 4)
 
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])

@@ -61,7 +61,7 @@ def _turned(names: Sequence[str], by: int) -> Sequence[str]:
 
 
 # Each reader is given two kinds of garbage, and each kind goes to two or three readers; `make laws` tries all pairs.
-PAIRS = [(unit, door) for row, unit in enumerate(UNITS) for door in share(_turned([*DOORS], row), of=3)]
+PAIRS = [(unit, door) for row, unit in enumerate(UNITS) for door in share(_turned([*DOORS], row), of=4)]
 
 
 @pytest.mark.parametrize(("unit", "door"), PAIRS)

@@ -411,11 +411,11 @@ def test_no_recorded_file_makes_a_command_crash(tmp_path: Path) -> None:
 
     The file that `repair` writes is ok, and repairing it again changes nothing.
 
-    `make test` uses a third of the files. `unit/test_checkpoint_vectors.py` checks all of them.
+    `make test` uses a sixth of the files. `unit/test_checkpoint_vectors.py` checks all of them.
     """
     file, new, again = (tmp_path / name for name in ("file", "new", "again"))
     statuses = set()
-    for number, blob in enumerate(share(list(recorded()), of=3)):
+    for number, blob in enumerate(share(list(recorded()), of=6)):
         file.write_bytes(blob)
         new.unlink(missing_ok=True)
         status = call("checkpoint", "repair", str(file), str(new))

@@ -185,7 +185,7 @@ def test_no_number_of_an_object_takes_memory_or_time(
     index: int, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for path in share([*numbers_in(DOCUMENTS[index])], 4):
+    for path in share([*numbers_in(DOCUMENTS[index])], 8):
         documents = list(DOCUMENTS)
         documents[index] = with_number(documents[index], path, number)
         *objects, claim, pod = documents

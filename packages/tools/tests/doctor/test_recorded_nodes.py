@@ -955,7 +955,7 @@ ALSO = {  # these findings are also true, but a better source reports them if it
 HOW = st.sampled_from(["missing", "cut", "binary", "directory"])
 
 
-@pytest.mark.parametrize("name", share([*NODES], of=2))
+@pytest.mark.parametrize("name", share([*NODES], of=5))
 @given(other=st.sampled_from([*OTHER]), damaged=st.dictionaries(st.sampled_from(SOURCES), HOW, max_size=6))
 def test_worse_sources_make_no_device_more_free_and_no_finding_false(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory

@@ -32,7 +32,7 @@ def test_there_are_records_of_many_kinds() -> None:
     assert len(RECORDS) >= 30
 
 
-@pytest.mark.parametrize("name", share([*RECORDS], of=2))
+@pytest.mark.parametrize("name", share([*RECORDS], of=4))
 def test_statements_about_a_troubled_node_are_true(name: str, tmp_path: Path, capsys: Capsys) -> None:
     root, truth = written(tmp_path, name), RECORDS[name]["truth.json"]
     main(["doctor", "--root", str(root), "--json"])

@@ -19,7 +19,7 @@ SHORT = {
     "allocates-slowly": evolve(QUICK, timeout=1),
     "never-sick": evolve(QUICK, timeout=5),
     "adds-a-device": evolve(QUICK, timeout=5),
-    "ends-its-stream-after-a-change": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
+    "ends-its-stream-after-a-change": evolve(QUICK, timeout=2, undo_health="rm -f {dir}/sick"),
     "loses-a-later-change": evolve(QUICK, timeout=5),
     "dies-of-a-later-change": evolve(QUICK, timeout=5),
     "lists-what-has-changed": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
@@ -41,13 +41,15 @@ SHORT = {
     "looks-up-late": evolve(QUICK, returning=4),
     "begins-healthy": evolve(QUICK, timeout=2, undo_health="rm -f {dir}/sick"),
     "gives-up": evolve(QUICK, returning=0.8, away=4),
-    "spins": evolve(QUICK, away=4),
+    "spins": evolve(QUICK, away=1),
+    "busy": evolve(QUICK, alone=1),
+    "registers-again": evolve(QUICK, alone=1),
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
     "slow-to-start": evolve(QUICK, returning=2.5),
     "slow-to-return": evolve(QUICK, refusing=0.5),  # the plugin returns after 5 s
     "floods-for-one-of-two": evolve(QUICK, refusing=5),
-    "floods": evolve(QUICK, refusing=5),  # enough for the calls on a busy machine
+    "floods": evolve(QUICK, refusing=2),  # enough for the calls on a busy machine
 }
 OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-socket": "--noticing"}
 """By fault, the option that the report names because it allows more time."""

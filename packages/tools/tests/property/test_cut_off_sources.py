@@ -36,7 +36,7 @@ def written(root: Path, files: dict[str, Any]) -> Path:
 CUT = [(name, file) for name, files in NODES.items() for file in files if file not in NEEDLESS]
 
 
-@pytest.mark.parametrize(("name", "file"), share(CUT, 12))
+@pytest.mark.parametrize(("name", "file"), share(CUT, 24))
 def test_a_recorded_node_without_a_source_is_not_called_sound(
     name: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,7 @@ def resources_of(name: str) -> list[str]:
     return sorted({one["resource"] for one in NODES[name]["truth.json"]["devices"] if one.get("resource")})
 
 
-@pytest.mark.parametrize("name", share(OF_PLUGINS, of=3))
+@pytest.mark.parametrize("name", share(OF_PLUGINS, of=6))
 @given(other=others, damaged=worse)
 @example(other="no pods", damaged={})
 @example(other="no pods", damaged={"pod-resources-list.json": "missing"})
@@ -76,7 +76,7 @@ def test_fits_gives_away_no_device_that_a_pod_holds(
         assert (status == 0) == (answer["fits"] is True)
 
 
-@pytest.mark.parametrize("name", share([*OF_PLUGINS[1:], *OF_PLUGINS[:1]], of=3))
+@pytest.mark.parametrize("name", share([*OF_PLUGINS[1:], *OF_PLUGINS[:1]], of=6))
 @given(other=others, damaged=worse)
 def test_why_counts_no_device_as_free_that_a_pod_holds(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -96,7 +96,7 @@ def test_why_counts_no_device_as_free_that_a_pod_holds(
             assert now["free"] is None or now["free"] <= len(truly), now
 
 
-@pytest.mark.parametrize("name", share([*OF_PLUGINS[2:], *OF_PLUGINS[:2]], of=3))
+@pytest.mark.parametrize("name", share([*OF_PLUGINS[2:], *OF_PLUGINS[:2]], of=6))
 @given(
     other=st.sampled_from(["as it was", "no pods", "the pods before the last one"]), part=st.sampled_from([0, 1, 99])
 )
