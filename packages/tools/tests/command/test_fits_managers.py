@@ -83,7 +83,7 @@ def test_pods_that_have_ended_hold_no_cpus(root: Path, capsys: pytest.CaptureFix
     pods.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [ended]}))
     _, node = asked(root, pod("b", "4", "2Gi"), capsys, "--pods", str(pods))
     assert node["pinned"][0]["what"] == "1-2,9-10"
-    pods.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": []}))  # perhaps not all pods
+    pods.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": []}))  # the list may be incomplete
     _, node = asked(root, pod("b", "4", "2Gi"), capsys, "--pods", str(pods))
     assert node["pinned"][0]["what"] == "4-5,12-13"
 

@@ -301,7 +301,7 @@ class NodeEngine:
             _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
         entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
         entry.pinned_facts = self._pinned_facts()
-        if phase != PENDING:  # for good
+        if phase != PENDING:  # the pod is not tried again
             self._pending.pop(entry.pod.uid, None)
         entry.tried_at = now = self._clock()
         entry.retry_at = math.inf

@@ -62,7 +62,7 @@ class Rank(IntEnum):
 
 _MENDING = frozenset({Rank.REPAIR, Rank.AMOUNT, Rank.VALUE, Rank.LESS})
 _MAX_OF_PAIR = 3  # how many changes of each request are combined with changes of another request
-_MAX_PAIRED = 8  # requests
+_MAX_PAIRED = 8  # how many requests are changed in pairs
 
 
 class Change(NamedTuple):

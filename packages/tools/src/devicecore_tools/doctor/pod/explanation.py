@@ -128,7 +128,7 @@ def _unknown(text: str) -> Iterator[Explanation]:
             yield Explanation(shown, "unknown", "another program", because, "", "Find out who sent the event.", (), ())
 
 
-_MAX_UNKNOWN = 600  # characters
+_MAX_UNKNOWN = 600  # the maximum length of a message that is repeated
 
 
 def concerning(

@@ -16,7 +16,7 @@ from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
 OF_LIMITS = "-extended-resources"
 """The name suffix of the claim that a scheduler creates for a pod's limits."""
 
-_MAX_SHOWN = 4  # requests
+_MAX_SHOWN = 4  # the maximum number of requests in a sentence
 
 
 @frozen(eq=False)

@@ -33,7 +33,7 @@ _MAX_NOTES = 6
 _MAX_LEGEND = 48
 _KEY_COLUMNS = 2
 _PAGE_WIDTH = WIDTH + 2 * _PADDING + 2 * _MARGIN  # a picture of this width is shown in a README without scaling
-_LINE = 16  # pixels
+_LINE = 16  # the height of a line in pixels
 
 STYLE = files(__package__).joinpath("picture.css").read_text(encoding="utf-8")
 """The style sheet of the picture, for light and dark color schemes."""

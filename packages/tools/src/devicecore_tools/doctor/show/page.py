@@ -23,10 +23,10 @@ MAX_FINDINGS = 200
 """The maximum number of findings on a page. The page says how many more there are."""
 
 _MAX_DEVICES = 40  # how many devices of a finding are named one by one
-_MAX_OWNERS = 200  # pods in the legend
+_MAX_OWNERS = 200  # the maximum number of pods in the legend
 # with more cells, Tab reaches only the first cell of each group, and the arrow keys reach the others
 _MAX_TAB_STOPS = 200
-_MAX_VALUE = 300  # characters
+_MAX_VALUE = 300  # the maximum number of characters in a cell
 
 _FILES = files(__package__)
 _STYLE = STYLE + _FILES.joinpath("page.css").read_text(encoding="utf-8")
@@ -290,7 +290,7 @@ def _folded(report: NodeReport, shown: NodePicture) -> Iterator[str]:
     yield from _table("folded", "Folded devices", f"{shown.folded.text}.{others}", heads, rows)
 
 
-_MAX_COUNTS = 500  # rows
+_MAX_COUNTS = 500  # the maximum number of rows
 
 
 def _sources(report: NodeReport) -> Iterator[str]:
