@@ -739,7 +739,7 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
     return f"{counted(len(sources), 'mounted path')}, all present"
 
 
-# How to read each part of a response: the function returns what the container gets, by name.
+# For each part of a response, a function that returns what the container gets, by name.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
     "variable": lambda answer: dict(answer.envs),
@@ -1191,7 +1191,7 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
-    """Stop the kubelet for a few seconds, then start it with an empty directory. Further calls restart nothing."""
+    """Stop the kubelet for a few seconds, then start it with an empty directory. Further calls do nothing."""
     if plugin.seen.absence is None:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
@@ -1977,7 +1977,7 @@ def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[s
 
 
 def _given(answer: deviceplugin.ContainerAllocateResponse) -> str:
-    """Return what the answer gives a container as text, or an empty string if it gives nothing."""
+    """Return a description of what the answer gives a container, or an empty string if it gives nothing."""
     envs = [f"{name}={value}" for name, value in sorted(answer.envs.items())]
     mounts = sorted(mount.host_path for mount in answer.mounts)
     annotations = [f"annotation {name}" for name in sorted(answer.annotations)]

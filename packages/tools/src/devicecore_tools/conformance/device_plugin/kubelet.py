@@ -306,7 +306,7 @@ class BareKubelet:
             self.registrations.append(registration)
             old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
         if old is not None and old.connection is not None:
-            # otherwise, the end of this server's stream would be mistaken for the plugin's
+            # otherwise, closing the connection would look as if the plugin had ended the stream
             connection, old.connection = old.connection, None
             connection.close()
         return True

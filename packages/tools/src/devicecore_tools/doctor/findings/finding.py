@@ -107,7 +107,7 @@ class NodeFinding:
 def as_told(pod: PodSeen, container: str, what: str, resource: str, devices: Collection[str]) -> Found:
     """Return what a pod's status says about a container's devices.
 
-    Nothing else does if no source on the node was read.
+    The status is the only evidence if no source on the node was read.
     """
     sentence = f"The status of pod {name(pod.identity)} says that container {name(container)} holds {what}."
     evidence = (Evidence(Source.PODS, f"allocatedResourcesStatus, {names(devices)}: Unhealthy"),)

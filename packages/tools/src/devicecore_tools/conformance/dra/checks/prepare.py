@@ -443,7 +443,7 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     "counts these devices. (kubelet, DRA manager)",
 )
 def answers_with_each_device_once(driver: DriverUnderTest) -> str:
-    """A claim for two devices, or for one if that is all, is prepared, and the devices in the answer are counted."""
+    """A claim for at most two devices is prepared, and the devices in the answer are counted."""
     claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
     allocated = Counter(device.key for device in claim.devices)
     answered = Counter((one.pool_name, one.device_name) for one in answered_devices(driver, claim))

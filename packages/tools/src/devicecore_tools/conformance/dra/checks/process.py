@@ -29,7 +29,7 @@ MAX_ATTEMPTS = 20
 
 # claims, claims before the first measurement, maximum seconds
 _CLAIMS, _FIRST_CLAIMS, _CLAIM_SECONDS = 120, 8, 4.0
-_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # the fewest claims, for which a longer time limit in seconds applies
+_FEWEST_CLAIMS, _MOST_SECONDS = 20, 30.0  # the first claims, for which a longer limit, in seconds, applies
 _SHORT_PAUSE = 0.3  # seconds
 _FEW_WRITES = 3
 _ANSWER = 5.0  # seconds for a call without claims

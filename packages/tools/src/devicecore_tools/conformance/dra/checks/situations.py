@@ -242,7 +242,7 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         with in_context(f"for {one.form}"):
             driver.calls.unprepared(one.claim)
             require_undone(driver, set(one.names) - one.standing)
-    # First all claims are unprepared, because a driver may prepare nothing while it cannot read which devices a claim
+    # All claims are unprepared first, because a driver may prepare nothing while it cannot read which devices a claim
     # holds.
     devices = {device.key: device for one in known for device in one.claim.devices}
     with in_context("afterwards"):

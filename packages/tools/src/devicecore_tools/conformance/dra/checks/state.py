@@ -115,7 +115,7 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     ),
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
-    """A device is prepared, the state files are truncated, and a call asks for the device for another claim."""
+    """After state files were truncated, the driver is asked to prepare a device in use for another claim."""
     skip_if(not _refuses_devices_in_use(driver), "the driver does not refuse a device in use")
     device = driver.claims.free_device(shared=False)
     claim = driver.claims.new(devices=[device])

@@ -186,7 +186,7 @@ class PublishesThroughTheHelper(GoodDriver):
     """
 
     settings = {"race": 2.5}
-    delay, remembered = 2.0, 4.0  # seconds; in Kubernetes' helper 30 and 60
+    delay, remembered = 2.0, 4.0  # seconds; 30 and 60 in Kubernetes' helper
     has_updated = False
 
     def __init__(self) -> None:
