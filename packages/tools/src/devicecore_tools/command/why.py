@@ -98,10 +98,10 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
     A file may also contain pods that wait for a node, workloads, ResourceClaims or their templates. For these, the
-    command says which node accepts the pod and with which devices, or what is in the way on the node that comes closest
-    to fitting, and what would have to change. --slices, --claims, --node and --pods take lists that `kubectl get -o
-    json` prints, with slices, classes, claims, nodes and pods. --kubeconfig reads all of these from the API server
-    instead.
+    command names a node that accepts the pod, and the devices, or says what is in the way on the node that comes
+    closest to fitting, and what would have to change. --slices, --claims, --node and --pods take lists that `kubectl
+    get -o json` prints, with slices, classes, claims, nodes and pods. --kubeconfig reads all of these from the API
+    server instead.
 
     \b
     $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json

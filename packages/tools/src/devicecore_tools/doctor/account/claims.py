@@ -33,7 +33,7 @@ class SameDevice:
 
 
 class ClaimedHardware:
-    """The devices that claims hold in one look, indexed by plugins' ids."""
+    """The devices that claims hold according to one look, indexed by plugins' device ids."""
 
     def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
         self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
@@ -186,7 +186,7 @@ def _missing(look: Look) -> str:
 
 
 def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """Return the CDI names that plugins returned for a single device, by resource and device."""
+    """Return the CDI names that plugins returned for single devices, by resource and device."""
     file = believed_file(look)
     receipts = {(one.key, one.resource): one.cdi_devices for one in file.receipts} if file else {}
     return {
@@ -198,6 +198,6 @@ def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[s
 
 
 def _is_one_vendor(resource: str, driver: str) -> bool:
-    """Return whether a resource and a driver belong to the same vendor: example.com/gpu, gpu.example.com."""
+    """Return whether a resource and a driver belong to the same vendor, as example.com/gpu and gpu.example.com do."""
     domain = resource.partition("/")[0]
     return f".{driver}".endswith(f".{domain}") or f".{domain}".endswith(f".{driver}")

@@ -446,7 +446,7 @@ def _why_unhealthy(facts: Facts, claim: str, devices: Collection[Device]) -> str
 
 
 def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedClaimSeen | None) -> str:
-    """Name the devices that a driver has prepared instead of those allocated on the API server.
+    """Return a sentence that names devices that a driver has prepared instead of those allocated on the API server.
 
     A driver may prepare more devices than the claim has, such as the parts of a device.
     """

@@ -249,7 +249,7 @@ def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
 
 
 TOO_LATE = "DEADLINE_EXCEEDED"
-"""Part of the reason why a value is missing if a process listens but does not answer in time."""
+"""The reason for a missing value contains this text if a process listens but does not answer in time."""
 
 POD_RESOURCES_SOCKET = "pod-resources/kubelet.sock"
 KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)

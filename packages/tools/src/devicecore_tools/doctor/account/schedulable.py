@@ -38,7 +38,7 @@ class Closed:
     """Why a Node accepts no pod, or only pods that tolerate `taint`.
 
     Attributes:
-        why: the reason, as a sentence without its full stop.
+        why: the reason, as a sentence without its final period.
         evidence: what the Node says.
         cure: when the Node accepts pods again, as the end of a sentence that starts with "it fits if".
         do: what to do, with the command.
