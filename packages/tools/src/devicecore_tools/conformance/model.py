@@ -174,7 +174,7 @@ class Result:
     """The result of one check.
 
     Attributes:
-        name: copied from the check; so are `severity`, `done`, `expected` and `clause`.
+        name: copied from the check, as are `severity`, `done`, `expected` and `clause`.
         verdict: how the check ended.
         actual: one printable line about what happened.
         seconds: the duration.

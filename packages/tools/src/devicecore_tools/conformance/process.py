@@ -173,7 +173,7 @@ class SubjectProcess(ABC):
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
         """Wait until `look` returns a truthy value and return it, or return None after `timeout` seconds.
 
-        A process that ends in the meantime is restarted. If the process is not restarted, the wait ends early, because
+        A process that exits in the meantime is restarted. If the process is not restarted, the wait ends early, because
         nothing more can happen. Raises OutOfTime if the run is out of time.
         """
         deadline = time.monotonic() + timeout
@@ -196,7 +196,7 @@ class SubjectProcess(ABC):
             self.start()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass. A process that ends in the meantime is restarted."""
+        """Let time pass. A process that exits in the meantime is restarted."""
         self.wait(lambda: None, seconds)
 
     @property

@@ -1,7 +1,7 @@
 """The processes of a plugin or driver, found by an environment variable even if they have left its session.
 
-Law: after `end_all`, no process with that variable is running or a zombie. If this process starts no
-other programs, this also holds for the subject's processes that have dropped the variable.
+Law: after `end_all`, no process with that variable is running or left as a zombie. If this process starts no other
+programs, this also holds for the subject's processes that have dropped the variable.
 """
 
 import ctypes

@@ -166,7 +166,7 @@ class BareKubelet:
             `time.monotonic`.
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
-        expects_changes: whether the user's command changes the health of devices from now on.
+        expects_changes: whether the user's command may change device health from now on.
         cut_at: when all connections were last closed, in seconds of `time.monotonic`.
         refused: how many times each resource of the process was refused with `refusal`.
     """

@@ -90,7 +90,7 @@ class ProcessUnderTest(SubjectProcess):
             self.unprovoked.update(one.pid for one in self.exits[number:])
 
     def kill_and_start(self) -> None:
-        """Kill the process, so that its socket stays, and start it again in a different second of the clock."""
+        """Kill the process, so that its socket stays, and start it again in a different clock second."""
         last = max([self.started_at, *(registration.at for registration in self.kubelet.registrations[-1:])])
         self.pause(last + _NAME_INTERVAL - time.monotonic())
         self.require_process().kill()

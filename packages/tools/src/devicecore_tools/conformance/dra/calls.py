@@ -46,7 +46,7 @@ class Habits:
         why_not: the error for a plain claim, if the driver has not prepared any.
         unprepares: whether the driver has unprepared a claim.
         repeats: whether the driver prepares an already prepared claim.
-        removes_cdi: whether a claim's CDI devices are gone after it is unprepared.
+        removes_cdi: whether a claim's CDI devices are gone after the claim is unprepared.
         frees: whether a device was prepared for a second claim after the first claim was unprepared.
         silence: the number of seconds after which an unanswered call was abandoned, if there was one.
     """
@@ -72,7 +72,7 @@ class Calls:
         habits: what the calls have revealed.
         used: the claims of the current check that were sent to the driver and deleted.
         are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as known.
-        fastest: the duration of the fastest successful NodePrepareResources, in seconds.
+        fastest: the duration of the fastest successful NodePrepareResources call, in seconds.
         renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether the driver
             was started.
     """
@@ -102,7 +102,7 @@ class Calls:
         return SLOW_CLAIM < self.fastest < math.inf
 
     def in_time_for(self, number: int) -> int:
-        """Return how many claims, from two to this number, can be prepared one by one in half the timeout of a call."""
+        """Return how many claims, from two to this number, can be prepared one by one in half a call's timeout."""
         return max(2, min(number, int(self.settings.call / max(self._slowly(1), 0.02))))
 
     def _slowly(self, number: int) -> float:
@@ -267,7 +267,7 @@ class Calls:
 
     @property
     def removes_cdi_devices(self) -> bool:
-        """Whether a claim's CDI devices are gone after it is unprepared. The first use finds this out."""
+        """Whether a claim's CDI devices are gone after the claim is unprepared. The first use finds this out."""
         if self.habits.removes_cdi is None:
             self._learn()
         return bool(self.habits.removes_cdi)

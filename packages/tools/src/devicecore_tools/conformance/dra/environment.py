@@ -158,7 +158,7 @@ class Environment:
 
     @contextmanager
     def without_cdi(self) -> Iterator[None]:
-        """Replace the CDI directory with a file, so that nobody can write to it, not even root."""
+        """Replace the CDI directory with a file, so that nobody, not even root, can write files there."""
         away = self.cdi.with_name("cdi.away")
         self.cdi.rename(away)
         try:

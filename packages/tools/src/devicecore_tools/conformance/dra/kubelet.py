@@ -146,7 +146,7 @@ class DriverInstance:
         return self.registrar.call(rpc.GET_INFO, pluginregistration.InfoRequest(), GET_INFO_TIMEOUT)
 
     def notify(self, error: str = "") -> None:
-        """Call NotifyRegistrationStatus: registered, or refused with this error.
+        """Call NotifyRegistrationStatus to report the registration, or its refusal with this error.
 
         Raises CallFailedError if the call failed.
         """

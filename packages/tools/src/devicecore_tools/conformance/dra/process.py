@@ -67,7 +67,7 @@ class DriverProcess(SubjectProcess):
 
     @property
     def has_instances(self) -> bool:
-        """Whether two processes of the driver can run at once: its command or environment contains `{pod_uid}`."""
+        """Whether two driver processes can run at once, which needs `{pod_uid}` in the command or environment."""
         return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
 
     def spawn(self, pod_uid: str = POD_UID, texts: Mapping[str, str] | None = None) -> PluginProcess:

@@ -26,14 +26,14 @@ class DriverTestSettings:
             name `node` is merged into the run's own Node.
         device_class: the class in the claims that the checks create; by default one that selects all of the driver's
             devices.
-        starting: for the first registration, and for the first complete pool.
-        returning: for registering again after a restart.
-        call: for NodePrepareResources and NodeUnprepareResources. A kubelet waits 45 seconds.
-        call_again: for these calls, once one of them has timed out.
-        republishing: for complete pools after the slices were deleted.
+        starting: how long the first registration may take, and then the first complete pool.
+        returning: how long the driver may take to register again after a restart.
+        call: how long NodePrepareResources and NodeUnprepareResources may take. A kubelet waits 45 seconds.
+        call_again: how long these calls may take once one of them has timed out.
+        republishing: how long the driver may take to complete its pools after the slices were deleted.
         race: the time after a slice is written during which Kubernetes' publishing helper may miss that the slice was
             deleted. Slices are deleted only after that time, which extends the run.
-        grace: for exiting after SIGTERM. A pod has 30 seconds.
+        grace: how long the driver may take to exit after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is observed without being called.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
         undo_devices: a shell command that undoes the change made by `provoke_devices`.
@@ -43,8 +43,8 @@ class DriverTestSettings:
         owns_children: whether all processes that become children of this one belong to the driver, because this program
             starts no others. If so, daemons that have dropped the driver's environment are killed, too.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        budget: for the whole run. Checks for which no time is left are skipped. A driver that hangs prolongs the run by
-            at most a few seconds, because its calls are then canceled and its processes killed.
+        budget: how long the whole run may take. Checks for which no time is left are skipped. A driver that hangs
+            prolongs the run by at most a few seconds, because its calls are then canceled and its processes killed.
         elapsed: how much of the budget was already used when the run started.
     """
 
