@@ -158,6 +158,7 @@ ROWS: Sequence[Row] = (
         COUNTERS,
         {
             "The names of counters and counter sets are DNS labels and unique in the pool.": "publishes-valid-slices",
+            "A device is available only if every counter that it consumes suffices.": "publishes-devices-for-claims",
             "Devices that share counters are not all available at once.": "prepares-each-device "
             "prepares-many-devices-in-one-claim prepares-claims-at-the-same-time",
             "Slices with perDeviceNodeSelection must be published by the control plane.": "names-its-node",

@@ -35,6 +35,7 @@ from devicecore_tools.conformance.model import (
     check,
     does_not_apply_if,
     in_context,
+    needed,
     require,
     reworded,
     skip_if,
@@ -64,7 +65,8 @@ SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depen
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # added to the last number in a listed id
-_RESTARTED = 8  # devices that are allocated again after a restart
+_RESTARTED = 8  # devices that are allocated again after a restart, or of another resource
+_OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
@@ -672,6 +674,43 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
     others = [id_ for id_ in nodes if id_ not in own and len(ids_of[nodes[id_]]) == 1]
     require(not others, f"these devices have a node of their own: {some(own)}; these devices have none: {some(others)}")
     return f"each of {counted(len(nodes), 'device')} has its own nodes, or is one of the copies of a device"
+
+
+@check(
+    MUST,
+    expected="no other resource of the plugin has two of the devices, each with the same nodes",
+    clause=f"{ALLOCATE} A kubelet counts the devices of each resource for themselves. If a device is listed for two "
+    "resources, such as an old name and a new one, two containers get it.",
+)
+def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
+    """The devices of up to two other resources are listed and allocated, and their nodes are compared."""
+    others = sorted(plugin.kubelet.endpoints.keys() - {plugin.kubelet.resource})[:_OTHERS]
+    does_not_apply_if(not others, "the plugin has only one resource")
+    nodes = _nodes_of_each(plugin)
+    owners = Counter(node for given in nodes.values() for node in given)
+    own = {id_: frozenset(node for node in given if owners[node] == 1) for id_, given in nodes.items()}
+    does_not_apply_if(not all(own.values()), "not every device has a node of its own")
+    for resource in others:
+        there: list[str] = []
+        for given in _nodes_of_other(plugin, resource):
+            found = [id_ for id_, mine in own.items() if mine <= given]
+            there += found if len(found) == 1 else []  # a monitor may get all devices
+        require(len(there) < 2, f"{foreign_text(resource)} also has the nodes of {some(sorted(there))}")
+    return f"{counted(len(others), 'other resource')} with other devices"
+
+
+def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozenset[str]]:
+    """Yield the nodes of each of the first few devices of another resource. Raises Skip if the plugin lists none."""
+    with needed(f"a list of the devices of {foreign_text(resource)}"):
+        connection = plugin.kubelet.connect_to(resource)
+    plugin.process.wait(lambda: connection.list_count or connection.ended, plugin.settings.timeout)
+    skip_if(not connection.list_count, f"there is no list of the devices of {foreign_text(resource)}")
+    for id_ in sorted({one.ID for one in connection.last_list.devices if one.health == HEALTHS[0]})[:_RESTARTED]:
+        container = deviceplugin.ContainerAllocateRequest(devices_ids=[id_])
+        request = deviceplugin.AllocateRequest(container_requests=[container])
+        with suppress(CallFailedError):  # each resource can be tested with --resource
+            answer = connection.call(rpc.ALLOCATE, request, plugin.settings.timeout)
+            yield from map(_nodes, answer.container_responses)
 
 
 def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:

@@ -164,6 +164,7 @@ class BareKubelet:
             their connections. Strings are truncated in all but the first registration.
         others: other resources that have registered, with the time of their last registration in seconds of
             `time.monotonic`.
+        endpoints: the endpoint that each resource registered last.
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
         expects_changes: whether the user's command may change device health from now on.
@@ -177,6 +178,7 @@ class BareKubelet:
     refusal: str = ""
     registrations: list[Registration] = field(factory=list)
     others: dict[str, float] = field(factory=dict)
+    endpoints: dict[str, str] = field(factory=dict)
     unknown_methods: set[str] = field(factory=set)
     refused: Counter[str] = field(factory=Counter)
     lost: dict[str, None] = field(factory=dict)
@@ -187,6 +189,7 @@ class BareKubelet:
     attempt: ClassVar[str] = "call to Register"
     """What messages call the step by which a plugin registers."""
     attempts: ClassVar[str] = "calls to Register"
+    _more: list[PluginConnection] = field(factory=list)  # for other resources
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -239,9 +242,22 @@ class BareKubelet:
             self._server = None
         self.hang_up()
 
+    def connect_to(self, resource: str) -> PluginConnection:
+        """Return a new connection to the plugin's service for another resource, which is being followed.
+
+        Raises CallFailedError if the service does not answer.
+        """
+        connection = PluginConnection(self.path(self.endpoints[resource]), lambda _: None)
+        self._more.append(connection)
+        connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
+        connection.follow()
+        return connection
+
     def hang_up(self) -> None:
         """Close every connection."""
         self.cut_at = time.monotonic()
+        while self._more:
+            self._more.pop().close()
         for registration in self.registrations:
             connection = registration.connection
             if connection is not None:
@@ -299,6 +315,7 @@ class BareKubelet:
             if resource != self.resource:
                 if len(self.others) < _MAX_NAMES or foreign_text(resource) in self.others:
                     self.others[foreign_text(resource)] = registration.at
+                    self.endpoints[resource[:_MAX_TEXT]] = registration.request.endpoint[:_MAX_TEXT]
                 registration.problem = self.refusal
                 return False
             if len(self.registrations) >= _MAX_REGISTRATIONS:

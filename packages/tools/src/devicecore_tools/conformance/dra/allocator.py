@@ -126,7 +126,7 @@ class Allocator:
             claim = _claim(spec)
             wanted = {one.device_class for ways in claim.requests for one in ways}
             classes = [class_of({"metadata": {"name": name}, **self.classes(name)}) for name in sorted(wanted)]
-            pool = self._pool([self._named(one, names[one.key]) for one in known], list(_counters(slices)))
+            pool = self._pool([self._named(one, names[one.key]) for one in known], list(counter_sets(slices)))
         except DocumentError as error:
             raise UndecidableError(str(error)) from None
         request = claim.requests[0][0] if claim.requests else None
@@ -186,7 +186,7 @@ def _parts(values: list[Value]) -> list[list[Value]]:
     return [values[start : start + _MAX_VALUES] for start in range(0, len(values), _MAX_VALUES)]
 
 
-def _counters(slices: Iterable[Slice]) -> Iterable[CounterSet]:
+def counter_sets(slices: Iterable[Slice]) -> Iterable[CounterSet]:
     """Yield the counter sets of slices under unique names. Raises DocumentError if a counter set cannot be read."""
     for one in slices:
         spec = {"driver": "driver", "pool": one["spec"]["pool"], "sharedCounters": one["spec"].get("sharedCounters")}

@@ -27,7 +27,7 @@ DIRECTORY = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
 RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
 OTHER_RESOURCE = "example.com/board"
-OF_TWO = {"two-resources", "floods-for-one-of-two", "first-is-empty"}
+OF_TWO = {"two-resources", "floods-for-one-of-two", "first-is-empty", "lists-devices-twice"}
 KUBELET = DIRECTORY / "kubelet.sock"
 SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
 OTHER_SOCKET = DIRECTORY / "board.sock"
@@ -251,7 +251,8 @@ class Plugin:
                 pass
         if FAULT == "only-variables":
             return api.ContainerAllocateResponse(envs={"CHIPS": ",".join(ids)})
-        paths = ["/dev/chipctl", *(f"/dev/chip{node}" for node in nodes)]
+        kind = "chip" if self.socket == SOCKET or FAULT == "lists-devices-twice" else "board"
+        paths = [f"/dev/{kind}ctl", *(f"/dev/{kind}{node}" for node in nodes)]
         if FAULT == "relative-path":
             paths[0] = "dev/chipctl"
         shown = f"/run/{next(numbers)}" if FAULT == "forgets" else "/run/chip"

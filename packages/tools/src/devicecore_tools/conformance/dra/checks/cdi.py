@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 from attrs import define, field, frozen
@@ -126,7 +127,10 @@ def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -
 
 
 def _edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
-    return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
+    """Return the edits, and the mounts from the run's directories that would fail because their source is missing."""
+    resolved = [resolve(name, directories(driver)) for name in names]
+    missing = [path for path in _own_mounts(driver, resolved) if not Path(path).exists()]
+    return frozenset(f"mount of the missing {path}" for path in missing).union(*(one.parts for one in resolved))
 
 
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
@@ -404,14 +408,20 @@ def own_mounts(driver: DriverUnderTest, names: Iterable[str]) -> list[str]:
     Raises Skip if a name cannot be resolved, because other checks report that.
     """
     with skipping(UnresolvableError):
-        found = [mount.hostPath for name in names for mount in resolve(name, directories(driver)).mounts]
+        return _own_mounts(driver, [resolve(name, directories(driver)) for name in names])
+
+
+def _own_mounts(driver: DriverUnderTest, resolved: Iterable[Edits]) -> list[str]:
+    found = [mount.hostPath for one in resolved for mount in one.mounts]
     return [path for path in found if driver.environment.contains(path)]
 
 
 @check(
     MUST,
-    expected="absolute paths for hooks, and absolute container paths for mounts and device nodes",
-    clause=f"{RUNTIME} The same applies if such a path is not absolute. (OCI runtime specification, hooks and mounts)",
+    expected="absolute paths for hooks, and absolute container paths for mounts and device nodes; no directory is "
+    "mounted at /dev, except the host's /dev",
+    clause=f"{RUNTIME} The same applies if such a path is not absolute. If a mount replaces the container's /dev, a "
+    "runtime creates no device nodes there. (OCI runtime specification, hooks and mounts; runc, needsSetupDev)",
 )
 def names_absolute_paths_in_cdi_files(driver: DriverUnderTest) -> str:
     """Claims of several forms are prepared, and the paths in their CDI devices are read."""
@@ -427,6 +437,12 @@ def _absolute_paths(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
         paths += [mount.containerPath for mount in wanted.mounts]
         relative = [path for path in paths if not path.startswith("/")]
         require(not relative, f"for {what}, {name} contains {some(relative)}, which is not absolute")
+        over = [
+            f"{mount.hostPath} at {mount.containerPath}"
+            for mount in wanted.mounts
+            if normpath(mount.containerPath) in {"/", "/dev"} and normpath(mount.hostPath) != "/dev"
+        ]
+        require(not over, f"for {what}, {name} mounts {some(over)}")
         number += len(paths)
     return number
 

@@ -5,7 +5,7 @@ Law: the command runs once, and the command that undoes the change runs after th
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.dra.checks.slices import require_unique_names, require_valid
+from devicecore_tools.conformance.dra.checks.slices import bare, require_unique_names, require_valid
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import ChangeOfDevices, DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Occurrence, Parts, across
@@ -158,6 +158,25 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
         is_told = number < 2 or pool.generation > former.generation
         require(is_told, f"{counted(number, 'slice')} changed, but {generation}, as before")
     return f"{counted(len(pools), 'pool')}, all complete"
+
+
+@across(
+    CHANGE,
+    MUST,
+    expected="every device that is still there has attributes and capacity if it had some before",
+    clause=(
+        "The selectors of claims and classes see the attributes and the capacity of a device, and select no device "
+        "without them. (ResourceSlice, API reference, devices.attributes; KEP-4381)"
+    ),
+)
+def keeps_the_attributes_of_its_devices(driver: DriverUnderTest) -> Parts:
+    """The --provoke-devices command is run, and the attributes and capacity of each device are read."""
+    _require_command(driver)
+    yield
+    now = bodies_in(_pools(driver))
+    lost = bare(_change(driver).before, now)
+    require(not lost, some(lost))
+    return f"{counted(len(now), 'device')} as before"
 
 
 @across(

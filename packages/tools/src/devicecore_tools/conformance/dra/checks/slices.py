@@ -7,12 +7,14 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.allocator import counter_sets
 from devicecore_tools.conformance.dra.checks.events import (
     KILL,
     KUBELET_RESTART,
@@ -36,16 +38,18 @@ from devicecore_tools.conformance.model import (
     does_not_apply_if,
     require,
     skip_if,
+    skipping,
     some,
 )
 from devicecore_tools.testing.api_server import Answer, ApiError, Json, RunFirst
 from devicecore_tools.testing.api_server.shapes import wrong_types
 from devicecore_tools.testing.api_server.slice_rules import slice_causes
 from devicecore_tools.testing.api_server.versions import as_kept, version_of
-from devicecore_tools.testing.dra_pools import PublishedPool, Slice
+from devicecore_tools.testing.dra_pools import PublishedPool, Slice, bodies_in
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
+_Key = tuple[str, str]  # the pool and the name of a device
 _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FORMS = {"resource.kubernetes.io/pciBusID": _PCI_BUS_ID, "resource.kubernetes.io/pcieRoot": _PCIE_ROOT}
@@ -154,10 +158,12 @@ def published(driver: DriverUnderTest) -> list[Slice]:
 
 @at_start(
     MUST,
-    expected="a device that a scheduler may allocate to a claim without tolerations",
+    expected="a device that a scheduler may allocate to a claim without tolerations, and enough of every counter for "
+    "each device that consumes it",
     clause=(
-        "A scheduler allocates no device with a taint to a claim that does not tolerate it, and no device that the "
-        "DeviceClass does not select. (ResourceSlice, API reference, devices.taints; KEP-5055)"
+        "A scheduler allocates no device with a taint to a claim that does not tolerate it, no device that the "
+        "DeviceClass does not select, and no device that consumes more of a counter than there is. (ResourceSlice, "
+        "API reference, devices.taints and consumesCounters; KEP-5055; KEP-4815)"
     ),
 )
 def publishes_devices_for_claims(driver: DriverUnderTest) -> str:
@@ -168,6 +174,16 @@ def publishes_devices_for_claims(driver: DriverUnderTest) -> str:
         len(tainted) < len(devices),
         f"every one of {counted(len(devices), 'device')} has a taint that repels claims: {some(tainted)}",
     )
+    with skipping(DocumentError):  # reported by another check
+        amounts = dict(counter_sets(one for pool in driver.slices.catalogue for one in pool.slices))
+        consumed = [(one, f"{one.pool}/{of}", used) for one in devices for of, used in one.value.counters]
+    impossible = [
+        f"{device} consumes {used[name]} of the counter {name} of {of}"
+        for device, of, used in consumed
+        for name in sorted(used)
+        if name not in amounts.get(of, {}) or used[name] > amounts[of][name]
+    ]
+    require(not impossible, f"there is not that much: {some(impossible)}")
     return f"{counted(len(driver.claims.usable), 'device')} of {len(devices)}"
 
 
@@ -407,6 +423,7 @@ def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
     """The driver is restarted, and the attributes that distinguish devices are compared by device name."""
     before = _identities(driver)
     does_not_apply_if(not before, "no attribute has a different value for each device")
+    bodies = bodies_in(driver.slices.pools())
     yield
     _ = driver.registration.instance
     settle(driver)
@@ -419,7 +436,19 @@ def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
         if device in before and owners.get((name, value), device) in after.keys() - {device}
     ]
     require(not moved, some(moved))
+    lost = bare(bodies, bodies_in(driver.slices.pools()))
+    require(not lost, some(lost))
     return f"{counted(len(before), 'device')} as before"
+
+
+def bare(before: Mapping[_Key, Mapping[str, Any]], now: Mapping[_Key, Mapping[str, Any]]) -> list[str]:
+    """Return the devices that have lost all of their attributes or all of their capacity, with what they lost."""
+    return [
+        f"{pool}/{name} has no {what} any more"
+        for (pool, name), body in sorted(now.items())
+        for what in ("attributes", "capacity")
+        if before.get((pool, name), {}).get(what) and not body.get(what)
+    ]
 
 
 def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:

@@ -4,6 +4,7 @@ Law: each driver fails the checks that it names, and no others.
 """
 
 import json
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -311,3 +312,31 @@ class CleansUp(GoodDriver):
         for path in self.cdi.glob("*.json"):
             if not path.name.startswith(self.name):
                 Path(path).unlink()
+
+
+@fails("keeps-the-cdi-devices-of-other-claims", "keeps-the-cdi-devices-of-claims-of-one-call")
+class RemovesTheMountsOfOthers(GoodDriver):
+    """Containers mount a directory of their claim; when a claim is unprepared, those of all claims are removed."""
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        mounted = self.directory / "mounts" / uid
+        mounted.mkdir(parents=True, exist_ok=True)
+        body = super().spec(uid, results)
+        for device in body["devices"]:
+            mount = {"hostPath": str(mounted), "containerPath": f"/run/{device['name']}"}
+            device["containerEdits"]["mounts"] = [mount]
+        return body
+
+    def release(self, uid: str) -> None:
+        if uid in self.claims:
+            shutil.rmtree(self.directory / "mounts", ignore_errors=True)
+        super().release(uid)
+
+
+@fails("names-absolute-paths-in-cdi-files")
+class MountsOverTheDevices(GoodDriver):
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        body = super().spec(uid, results)
+        for device in body["devices"]:
+            device["containerEdits"]["mounts"] = [{"hostPath": str(self.directory), "containerPath": "/dev/"}]
+        return body

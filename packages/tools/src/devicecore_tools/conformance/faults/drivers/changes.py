@@ -141,3 +141,14 @@ class PreparesGoneDevices(HotPlugs):
             if self.is_unplugged():
                 return []
             raise
+
+
+@fails("keeps-the-attributes-of-its-devices")
+class LosesItsAttributes(HotPlugs):
+    """Once a device was removed, all devices are published without attributes and capacity."""
+
+    def devices(self) -> list[Json]:
+        devices = super().devices()
+        if self.is_unplugged():
+            devices = [{"name": one["name"]} for one in devices]
+        return devices

@@ -311,3 +311,33 @@ class WritesItsNameIntoAttributes(GoodDriver):
         for device in (listed := super().devices()):
             device["attributes"] = device.get("attributes", {}) | {f"{self.name}/speed": {"int": 3}}
         return listed
+
+
+@fails("publishes-devices-for-claims")
+class ConsumesMoreThanThereIs(GoodDriver):
+    """One device consumes more of a counter than there is."""
+
+    def slices(self) -> list[Json]:
+        specs = super().slices()
+        pool = specs[0]["pool"] | {"resourceSliceCount": len(specs) + 1}
+        counters = [{"name": "board", "counters": {"memory": {"value": "8Gi"}}}]
+        consumed = [{"counterSet": "board", "counters": {"memory": {"value": "16Gi"}}}]
+        specs[0]["devices"][3]["consumesCounters"] = consumed
+        counting = {name: value for name, value in specs[0].items() if name != "devices"} | {"sharedCounters": counters}
+        return [spec | {"pool": pool} for spec in (*specs, counting)]
+
+
+@fails("keeps-the-names-of-its-devices")
+class LosesItsAttributesAtARestart(GoodDriver):
+    """From its second start on, the driver publishes its devices without attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        marker = self.directory / "started"
+        self.is_first = not marker.exists()
+        marker.touch()
+
+    def devices(self) -> list[Json]:
+        devices = super().devices()
+        return devices if self.is_first else [one | {"attributes": {}} for one in devices]
