@@ -13,7 +13,7 @@ from typing import NamedTuple
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest supported quantity; larger ones are reduced to it."""
+"""The largest supported quantity. Larger quantities are reduced to this one."""
 
 MAX_QUANTITY_LENGTH = 200
 """The maximum length of a quantity. The API server has no limit, but anything longer is a mistake or an attack."""

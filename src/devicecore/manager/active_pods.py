@@ -29,7 +29,7 @@ class ActivePods:
     _running: frozenset[ContainerKey] = field(default=frozenset(), init=False)
 
     def begin(self) -> None:
-        """Ask the pod source which containers are running. This happens once, at the start of a run."""
+        """Ask the pod source which containers are running. The source is asked once, at the start of a run."""
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
 
     def is_active(self, pod: PodUid) -> bool:

@@ -304,8 +304,8 @@ class DeviceManager(Runs):
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
         """Prepare the start of a container. Return the settings that the container needs, or None if it has no devices.
 
-        Call this method before each start. It calls PreStartContainer on each plugin that requires that call. If the
-        pod is active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1
+        Call this method before each start. The method calls PreStartContainer on each plugin that requires that call.
+        If the pod is active and the container has no allocation yet, its devices are allocated now. See kubelet.md 7.1
         (kubelet: `GetDeviceRunContainerOptions`). If the container starts without devices that it requests, the method
         issues a RuntimeWarning.
 

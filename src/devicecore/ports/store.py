@@ -31,5 +31,5 @@ class CheckpointStore(Protocol):
         Return the blob's new location, or None if there is no blob.
 
         Raises:
-            StoreError: the blob cannot be moved. It stays where it is.
+            StoreError: the blob cannot be moved, and stays where it is.
         """

@@ -60,8 +60,8 @@ class WaitingThreads:
     """A pool of threads. A thread is started whenever no thread is idle, because some work never ends.
 
     Law: an interrupted `begin` holds nothing that other calls need. So `begin` uses only a list, a queue and a way of
-    starting threads that are implemented in C. It does not use `threading.Thread`, whose `start` may leave a lock taken
-    if it is interrupted.
+    starting threads that are implemented in C. `begin` does not use `threading.Thread`, because an interrupt in its
+    `start` may leave a lock taken.
     """
 
     def __init__(self) -> None:

@@ -150,7 +150,7 @@ class SavedState(Generic[Value]):
             return self._store.set_aside()
 
     def commit(self, run: Run, change: Callable[[Value], tuple[Value, Result]]) -> Result:
-        """Save the value after `change`, then make it the current one. Return the result of `change`.
+        """Save the value after `change`, and then make it the current value. Return the result of `change`.
 
         Raises:
             StoreError: the value cannot be saved. The state is as before.
@@ -253,8 +253,8 @@ class SavedState(Generic[Value]):
         except Exception:  # noqa: BLE001 - a bug in the store, and no caller to raise it to
             _log.exception("saving failed")
         else:
-            # This is not set before the save, because an interrupt may end the save. If there is a newer value, it has
-            # its own request.
+            # `is_behind` is not set before the save, because an interrupt may end the save. If there is a newer value,
+            # it has its own request.
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:

@@ -14,8 +14,8 @@ Why it is built this way:
   completes the first.
 * A thread gets all keys of a turn or none of them. The thread waits only while it holds no key of this turn. So two
   turns with several keys cannot each hold a key that the other needs. A call may start a turn inside another turn:
-  first a pod's turn, then one for the pod's claims. This cannot deadlock as long as all calls nest the two kinds of
-  turns in this order.
+  first a pod's turn, then one for the pod's claims. Nested turns cannot deadlock as long as all calls nest the two
+  kinds of turns in this order.
 * Among calls that need the same keys, turns are granted in the order of the calls. So a call that needs two
   claims is not overtaken forever by calls that need one of them.
 * A call made inside a turn of its own thread would wait for itself, so it gets an error instead. Only turns whose call
@@ -59,7 +59,7 @@ class Turns(Generic[Key]):
         self._call = call
         self._lock = threading.Lock()
         self._taken: dict[Key, Turn[Key]] = {}
-        self._waiting: dict[Turn[Key], None] = {}  # in order of arrival
+        self._waiting: dict[Turn[Key], None] = {}  # the waiting turns, in order of arrival
 
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
         """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.

@@ -30,7 +30,7 @@ A large pod contains about 1,000 values.
 """
 
 MAX_DEPTH = 100
-"""The maximum depth of nesting. A pod has 10 levels."""
+"""The maximum depth of nesting. A pod has about 10 levels."""
 
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -42,7 +42,7 @@ _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _MAX_NUMBER_LENGTH = 100  # the maximum number of characters of a number; a longer scalar is a string
 _BITS = 64
-_MAX_INTEGER_LENGTH = 19  # in characters; a shorter number has at most 64 bits
+_MAX_INTEGER_LENGTH = 19  # an integer with fewer characters has at most 64 bits
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),

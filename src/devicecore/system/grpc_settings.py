@@ -30,13 +30,13 @@ def target(path: str) -> str:
 def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
     """Return options for a channel to a unix socket that accepts answers of up to `max_message_bytes` bytes."""
     return [
-        ("grpc.default_authority", "localhost"),  # by default a path, which strict servers, such as Rust's, refuse
+        ("grpc.default_authority", "localhost"),  # the default, a path, is refused by strict servers, such as Rust's
         ("grpc.max_receive_message_length", max_message_bytes),
         # gRPC repeats, without a pause, a call that the server has not started. If a server sends GOAWAY and keeps the
         # connection open, the repetitions use a whole CPU and 400 MB of memory per second.
         ("grpc.enable_retries", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.use_local_subchannel_pool", 1),  # or else a channel gets a connection to the path's previous process
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel must not reuse a connection to an old process
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_PAUSE),

@@ -57,7 +57,9 @@ def check_not_in_the_way(path: str) -> None:
 
 
 def is_served(path: str) -> bool:
-    """Return whether a process serves the socket at `path`. This is checked because gRPC replaces even a served socket.
+    """Return whether a process serves the socket at `path`.
+
+    The check is needed because gRPC replaces even a served socket.
 
     Raises OSError.
     """

@@ -367,7 +367,7 @@ class AnswersShort:
 
 @frozen
 class AnswersTooLong:
-    """A plugin prefers more devices than requested: all available ones."""
+    """A plugin prefers more devices than requested: all available devices."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
         """Proceed, and add all available ids to the end of the answer."""

@@ -284,7 +284,7 @@ def _children() -> Iterator[int]:
     for of_thread in threads:
         with suppress(OSError):  # the thread has just ended, and its children belong to another thread
             yield from map(int, of_thread.read_bytes().split())
-    for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # the kernel has no lists of children
+    for entry in () if threads else Path("/proc").glob("[0-9]*/stat"):  # without CONFIG_PROC_CHILDREN
         with suppress(OSError):  # the process has just ended
             if int(entry.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
                 yield int(entry.parent.name)

@@ -184,7 +184,7 @@ def does_not_notify_after_a_subscription_has_ended(make: MakeChangingPlugin) -> 
 
 
 class _Subscriber:
-    """Counts its calls, and waits for the next one."""
+    """A subscriber that counts its calls, and can wait for the next call."""
 
     def __init__(self) -> None:
         self.calls = self._seen = 0

@@ -110,7 +110,8 @@ def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
         for place in count(1):
             is_interrupted = Interrupts(place, threading, *modules).interrupt(partial(sink.publish, NodeStatus()))
             status = NodeStatus({GPU: place}, {GPU: place})
-            in_time(partial(sink.publish, status), EVENT_TIMEOUT)  # from another thread, which needs the same locks
+            # A different thread publishes, and needs the same locks.
+            in_time(partial(sink.publish, status), EVENT_TIMEOUT)
             if not is_interrupted:
                 break
         expect("what readers see", _of(harness, GPU), ({GPU: place}, {GPU: place}))

@@ -305,7 +305,10 @@ class RemoteTransportHarness(TransportHarness, Protocol):
     """A transport to plugins in other processes, whose sockets or directories can be made unusable."""
 
     def spoil(self) -> None:
-        """Make the sockets or directories of the transport unusable. This is called before the transport is started."""
+        """Make the sockets or directories of the transport unusable.
+
+        This method is called before the transport is started.
+        """
 
     def contents(self) -> object:
         """Return a value that describes the sockets and directories.

@@ -43,5 +43,5 @@ class FreeNames:
         except RequestError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
-            return self._names  # then each node sends its own requests, which need fewer permissions
+            return self._names  # the nodes then send their own requests, which need fewer permissions
         return {str(one["metadata"]["name"]) for one in found}

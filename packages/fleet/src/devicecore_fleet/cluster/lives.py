@@ -225,7 +225,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
         backoff = _next_backoff(behavior, backoff, restarts)
         cycle, times = _cycle(behavior, backoff)
         if backoff == before and restarts > 1 and cycle * 2 < now - start:
-            count = (now - start) // cycle - 1  # so that a year-old pod costs no more than a young one
+            count = (now - start) // cycle - 1  # skips periods: an old pod must not cost more than a young one
             start, restarts = start + count * cycle, restarts + count * times
             last = evolve(end, started=end.started + count * cycle, ended=end.ended + count * cycle)
     until = None if behavior.code is None else start + lasts

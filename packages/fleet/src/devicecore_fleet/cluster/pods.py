@@ -103,7 +103,8 @@ class ClusterPods(PodFeed, PodReporter):
                 if uid not in uids:
                     record.is_gone = True
                     self._changed[uid] = None
-            for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):  # as a kubelet does
+            # The oldest pod comes first, as in a kubelet.
+            for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
                 try:
                     self._take(pod)
                 except NOT_UNDERSTOOD as error:

@@ -450,7 +450,10 @@ _CLASSES = tuple(
     (part, name, get_origin(kind) or kind, *(get_origin(one) or one for one in get_args(kind)[-1:]))
     for part, name, kind in _TYPES
 )
-"""`_TYPES` with the classes of each field and of its values. They are computed once, because pods are checked often."""
+"""`_TYPES` with the classes of each field and of its values.
+
+The classes are computed once, because pods are checked often.
+"""
 
 
 def check_types(pod: Json) -> None:

@@ -136,7 +136,7 @@ class RegisteredNode(NodeStatusSink):
         self._lock = threading.Lock()  # held while the fields that say whether the Node is ours change
         self._description = description
         self._status = NodeStatus()
-        self._node: Json | None = None  # as last shown by the server
+        self._node: Json | None = None  # the Node as last shown by the server
         self._lease: Json | None = None
         self._awaited: tuple[int, datetime] | None = None  # a Lease that may be free soon: version and since when
         self._wait: float | None = None  # seconds until the awaited Lease is read again
@@ -428,7 +428,7 @@ class RegisteredNode(NodeStatusSink):
         return True
 
     def _refuse(self, why: str, cure: str = "Choose another name, or take it over with --adopt") -> None:
-        refusal = f"{why}. It is left unchanged. {cure}"
+        refusal = f"{why}. The Node is left unchanged. {cure}"
         with self._lock:
             self._refusal = self._problem = refusal
         self._refused(self.name, refusal)

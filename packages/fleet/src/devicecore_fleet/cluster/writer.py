@@ -156,7 +156,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._requests.start()
         with self._lock:
             for entry in self._entries.values():
-                if entry.is_running:  # when the last run ended
+                if entry.is_running:  # the job was running when the last run ended
                     entry.is_running = False
                     self._push(entry)
         with self._lock:
@@ -236,14 +236,14 @@ class ApiWriter(HasLifecycle, Writer):
         mine = threading.Condition(self._lock)
         while True:
             with self._lock:
-                if stopping.is_set():  # with the lock held, because a stop could notify just before the wait
+                if stopping.is_set():  # checked under the lock, because a stop could notify just before the wait
                     return
                 entry, seconds = self._next()
                 if entry is None:
                     self._wait(mine, seconds)
                     continue
                 if self._timed is None and self._idle:
-                    self._idle.pop().notify()  # so that this other thread waits for the next due time
+                    self._idle.pop().notify()  # that thread waits for the next due time
                 entry.is_running, entry.is_replaced = True, False
                 job = entry.job
             again, error = _run(job, self._requests)

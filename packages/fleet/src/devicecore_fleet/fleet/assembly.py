@@ -57,7 +57,7 @@ _MANY = 20  # from this number of nodes on, two lists cost less than two request
 LOCK_NAME = ".lock"
 """The file in the root that a fleet locks.
 
-It contains the identities of the processes that have locked it. No node can have this name.
+The file contains the identities of the processes that have locked it. No node can have this name.
 """
 
 

@@ -203,7 +203,7 @@ class Fleet(HasLifecycle):
         """Yield the nodes that were woken before this call."""
         for _ in range(self._ready.qsize()):
             name = self._ready.get()
-            self._is_ready.discard(name)  # before the node runs, so that a wake-up during the run counts
+            self._is_ready.discard(name)  # cleared before the node runs, so that a wake-up during the run counts
             if name in self.nodes:  # the node may have been removed
                 yield name
 

@@ -21,7 +21,7 @@ _HOW_TO_USE_IT = """\
 @click.command(short_help="Serve an API server for tests, without a cluster.")
 @click.argument("kubeconfig", type=PLACE)
 def api_server(*, kubeconfig: str) -> int:
-    """Serve an API server for tests on a free port of this machine, and write KUBECONFIG, a file for its clients.
+    """Serve an API server for tests on a free port of this machine, and write KUBECONFIG, a file for clients.
 
     The server has no scheduler and no controllers: a pod stays Pending until someone binds it. Objects are kept only in
     memory, and KUBECONFIG is deleted when the server stops. Every process on this machine can use the server.

@@ -83,8 +83,8 @@ def repair(
     containers may still use the device.
 
     A list of pods does not prove that a pod is gone if the list is empty, shows no node with pods from two namespaces,
-    or contains none of FILE's pods, or if all its pods share a label, as if a selector had chosen them. Then nothing is
-    written, and the exit status is 1, unless you add --force.
+    or contains none of FILE's pods, or if all its pods share a label, as if a selector had chosen them. In these cases,
+    nothing is written, and the exit status is 1, unless you add --force.
 
     The exit status is also 1 if nothing in FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
     someone or something changed the data after the kubelet wrote it: compare NEWFILE with what is running on the node

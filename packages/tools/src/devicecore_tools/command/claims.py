@@ -32,7 +32,7 @@ _OBJECTS = ("slices", "claims", "node", "pods", "resourceclaims")
 
 _MAX_WANTED = 20  # the maximum number of claims and pods in one file
 _NO_CLASSES_THERE = (
-    "{}: the API server has no DeviceClass, and every request of a claim names one. Most drivers install their own. "
+    "{}: the API server has no DeviceClass, and every request in a claim names one. Most drivers install their own. "
     "To create one: kubectl create -f FILE, with apiVersion: resource.k8s.io/v1, kind: DeviceClass, its "
     "metadata.name, and in spec.selectors a CEL expression such as device.driver == 'gpu.example.com'"
 )

@@ -35,7 +35,7 @@ WITHOUT_GRPC = frozenset({"checkpoint", "doctor", "fits", "nodes", "why"})
 FLEET = {"fleet": "Run many nodes in one process, without machines."}
 """The commands of devicecore-fleet, with their summaries.
 
-They are listed even if devicecore-fleet is not installed.
+These commands are listed even if devicecore-fleet is not installed.
 """
 
 

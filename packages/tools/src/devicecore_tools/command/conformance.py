@@ -49,9 +49,9 @@ def compare(*, old: TextIO, new: TextIO) -> int:
     \b
     $ devicecore conformance compare v1.html v2.html
 
-    The exit status is 1 if a "must" check fails on the second card but did not on the first. It is also 1 if a "must"
-    check on the first card was not run or not decided on the second card, because the check might now fail. So compare
-    only cards from runs with the same --only, --skip and --full.
+    The exit status is 1 if a "must" check fails on the second card but did not on the first. The exit status is also 1
+    if a "must" check on the first card was not run or not decided on the second card, because the check might now fail.
+    So compare only cards from runs with the same --only, --skip and --full.
     """
     from devicecore_tools.conformance.card import NOT_MADE, differences, title_of
 

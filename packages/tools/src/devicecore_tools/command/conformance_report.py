@@ -107,8 +107,9 @@ class Reporting:
     def run(self, kind: str, checks: Sequence[Check[Any]], made: Callable[[], Report]) -> int:
         """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
-        A signal or a bug in devicecore, between two checks or before the first one, ends the run with a report of the
-        checks so far. Raises whatever `made` raises because the run could not start or because of a bug.
+        A signal, or a bug in devicecore, that comes before the first check or between two checks ends the run. The
+        report then covers the checks so far. Raises whatever `made` raises because the run could not start or because
+        of a bug.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:

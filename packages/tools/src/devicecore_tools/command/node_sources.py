@@ -118,7 +118,7 @@ def check_places(options: Mapping[str, object]) -> None:
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
     """Return the pods that `--pods` names; `-` is standard input.
 
-    Raises click.ClickException if they cannot be read.
+    Raises click.ClickException if the pods cannot be read.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document
     from devicecore_tools.doctor.reading.objects import pods_in, read_pods, reading

@@ -51,7 +51,7 @@ kubelet_options = option_group(
     click.option(
         "--manifests",
         type=_directory,
-        help="A directory of pods and ResourceClaims, YAML or JSON, watched like a kubelet's static pods.",
+        help="A directory of pods and ResourceClaims in YAML or JSON, watched like a kubelet's static pods.",
     ),
     click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes."),
     choice_option(
@@ -169,7 +169,7 @@ kubelet_options = option_group(
         "--node-ip",
         metavar="ADDRESS",
         callback=address,
-        help="With --register-node: the address of the Node; by default this machine's, on its default route.",
+        help="With --register-node: the address of the Node; by default, this machine's address on its default route.",
     ),
     click.option(
         "--adopt",

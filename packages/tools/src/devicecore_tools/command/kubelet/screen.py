@@ -138,7 +138,7 @@ def is_live_terminal() -> bool:
 
 
 class StateFile:
-    """A JSON file that always contains the latest state, written by its own thread."""
+    """A JSON file that always contains the latest state. A separate thread writes the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
