@@ -1,4 +1,4 @@
-"""Work that is counted, not timed."""
+"""Measures work by counting function calls, not by time."""
 
 import gc
 import sys
@@ -7,14 +7,14 @@ from types import FrameType
 
 
 def function_calls(action: Callable[[], object]) -> int:
-    """Return how many functions `action` calls, including those that are written in C."""
+    """Return the number of function calls that `action` makes, including calls of functions written in C."""
     count = 0
 
     def profile(_frame: FrameType, event: str, _argument: object) -> None:
         nonlocal count
         count += event in {"call", "c_call"}
 
-    gc.disable()  # each garbage collection would call a callback of Hypothesis, which would be counted
+    gc.disable()  # garbage collections call Hypothesis' callback, which would be counted
     sys.setprofile(profile)
     try:
         action()

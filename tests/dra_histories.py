@@ -31,7 +31,7 @@ CODES = (
 
 
 class ScriptedDriver(DraDriver):
-    """The driver of the recordings: it answers with the claim's allocation, unless its script says otherwise."""
+    """The driver in the recordings: it answers with the claim's allocation, unless its script says otherwise."""
 
     def __init__(self, replay: "Replay", step: Json) -> None:
         self.replay = replay
@@ -66,7 +66,7 @@ class ScriptedDriver(DraDriver):
         return script
 
     def _answered(self, claims: Sequence[ClaimRef], script: Json) -> list[tuple[ClaimRef, Json]]:
-        """Return the claims that the script does not leave out, each with its rule."""
+        """Return the claims that the script does not leave out of the answer, each with the script's rule for it."""
         rules = script.get("claims", {})
         found = [(c, rules.get(c.uid) or rules.get(c.key.name) or rules.get("*") or {}) for c in claims]
         assert all(rule.keys() <= {"error", "missing", "devices"} for _, rule in found)
@@ -105,7 +105,7 @@ def _scripted_device(row: Json) -> PreparedDevice:
 
 
 class Replay:
-    """One history, step by step. `play` answers in the words of the recording."""
+    """Plays one history step by step. `play` returns a step's outcome in the format of the recording."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -150,7 +150,7 @@ class Replay:
         return outcome
 
     def state(self) -> ClaimCache:
-        """Return the claims in the file, which must be those in the manager's memory."""
+        """Return the claims in the file, after checking that they are those in the manager's memory."""
         saved = ClaimCache() if self.store.blob is None else decode(self.store.blob).cache
         in_memory = {key: (claim.uid, claim.pods, claim.drivers) for key, claim in self.manager.claims.claims.items()}
         assert {key: (claim.uid, claim.pods, claim.drivers) for key, claim in saved.claims.items()} == in_memory
@@ -162,11 +162,11 @@ class Replay:
         key = step["name"], step.get("instance", "a")
         driver = ScriptedDriver(self, step)
         if key in self.instances and self.instances[key][0].is_up:
-            # The same process continues, but says something else when it registers.
+            # The same process registers again, and may announce a different version.
             driver = self.instances[key][0]
             driver.next_offer = step.get("version", "v1")
         else:
-            self.instances.pop(key, None)  # This is a new process: after a restart of the manager, it registers last.
+            self.instances.pop(key, None)  # a new process registers last after the manager restarts
         self.instances[key] = driver, self._register(driver)
         return {}
 
@@ -285,7 +285,7 @@ class Replay:
         return {}
 
     def restart(self, step: Json) -> Json:
-        """Restart as after SIGKILL: nothing is stopped in an orderly way."""
+        """Start a new manager as after SIGKILL: nothing of the old manager is stopped."""
         self._start()
         again = step["reregister"]
         for key, (driver, _) in self.instances.items():

@@ -1,9 +1,9 @@
-"""Runs the guides: README.md and docs/ import only public names.
+"""Restricts the code blocks in README.md and docs/ to importing public names.
 
-Law: a block that imports a name that is not in `tests/data/public_names.txt` fails. Imports by the library and the
-tools themselves are not checked.
+Law: a block that imports a name that is not in `tests/data/public_names.txt` fails. The library's and the tools' own
+imports are not checked.
 
-Run with a directory, it writes the guides there as programs, for mypy.
+Run with a directory as its argument, this module writes the guides there as programs, for mypy.
 """
 
 import builtins
@@ -28,7 +28,7 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 @cache
 def public() -> Mapping[str, frozenset[str]]:
-    """Return the public names by module, as in the list."""
+    """Return the public names by module, from `public_names.txt`."""
     found: dict[str, frozenset[str]] = {}
     for part in re.split(r"\n(?=\S)", _LIST.read_text(encoding="utf-8")):
         module, _, names = part.partition(":")

@@ -38,13 +38,13 @@ Json = Any  # recorded data, whose structure the replay itself checks
 
 
 class RecordedPlugin(DevicePlugin):
-    """The plugin of the recordings: it prefers the required ids, and then the lexicographically smallest.
+    """The plugin in the recordings: it prefers the required ids, and then the lexicographically smallest.
 
-    The step that connects the plugin determines its behavior. `prefers` is `largest` for the largest ids, and `largest
-    and more` if the plugin also names devices that nobody requested. `prefers` is `short` for half of the requested
-    devices, `all` for all available ones, `nothing`, `foreign` for as many devices as are missing, which may not be
-    available, and `none` if the plugin offers no preference. `fails` contains the methods that fail, `answer` the
-    answer to Allocate, and `prestart` says that the plugin requires PreStartContainer. `calls` gets all calls.
+    The step that connects the plugin determines its behavior. `prefers` says which devices the plugin names instead:
+    `largest` the largest ids, `largest and more` also devices that nobody requested, `short` half of the requested
+    number, `all` all available devices, `nothing` none, `foreign` as many devices as are missing, which may not be
+    available, and with `none` the plugin offers no preference. `fails` contains the methods that fail, `answer` is the
+    answer to Allocate, and `prestart` says that the plugin requires PreStartContainer. All calls are added to `calls`.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:
@@ -91,7 +91,7 @@ class RecordedPlugin(DevicePlugin):
 
 
 def response_of(told: Json) -> ContainerAllocateResponse:
-    """Return a plugin's answer to Allocate."""
+    """Return a recorded answer to Allocate."""
     return ContainerAllocateResponse(
         told.get("envs", {}),
         tuple(Mount(inside, host, mode == "ro") for inside, host, mode in told.get("mounts", ())),
@@ -102,9 +102,11 @@ def response_of(told: Json) -> ContainerAllocateResponse:
 
 
 class Replay:
-    """One history, step by step. `play` answers in the recording's words, and `calls` lists the calls to plugins.
+    """Plays one history step by step.
 
-    With `updates`, the answer to a list names the pods that hold a device whose health has changed.
+    `play` returns a step's outcome as in the recording, and `calls` the plugin calls.
+
+    With `updates`, the outcome of a plugin's list names the pods that hold a device whose health has changed.
     """
 
     def __init__(self, topology: Topology, policy: AllocationPolicy | None = None, *, updates: bool = False) -> None:
@@ -115,7 +117,7 @@ class Replay:
         self.topology = topology
         self.updates: list[HealthChanged] | None = [] if updates else None
         self.connections: dict[str, MemoryConnection] = {}
-        self.older: dict[str, MemoryConnection] = {}  # the older instance of each resource with two connected instances
+        self.older: dict[str, MemoryConnection] = {}  # by resource: the older of two connected instances
         self.calls: list[Json] = []
         self._start()
 
@@ -131,7 +133,7 @@ class Replay:
             observers=[] if self.updates is None else [self._notified],
             clock=lambda: self.now,
         )
-        # The next step reads the store, and on a busy machine a saver thread may not have saved by then.
+        # The next step reads the store, and on a busy machine, a saver thread might not have saved by then.
         self.manager._saver.in_background = False  # noqa: SLF001 - not public: only tests need it
         self.manager.start()
 
@@ -159,10 +161,10 @@ class Replay:
         return {"ok": True}
 
     def end(self, step: Json) -> Json:
-        """One of two instances ends. The other one lists its devices.
+        """End one of a plugin's two instances, and make the other instance list its devices.
 
-        In between, our manager has the other instance's older list, and a kubelet has the list of the instance that
-        ended (D28). So only a health that differs after both counts as an update.
+        In between, our manager uses the other instance's older list, and a kubelet still uses the list of the instance
+        that ended (D28). So an update counts only if the device's health differs after both events.
         """
         before = self._health_of(step["resource"])
         gone = self.older.pop(step["resource"])
@@ -247,7 +249,7 @@ class Replay:
             return {"ok": True, "containers": held, "checkpoint": self.checkpoint()}
         if step["op"] == "allocate":
             self._remove(recorded.uid)
-        said = Refused(verdict.error, verdict.container)  # a kubelet also says this about a pod that is not ready
+        said = Refused(verdict.error, verdict.container)  # a kubelet also refuses a pod that is `NotReady`
         status = {"reason": said.reason, "message": said.message}
         return {"ok": False, "container": verdict.container, "error": str(verdict.error), **status}
 
@@ -286,7 +288,7 @@ class Replay:
         return {"allocatable": self.manager.sanitize_allocatable(PodUid(step["pod_uid"]), step["allocatable"])}
 
     def checkpoint(self) -> Json:
-        """Return the checkpoint as the recordings show it: as sets."""
+        """Return the checkpoint in the format of the recordings, where order has no meaning."""
         if self.store.blob is None:
             return {"entries": [], "registered": {}}
         data = decode(self.store.blob).verified()
@@ -308,7 +310,7 @@ class Replay:
 
 
 def device(listed: Json) -> Device:
-    """Return a recorded device: no `numa` means no topology."""
+    """Return a recorded device; without `numa`, it has no topology."""
     topology = tuple(NumaNode(node) for node in listed["numa"]) if listed.get("numa") is not None else None
     return Device(DeviceId(listed["id"]), Health.parse(listed["health"]), topology)
 

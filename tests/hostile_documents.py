@@ -1,4 +1,4 @@
-"""Documents that cost a careless YAML or JSON reader a lot of time or memory, or end its process."""
+"""Documents that cost a careless YAML or JSON reader a lot of time or memory, or crash its process."""
 
 from collections.abc import Mapping
 
@@ -32,4 +32,4 @@ HOSTILE: Mapping[str, str] = {
     "UTF-16": _POD.encode("utf-16").decode("latin-1"),
     "half of a surrogate pair": _POD.replace("train", '"\\ud800"'),
 }
-"""The documents, by what is wrong with each."""
+"""The documents, by what makes them hostile."""

@@ -1,4 +1,4 @@
-"""A device manager with in-memory adapters, which most tests of the manager use."""
+"""A device manager with in-memory adapters, for most tests of the manager."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,9 +10,9 @@ from devicecore.testing.faults import FaultySink, FaultyStore, Script
 
 
 class MemoryManager(DeviceManager):
-    """A manager that keeps its adapters, and connects `plugins` when a `with` statement starts.
+    """A manager with its adapters as attributes; entering a `with` statement starts it and connects `plugins`.
 
-    `script` makes the store and the sink fail.
+    `script` can make the store and the sink fail.
     """
 
     def __init__(self, *plugins: DevicePlugin, store: MemoryStore | None = None, **options: Any) -> None:  # noqa: ANN401 - those of a manager
@@ -32,7 +32,7 @@ def nothing() -> None: ...
 
 
 class ActingSink(MemorySink):
-    """A sink that does something before it publishes."""
+    """A sink that calls `action` before it publishes."""
 
     def __init__(self) -> None:
         super().__init__()

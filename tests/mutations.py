@@ -12,7 +12,7 @@ Patch = pytest.MonkeyPatch
 
 
 class Mutations(list[tuple[Any, ...]]):
-    """Each mutation with the arguments of its decorator, which say what must notice it."""
+    """Each mutation with the arguments of its decorator, which say what must notice the mutation."""
 
     def __call__(self, *notices: object) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
         """Return a decorator that registers a mutation."""
@@ -25,5 +25,5 @@ class Mutations(list[tuple[Any, ...]]):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of each mutation and of the function that must notice it."""
+        """Return, for each mutation, its name and the name of the function that must notice it, if any."""
         return ["-".join(part.__name__ for part in one if hasattr(part, "__name__")) for one in self]

@@ -1,4 +1,4 @@
-"""The parameters in an allocation: those of the classes and then those of the claim, each with its requests."""
+"""The parameters in an allocation: those from the classes and then those from the claim, each with its requests."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def _opaque(name: str) -> Json:
 
 
 def _config(release: Release, classes: str, config: list[Json]) -> Json:
-    """Return the parameters for a claim with the requests a and b, which have these two classes."""
+    """Return the parameters in the allocation of a claim with the requests a and b, which have these two classes."""
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "d0"}, {"name": "d1"}]
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
@@ -35,7 +35,7 @@ def _config(release: Release, classes: str, config: list[Json]) -> Json:
 
 
 def json_of(result: Json) -> Json:
-    """Return each entry of the parameters as source, name and requests, which are None if they are not named."""
+    """Return each entry of the parameters as its source, its name, and its requests (None if it names no requests)."""
     return [
         (one["source"], one["opaque"]["parameters"]["name"], one.get("requests"))
         for one in result["devices"].get("config", ())

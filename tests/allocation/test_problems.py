@@ -1,4 +1,4 @@
-"""The sentence about claims that get no devices: the first request that too few devices fit, and what is in the way."""
+"""The sentence about a claim that gets no devices: the first request that too few devices fit, and the obstacles."""
 
 import pytest
 
@@ -109,7 +109,7 @@ def test_a_pool_that_only_an_obsolete_slice_has_for_the_node_is_named_and_blocks
 
 
 def test_a_question_is_charged_for_each_step_of_its_search() -> None:
-    """Otherwise, a budget would not end a search that has evaluated all expressions."""
+    """Otherwise, a budget could not end a search that has no more expressions to evaluate."""
     charged: list[int] = []
     numbers = [{"name": f"d{number}", "attributes": {"a/b": {"int": number // 2}}} for number in range(12)]
     devices = {**_pool()["spec"], "devices": numbers}

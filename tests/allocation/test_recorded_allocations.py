@@ -1,4 +1,4 @@
-"""Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and minimal cases of its faults."""
+"""Recorded allocations by Kubernetes 1.36.2: its own test tables, random cases, and minimal cases of its faults."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -12,7 +12,7 @@ from tests.recorded_allocations import allocation_of, devices_of, recordings, re
 FAULTS = {
     "consumable-capacity-multi-allocatable-device-allocation-mode-all-in-use-insufficient": ("all-skips-full-shared",)
 }
-"""Entries that contradict the API's text. Kubernetes 1.37 gives different answers, too."""
+"""Entries that contradict the API's text, and to which Kubernetes 1.37 gives a different answer."""
 
 _answers: dict[str, DeviceAllocation | NoAllocation] = {}
 
@@ -57,7 +57,7 @@ def test_where_kubernetes_is_right_devices_and_errors_match() -> None:
             assert (isinstance(answer, NoAllocation) and answer.is_error) == bool(recording["expect"]["error"])
         elif isinstance(answer, DeviceAllocation):
             alone = set(recording["defect"].split("|")) & {fault.value for fault in KubernetesFault}
-            # Each of three faults is enough, but only two are named: without the third, our search finds other devices.
+            # In one case, each of three faults is enough, but only two are named: our search takes other devices.
             unnamed = {"k/k#140729"} if recording["id"] == "r-61996a13cefc" else set()
             assert answer.faults
             assert alone - unnamed <= set(answer.faults) or "+" in recording["defect"]
@@ -79,7 +79,7 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             needed.update(found[0])
 
     check_each((*some_random_recordings(), *recordings("defects.jsonl")), check)
-    # The first of these was seen only together with other faults. `make oracle` makes cases for the rest.
+    # CAPACITY_REJECT was seen only together with other faults. `make oracle` makes cases for the rest.
     not_recorded = {
         KubernetesFault.CAPACITY_REJECT,
         KubernetesFault.ALL_SKIPS_POLICY,

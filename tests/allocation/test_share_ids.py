@@ -1,4 +1,4 @@
-"""Shares of a device have ids that no other share has, even if the claims were allocated one after another."""
+"""Each share of a device has its own id, even if the claims are allocated one after another."""
 
 from devicecore.domain.allocation import (
     DeviceAllocation,
@@ -13,7 +13,7 @@ from devicecore.domain.allocation import (
 
 
 def test_claims_that_share_a_device_have_ids_of_their_own() -> None:
-    """A scheduler's loop commits one claim before it allocates the next."""
+    """Like a scheduler, the loop commits one claim before it allocates the next."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     gpu = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [gpu]}

@@ -1,4 +1,4 @@
-"""The effects of other nodes' slices, overcommitted counters and shares, and which releases differ."""
+"""The effects of other nodes' slices, overcommitted counters and shares, and how these effects differ by release."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def a_slice(name: str, place: Json, part: Json, *, pool: str = "p", count: int =
 
 
 def a_device(name: str, **counters: int) -> Json:
-    """Return a device that consumes counters of sets."""
+    """Return a device that consumes this many slots from each of the named counter sets."""
     used = [{"counterSet": one, "counters": {"slots": {"value": str(count)}}} for one, count in counters.items()]
     return {"name": name, "consumesCounters": used}
 
@@ -26,7 +26,7 @@ def a_device(name: str, **counters: int) -> Json:
 def answer(
     slices: Sequence[Json], release: Release, *held: Held, mode: str = "ExactCount"
 ) -> DeviceAllocation | NoAllocation:
-    """Return what a claim for one device, or for all, gets on node n1."""
+    """Return what a claim for one device, or for all devices, gets on node n1."""
     request = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": mode}}
     return what_a_claim_gets(slices, [request], held, release)
 
@@ -120,7 +120,7 @@ def test_each_version_has_the_allocator_of_a_release(version: str, release: str)
 
 
 def test_among_different_counts_1_36_takes_the_counters_count_last() -> None:
-    """Found by the oracle: slices with counters were kept with slices for several nodes, behind the node's own."""
+    """Found by the oracle: 1.36 puts slices with counters, like slices for several nodes, after the node's own."""
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     devices = a_slice("a", {"nodeSelector": selector}, {"devices": [{"name": "gpu-0"}]})
     slices = [devices, a_slice("b", HERE, COUNTERS, count=2)]
@@ -129,7 +129,7 @@ def test_among_different_counts_1_36_takes_the_counters_count_last() -> None:
 
 
 def test_a_request_for_all_that_1_36_answers_without_an_error_does_not_crash() -> None:
-    """By the rules, the pool is incomplete; for 1.36 it is complete, and its device is in use."""
+    """By the rules, the pool is incomplete. 1.36 considers it complete, and its device is in use."""
     slices = [
         a_slice("b", HERE, COUNTERS, count=3),
         a_slice("a", HERE, {"devices": [{"name": "gpu-0"}]}, count=2),
@@ -139,7 +139,7 @@ def test_a_request_for_all_that_1_36_answers_without_an_error_does_not_crash() -
 
 
 def test_a_device_that_became_shared_after_it_was_allocated_pays_again_for_admin_access() -> None:
-    """Kubernetes counts only shares that are charged. Both slots are in use, by the device itself."""
+    """The device itself uses both slots, but Kubernetes counts only shares that were charged."""
     device = {**a_device("gpu-0", set=2), "allowMultipleAllocations": True}
     slices = [a_slice("a", HERE, {"devices": [device]}, count=2), a_slice("b", HERE, COUNTERS, count=2)]
     held = Held(DeviceKey("gpu.example.com", "p", "gpu-0"), "other")

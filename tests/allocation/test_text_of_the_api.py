@@ -1,4 +1,4 @@
-"""Rules of the API's text that a scheduler misses: earlier alternatives, all devices, shares and their names."""
+"""Rules in the API's text that a scheduler breaks: about earlier alternatives, all devices, shares and names."""
 
 from devicecore.domain.allocation import DeviceAllocation, DeviceKey, Held, NoAllocation, Release
 from devicecore.domain.quantity import Quantity

@@ -22,7 +22,7 @@ Check = Callable[[MakeClaimSource], None]
 
 @frozen
 class InMemory:
-    """Claims are kept in a dictionary."""
+    """Keeps claims in a dictionary."""
 
     source: MemoryClaims = field(factory=MemoryClaims)
 
@@ -39,7 +39,7 @@ def in_memory() -> AbstractContextManager[ClaimSourceHarness]:
 
 @frozen
 class OnApiServer:
-    """Claims are on an API server, which makes their UIDs: `get` returns those that were put."""
+    """Stores claims on an API server, which creates its own UIDs; `get` replaces these with the UIDs given to `put`."""
 
     server: LocalApiServer
     claims: KubeApiClaims
@@ -64,7 +64,7 @@ class OnApiServer:
 
 
 def manifest_of(claim: ResourceClaim) -> dict[str, Any]:
-    """Return a claim as the scheduler and the controllers leave it."""
+    """Return a claim's manifest as the scheduler and the controllers would leave it."""
     exactly = {"deviceClassName": "gpu.example.com"}
     requests = [{"name": "r", "firstAvailable": [{"name": "sub", **exactly}]}, {"name": "s", "exactly": exactly}]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": claim.owner, "controller": True}
@@ -139,6 +139,6 @@ BROKEN: dict[Check, type[MemoryClaims]] = {
 
 @pytest.mark.parametrize("check", CLAIM_SOURCE)
 def test_each_check_catches_a_source_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: nullcontext(InMemory(BROKEN[check]())))

@@ -28,7 +28,7 @@ Check = Callable[[MakeDriverTransport], None]
 
 @frozen
 class InMemory:
-    """Drivers are objects in this process."""
+    """Registers drivers that are objects in this process."""
 
     transport: MemoryDriverTransport = field(factory=MemoryDriverTransport)
 
@@ -41,7 +41,7 @@ def in_memory() -> AbstractContextManager[DriverTransportHarness]:
 
 
 class RefusedError(DraError):
-    """A kubelet has refused a driver."""
+    """The kubelet has refused a driver."""
 
 
 @frozen
@@ -56,7 +56,10 @@ class ServedConnection:
 
 @frozen
 class OverSockets:
-    """Drivers register through the plugin watcher. Each has a socket for registration and one for its services."""
+    """Drivers register through the plugin watcher.
+
+    Each driver has one socket for registration and another for services.
+    """
 
     directory: Path
     transport: GrpcDriverTransport
@@ -186,7 +189,7 @@ BROKEN: dict[Check, type[MemoryDriverTransport]] = {
 
 @pytest.mark.parametrize("check", DRIVER_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.01)
 
     with pytest.raises(AssertionError):

@@ -14,7 +14,7 @@ Check = Callable[[MakeDraMetrics], None]
 
 @frozen
 class InMemory:
-    """Operations are kept in a list."""
+    """Keeps operations in a list."""
 
     metrics: MemoryDraMetrics = field(factory=MemoryDraMetrics)
 
@@ -25,7 +25,7 @@ class InMemory:
 
 @frozen
 class InPrometheus:
-    """Operations are read from a scrape."""
+    """Reads operations from the Prometheus registry."""
 
     metrics: PrometheusMetrics = field(factory=PrometheusMetrics)
 
@@ -51,6 +51,6 @@ def test_all_metrics_keep_the_contract(check: Check, make: MakeDraMetrics) -> No
 
 @pytest.mark.parametrize("check", DRA_METRICS)
 def test_each_check_catches_metrics_that_break_its_sentence(check: Check) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: InMemory(Inverted()))

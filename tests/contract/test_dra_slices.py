@@ -1,4 +1,4 @@
-"""All ResourceSlices meet the contract, and broken ones are caught."""
+"""All implementations of `ResourceSlices` meet the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +22,7 @@ Check = Callable[[MakeSlices], None]
 
 @frozen
 class InMemory:
-    """Slices are kept in a dictionary."""
+    """Keeps slices in a dictionary."""
 
     slices: MemorySlices = field(factory=MemorySlices)
 
@@ -39,7 +39,7 @@ def in_memory() -> AbstractContextManager[SlicesHarness]:
 
 @frozen
 class OnApiServer:
-    """Slices are on an API server."""
+    """Stores slices on an API server."""
 
     server: LocalApiServer
     slices: KubeApiSlices
@@ -53,7 +53,7 @@ class OnApiServer:
 
 
 def slice_of(driver: str, name: str, node: str = "worker-1") -> dict[str, Any]:
-    """Return a slice as a driver writes it."""
+    """Return a slice's manifest as a driver would write it."""
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": [{"name": "dev-0"}]}
     return {"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
@@ -101,6 +101,6 @@ BROKEN: dict[Check, type[MemorySlices]] = {
 
 @pytest.mark.parametrize("check", RESOURCE_SLICES)
 def test_each_check_catches_slices_that_break_its_sentence(check: Check) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: nullcontext(InMemory(BROKEN[check]())))

@@ -1,4 +1,4 @@
-"""Everything that starts meets one contract, and an object that violates a sentence of it is caught."""
+"""Everything that can be started meets one contract, and objects that break the contract are caught."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt some places of each start and stop; `make laws` interrupts all."""
+    """Interrupt each start and stop at some places; `make laws` interrupts them at all places."""
     if settings.get_current_profile_name() != "thorough":
         monkeypatch.setattr(lifecycle_contract, "_MOST_PLACES", 3)
         monkeypatch.setattr(lifecycle_contract, "_STEP", 11)
@@ -71,7 +71,7 @@ def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @define
 class Harness:
-    """Makes objects with `make`. The other methods have defaults for classes without these features."""
+    """Makes objects with `make`. For classes without a feature, the feature's method has a default."""
 
     make: Callable[[], Runs]
     modules: Sequence[ModuleType]
@@ -161,7 +161,7 @@ def plugin_transports() -> Iterator[LifecycleHarness]:
 
 @contextmanager
 def unusable(directory: Path) -> Iterator[None]:
-    """Put a file in place of the directory."""
+    """Put a file in place of the directory while the context lasts."""
     directory.rmdir()
     directory.touch()
     yield
@@ -257,7 +257,7 @@ def pod_resources_servers() -> Iterator[LifecycleHarness]:
 @contextmanager
 def pod_resources_clients() -> Iterator[LifecycleHarness]:
     with short_directory() as path, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pod_resources_server, "_THREADS", 1)  # a second thread of the server would count as the client's
+        patch.setattr(pod_resources_server, "_THREADS", 1)  # the client would be blamed for a second server thread
         directory = Path(path)
         socket = directory / "kubelet.sock"
         with PodResourcesServer(socket, lambda: Snapshot(NodeState(), ()), requests_per_second=1e6, burst=1000):
@@ -359,15 +359,14 @@ with LocalApiServer() as server:
 def kubeconfig() -> Iterator[Path]:
     """Start an API server in another process, so that the server's resources are not counted.
 
-    The server is not a child of this process: without children, the check does not have to search all processes for
-    them.
+    Without child processes, the check does not have to search all processes for those that were left behind.
     """
     with tempfile.TemporaryDirectory() as directory:
         path, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
         with subprocess.Popen([sys.executable, "-c", SERVE, str(path)], stdin=pipe, stdout=pipe, text=True) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == "ready\n"
-            yield path  # after this, the server's standard input ends, and so does the process
+            yield path  # leaving this block closes the server's standard input, which ends the process
 
 
 def publish_status(subject: KubeApiSink) -> None:
@@ -381,7 +380,7 @@ def publish_slices(subject: slices.KubeApiSlicePublisher) -> None:
 
 
 def read_in_a_job(subject: writer.ApiWriter) -> bool:
-    """Return False, because jobs are also accepted before a start."""
+    """Read a Node in several jobs, and return False, because jobs are also accepted before a start."""
 
     def job(client: KubeApiRequests) -> None:
         client.get(requests.NODES, "worker-1")
@@ -457,7 +456,7 @@ def test_what_talks_to_an_api_server_keeps_the_contract(check: Check, name: str,
 
 
 class Careful(Runs):
-    """Keeps a file open while it runs, and calls `callback` when it is used."""
+    """Meets the contract: keeps a file open while running, and calls `callback` in each use."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -487,7 +486,7 @@ class Careful(Runs):
 
 
 class Careless(Careful):
-    """Breaks every sentence: it acquires something in its constructor, in each start, and in a start that fails."""
+    """Breaks every sentence of the contract: even its constructor and a failed start leave files open."""
 
     fails: ClassVar[bool] = False
 
@@ -557,4 +556,4 @@ def test_each_check_catches_an_object_that_breaks_its_sentence(
     for one in made:
         one.end_what_hangs()
     for thread in {*threading.enumerate()} - before:
-        thread.join()  # Python 3.12.1 crashes if the next check traces functions in which a thread hangs
+        thread.join()  # Python 3.12.1 crashes if the next check traces a function in which a thread hangs

@@ -17,7 +17,7 @@ Check = Callable[[MakeMetrics], None]
 
 @define
 class InMemory:
-    """Counts can be read directly."""
+    """Keeps counts that can be read directly."""
 
     metrics: MemoryMetrics = field(factory=MemoryMetrics)
 
@@ -35,7 +35,7 @@ class InMemory:
 
 @define
 class InPrometheus:
-    """Counts are read from a scrape."""
+    """Reads counts from the Prometheus registry."""
 
     metrics: PrometheusMetrics = field(factory=PrometheusMetrics)
 
@@ -98,6 +98,6 @@ BROKEN: dict[Check, type[MemoryMetrics]] = {
 
 @pytest.mark.parametrize("check", METRICS)
 def test_each_check_catches_metrics_that_break_its_sentence(check: Check) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     with pytest.raises(AssertionError):
         check(lambda: InMemory(BROKEN[check]()))

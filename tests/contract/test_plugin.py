@@ -29,7 +29,7 @@ Make = Callable[[Path], ChangingPlugin]
 
 
 class Simulated:
-    """A simulated plugin with a device that comes and goes."""
+    """A simulated plugin that gets one more device with each change."""
 
     def __init__(self, _: Path) -> None:
         self.plugin: SimulatedPlugin = SimulatedPlugin("example.com/gpu", simulated_devices("gpu", 4, unhealthy=[2]))
@@ -40,7 +40,7 @@ class Simulated:
 
 
 class Directory:
-    """A directory with some files; more are added later."""
+    """A plugin for a directory, to which each change adds a file."""
 
     def __init__(self, path: Path) -> None:
         self._numbers = count()
@@ -55,7 +55,7 @@ class Directory:
 
 @contextmanager
 def empty_directories() -> Iterator[Callable[[], Path]]:
-    """Yield a function that makes an empty directory on every call."""
+    """Yield a function that creates an empty directory on each call."""
     with tempfile.TemporaryDirectory() as directory:
         yield lambda: Path(tempfile.mkdtemp(dir=directory))
 
@@ -77,7 +77,7 @@ def test_a_plugin_notifies_of_changes(check: ChangeCheck, make: Make) -> None:
 
 
 class Minimal(DevicePlugin):
-    """A plugin needs only what the port specifies."""
+    """A plugin with nothing but the three members that the port requires."""
 
     resource = ResourceName("example.com/minimal")
 
@@ -90,7 +90,7 @@ class Minimal(DevicePlugin):
 
 @pytest.mark.parametrize("check", DEVICE_PLUGIN)
 def test_resource_devices_and_allocate_are_all_a_plugin_needs(check: Check) -> None:
-    """A plugin that keeps all defaults of the port meets every sentence of it."""
+    """A plugin that keeps all of the port's defaults meets every sentence of the contract."""
     check(Minimal)
 
 
@@ -187,7 +187,7 @@ def test_each_check_catches_a_plugin_that_breaks_its_sentence(check: Check) -> N
 
 
 class NotifiesWithoutAChange(Simulated):
-    """Calls its subscribers, but then does not change."""
+    """Notifies its subscribers, although nothing has changed."""
 
     def change(self) -> None:
         self.plugin.set_devices(self.plugin.devices())
@@ -200,7 +200,7 @@ class NeverUnsubscribes(SimulatedPlugin):
 
 
 class NotifiesAfterTheEnd(Simulated):
-    """Calls a subscriber whose subscription has ended."""
+    """Notifies a subscriber whose subscription has ended."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

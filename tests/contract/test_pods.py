@@ -21,7 +21,7 @@ Check = Callable[[MakePods], None]
 
 @define
 class InMemory:
-    """A source in memory, to which pods are delivered directly."""
+    """A pod source in memory, to which pods are delivered directly."""
 
     source: MemoryPods
 
@@ -64,7 +64,7 @@ class InDirectory:
 
 @contextmanager
 def in_directory(running: Collection[Pod]) -> Iterator[PodsHarness]:
-    """Yield a directory of manifests whose file from the previous source says that these pods ran."""
+    """Yield a directory of manifests, with a state file in which an earlier source recorded that these pods ran."""
     with tempfile.TemporaryDirectory() as directory:
         manifests, state = Path(directory) / "manifests", Path(directory) / "state"
         manifests.mkdir()
@@ -125,6 +125,6 @@ BROKEN: dict[Check, type[MemoryPods]] = {
 
 @pytest.mark.parametrize("check", POD_SOURCE)
 def test_each_check_catches_a_pod_source_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     with pytest.raises(AssertionError):
         check(partial(in_memory, kind=BROKEN[check]))

@@ -62,7 +62,7 @@ def admitted(
     *pods: dict[str, int],
     topology: Topology = Topology(),
 ) -> dict[ResourceName, DeviceSet]:
-    """Return the devices of the last of several pods, by resource."""
+    """Admit several pods, and return the devices of the last pod by resource."""
     with MemoryManager(*plugins, policy=policy, topology=topology) as manager:
         for number, limits in enumerate(pods):
             verdict = manager.admit(Pod(PodUid(f"p{number}"), containers=(Container("main", limits),)))
@@ -72,15 +72,15 @@ def admitted(
 
 
 def gpus(amount: int = 8) -> SimulatedPlugin:
-    """Return GPUs: those with even numbers are on NUMA node 0, and those with odd numbers are on NUMA node 1."""
+    """Return a plugin with GPUs: even numbers are on NUMA node 0, and odd numbers are on NUMA node 1."""
     return SimulatedPlugin(GPU, simulated_devices("gpu", amount, numa_nodes=[0, 1]))
 
 
 @pytest.mark.parametrize(
     ("policy", "second"),
     [
-        (kubelet_order, ids("gpu-3", "gpu-4")),  # after gpu-0 to gpu-2, in natural order
-        (packed, ids("gpu-1", "gpu-3")),  # the previous pod filled most of NUMA node 0; one device is left there
+        (kubelet_order, ids("gpu-3", "gpu-4")),  # the first devices in natural order that are free
+        (packed, ids("gpu-1", "gpu-3")),  # only one device is left on NUMA node 0
         (spread, ids("gpu-3", "gpu-5")),  # the previous pod has two devices on NUMA node 0 and one on 1
         (aligned, ids("gpu-1", "gpu-3")),
     ],
@@ -90,7 +90,7 @@ def test_where_the_second_pod_goes(policy: AllocationPolicy, second: DeviceSet) 
 
 
 def test_packed_keeps_a_numa_node_free() -> None:
-    """The third pod fits alongside the first one, so the untouched NUMA node stays untouched."""
+    """The third pod fits next to the first pod, so the third NUMA node stays free."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 12, numa_nodes=[0, 1, 2]))
     assert admitted(packed, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-6", "gpu-9")}
     assert admitted(kubelet_order, [plugin], {GPU: 2}, {GPU: 3}, {GPU: 2}) == {GPU: ids("gpu-5", "gpu-6")}
@@ -104,7 +104,7 @@ def test_distributed_takes_the_card_with_the_fewest_replicas_in_use() -> None:
 
 
 def test_aligned_follows_the_devices_that_the_pod_has_already() -> None:
-    """The container's GPU is on NUMA node 1, so its NIC is taken from there, also in the same admission."""
+    """The container's GPU is on NUMA node 1, so its NIC is taken from there, even in the same admission."""
     on_one = SimulatedPlugin(GPU, [Device(DeviceId("gpu"), topology=[NumaNode(1)])])
     nics = SimulatedPlugin(NIC, simulated_devices("nic", 4, numa_nodes=[0, 1]))
     assert admitted(aligned, [on_one, nics], {GPU: 1, NIC: 1}) == {GPU: ids("gpu"), NIC: ids("nic-1")}
@@ -112,7 +112,7 @@ def test_aligned_follows_the_devices_that_the_pod_has_already() -> None:
 
 
 def test_a_policy_chooses_only_on_the_numa_nodes_of_the_topology_manager() -> None:
-    """A policy has no choice where a kubelet's hints decide."""
+    """A policy cannot choose devices on NUMA nodes that the topology manager has ruled out."""
     topology = Topology([NumaNode(0), NumaNode(1)], "single-numa-node")
     assert admitted(spread, [gpus()], {GPU: 2}, topology=topology) == {GPU: ids("gpu-0", "gpu-2")}
     assert admitted(spread, [gpus()], {GPU: 2}) == {GPU: ids("gpu-0", "gpu-1")}
@@ -137,7 +137,7 @@ def test_a_policy_learns_what_the_plugin_prefers() -> None:
 
 
 def test_a_policy_may_use_the_manager_and_is_called_again_if_devices_vanish() -> None:
-    """The policy is called without a lock. Its answer counts only if all devices in the answer are still free."""
+    """The policy is called without a lock, and its answer counts only if all devices in the answer are still free."""
     asked: list[Choice] = []
 
     def slow(choice: Choice) -> DeviceSet:
@@ -195,7 +195,7 @@ BROKEN: dict[Check, MakePolicy] = {
 
 @pytest.mark.parametrize("check", ALLOCATION_POLICY)
 def test_each_check_catches_a_policy_that_breaks_its_sentence(check: Check) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     with pytest.raises(AssertionError):
         check(BROKEN[check])
 
@@ -230,7 +230,7 @@ def test_a_bad_answer_refuses_the_pod_with_a_sentence_that_names_the_policy(poli
 
 
 def test_a_policy_has_to_include_what_must_be_included() -> None:
-    """An init container's device is reused, so the app container gets it anyway."""
+    """The app container must reuse the init container's device, so a policy's answer has to include the device."""
     plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 4))
     with MemoryManager(plugin, policy=forgets_what_must_be_included) as manager:
         init, app = (Container(name, {GPU: size}) for name, size in (("init", 1), ("app", 2)))

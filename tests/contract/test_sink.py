@@ -26,7 +26,7 @@ NODE = "worker-1"
 
 @define
 class InMemory:
-    """Others see the MemorySink itself."""
+    """Other clients read the MemorySink itself."""
 
     sink: MemorySink = field(factory=MemorySink)
 
@@ -39,7 +39,7 @@ class InMemory:
 
 
 class InFile:
-    """Others read and write the file."""
+    """Other clients read and write the file."""
 
     def __init__(self, path: Path) -> None:
         self.sink: NodeStatusSink = JsonFileSink(path)
@@ -64,7 +64,7 @@ def in_file() -> Iterator[SinkHarness]:
 
 
 class OnApiServer:
-    """Others write to the Node, and read it once it shows all that was published."""
+    """Other clients write to the Node, and read it once it shows everything that was published."""
 
     def __init__(self, server: NodeServer, sink: KubeApiSink) -> None:
         self.sink = sink
@@ -121,7 +121,7 @@ def test_a_sink_keeps_the_contract(check: Check, make: MakeSink) -> None:
 
 @define
 class BrokenSink(MemorySink):
-    """A sink with a given mistake."""
+    """A sink that publishes with a given mistake."""
 
     wrong: Callable[[MemorySink, NodeStatus], None] = MemorySink.publish
 
@@ -161,7 +161,7 @@ def adds_up(sink: MemorySink, status: NodeStatus) -> None:
         sink.capacity = {name: 2 * count for name, count in sink.capacity.items()}
 
 
-LOCK = threading.Condition()  # a condition's methods are written in Python, so an interrupt may leave it locked
+LOCK = threading.Condition()  # Condition is written in Python, so an interrupt may leave the lock held
 
 
 def keeps_a_lock(sink: MemorySink, status: NodeStatus) -> None:
@@ -182,7 +182,7 @@ BROKEN: dict[Check, Callable[[MemorySink, NodeStatus], None]] = {
 
 @pytest.mark.parametrize("check", NODE_STATUS_SINK)
 def test_each_check_catches_a_sink_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails tests nothing."""
+    """A check that cannot fail tests nothing."""
     monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.5)
 
     with pytest.raises(AssertionError):

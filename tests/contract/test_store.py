@@ -1,4 +1,4 @@
-"""Every checkpoint store meets the contract, those on disk agree with the one in memory, and broken ones are caught."""
+"""Every checkpoint store meets the contract, FileStore agrees with MemoryStore, and broken stores are caught."""
 
 import shutil
 import tempfile
@@ -24,7 +24,7 @@ Directories = Callable[[], Path]
 
 @pytest.fixture
 def directories(tmp_path: Path) -> Directories:
-    """Return a function that makes an empty directory on every call."""
+    """Return a function that creates an empty directory on each call."""
 
     def make() -> Path:
         return Path(tempfile.mkdtemp(dir=tmp_path))
@@ -45,13 +45,13 @@ class FilePlace:
         return Path(where).read_bytes()
 
     def unreadable(self) -> CheckpointStore:
-        """A directory in place of the file: not even root can read that."""
+        """Return a store with a directory in place of the file: not even root can read a directory as a file."""
         path = self._directory / "unreadable"
         path.mkdir()
         return FileStore(path)
 
     def unwritable(self, blob: bytes) -> CheckpointStore:
-        """A file whose name is so long that no file can be created next to it, not even by root."""
+        """Return a store whose file's name is so long that not even root can create a temporary file next to it."""
         path = self._directory / ("x" * 250)
         path.write_bytes(blob)
         return FileStore(path)
@@ -111,12 +111,12 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The content of a file outlives the process, as the content of a MemoryStore outlives its manager."""
+        """A new FileStore finds the same content, just as a MemoryStore keeps its content."""
         self.open()
 
     @invariant()
     def they_load_the_same(self) -> None:
-        """The invariant holds at any time, no matter how often the stores are loaded."""
+        """Both stores load the same blob at any time."""
         assert self.memory.load() == self.file.load()
 
     def teardown(self) -> None:
@@ -223,7 +223,7 @@ class BrokenStore(FileStore):
 
 
 class LosesWhatItCannotKeep(BrokenStore):
-    """Reports a failure, after it has destroyed everything."""
+    """Reports a failure after destroying the old content."""
 
     def save(self, blob: bytes) -> None:
         self.path.write_bytes(blob[:3])
@@ -253,7 +253,7 @@ class BrokenPlace(FilePlace):
 
 
 class ForgetfulPlace(BrokenPlace):
-    """A place where each store is new."""
+    """A place where each store that is opened is new and empty."""
 
     def open(self) -> CheckpointStore:
         return MemoryStore()

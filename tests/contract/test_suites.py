@@ -1,4 +1,4 @@
-"""The contract suites themselves: they omit nothing, and need only the library."""
+"""The contract suites themselves: they omit no check, and need nothing but the library."""
 
 import inspect
 import subprocess
@@ -66,7 +66,7 @@ def test_the_contracts_need_no_test_framework() -> None:
     ],
 )
 def test_a_wrong_argument_is_not_a_broken_contract(check: Callable[[Any], None], make: object, wanted: str) -> None:
-    """The error's message names the check and its arguments."""
+    """The error names the check and the type of the expected argument."""
     with pytest.raises(AssertionError) as refused:
         check(make)
     assert str(refused.value).startswith(f"the argument of {check.__name__}: expected {wanted}")

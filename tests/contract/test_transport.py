@@ -31,7 +31,7 @@ RemoteCheck = Callable[[contracts.MakeRemoteTransport], None]
 
 PATIENCE = 60.0
 NOT_TRIED_YET = "not tried yet"  # the initial registration status of a served plugin
-LOOK_INTERVAL = 0.05  # seconds between two polls by a plugin; tests should be fast
+LOOK_INTERVAL = 0.05  # seconds between a plugin's polls; short, so that tests are fast
 
 
 class InMemory:
@@ -81,7 +81,7 @@ class OverGrpc:
         return Served(served)
 
     def spoil(self) -> None:
-        """Put a file in place of the socket."""
+        """Create a regular file with the name of the kubelet's socket."""
         (self._directory / "kubelet.sock").write_text("no socket")
 
     def contents(self) -> object:
@@ -91,8 +91,7 @@ class OverGrpc:
 def wait_until_answered(served: ServedPlugin) -> None:
     """Wait until the kubelet has accepted or refused the plugin.
 
-    Raises:
-        KubeletUnreachableError: the kubelet has refused it; the text says why.
+    Raises: KubeletUnreachableError: the kubelet has refused the plugin; the text says why.
     """
     for _ in range(100):
         try:
@@ -106,7 +105,7 @@ def wait_until_answered(served: ServedPlugin) -> None:
 
 @contextmanager
 def over_grpc_within(limit: float) -> Iterator[contracts.RemoteTransportHarness]:
-    """Yield a transport in a directory whose name is short enough for sockets."""
+    """Yield a harness with a transport in a directory whose path is short enough for sockets."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dc", dir="/tmp")))
         yield OverGrpc(directory, limit, stack)
@@ -143,7 +142,7 @@ class ChecksFirst(MemoryTransport):
 
 
 class ChangesEvents(MemoryTransport):
-    """Notifies the listener of the wrong events."""
+    """Notifies the listener of other events instead of the real ones."""
 
     def start(self, listener: Listener) -> None:
         def notify(event: Event) -> None:
@@ -194,7 +193,7 @@ class GivesAllInstancesOneIdentity(ChangesEvents):
 
 
 class LosesAllInstancesTogether(ChangesEvents):
-    """When one instance is lost, all are reported as lost."""
+    """Reports all instances as lost when one of them is lost."""
 
     def instead_of(self, event: Event) -> Sequence[Event]:
         if not isinstance(event, PluginLost):
@@ -236,7 +235,7 @@ class ReadsEnvironmentOnly(MemoryTransport):
 
 
 class RemembersReceipts(MemoryTransport):
-    """Returns the number of an answer instead of the answer."""
+    """Returns the number of a receipt instead of the receipt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +278,7 @@ class IgnoresPreStart(MemoryTransport):
 
 
 class AsksTheSuccessor(MemoryTransport):
-    """Calls a different instance of the resource instead of one that is gone."""
+    """Calls the newest instance of the resource instead of the one that it is asked to call."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         successors = [known for known in self._connections if known.resource == plugin.resource]
@@ -341,7 +340,7 @@ BROKEN: dict[Check, type[MemoryTransport]] = {
 
 @pytest.mark.parametrize("check", contracts.PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that never fails tests nothing. Broken transports need shorter waits than real ones."""
+    """A check that cannot fail tests nothing. The waits are short, because broken transports use them up."""
     monkeypatch.setattr(contracts.connected, "EVENT_TIMEOUT", 0.3)
 
     with pytest.raises(AssertionError):
@@ -349,7 +348,7 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
 
 
 class WaitsForever:
-    """A harness with a MemoryTransport, whose calls never time out, in place of the transport for plugin processes."""
+    """A harness whose MemoryTransport never lets calls time out and never refuses a directory."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport()

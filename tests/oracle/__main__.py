@@ -37,7 +37,7 @@ class Result:
 
 @frozen
 class Part:
-    """The result of comparing some cases: the cases that differ, and how many of all steps were compared."""
+    """The result of comparing some cases: the cases that differ, and the number of compared steps and of all steps."""
 
     count: int
     results: Sequence[Result]
@@ -50,7 +50,7 @@ PATIENCE = 30  # seconds; a case that takes longer counts as a difference
 
 
 def compare(path: Path, kind: str, seed: str, numbers: range, until: float, patience: float) -> Part:
-    """Compare these cases of a kind until a deadline."""
+    """Compare the cases of a kind with these numbers, until a deadline."""
     found, count, compared, steps = list[Result](), 0, 0, 0
     with Oracle(path) as oracle:
         for number in numbers:
@@ -78,7 +78,10 @@ def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
 
 @contextmanager
 def _limited(seconds: float, name: str) -> Iterator[None]:
-    """End the process if its work takes too long. An exception would not do: the code that waits could catch it."""
+    """End the process if its work takes too long.
+
+    Raising an exception would not do: the code that hangs could catch it.
+    """
 
     def end(*_: object) -> None:
         print(f"  {name}\n    has not ended after {seconds:g} s", flush=True)
@@ -93,21 +96,21 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
 
 
 def _made_smaller(path: Path, kind: str, seed: str, number: int) -> Json:
-    """Return a case that differs, reduced to the parts that the difference needs."""
+    """Return a case whose answers differ, reduced to the parts that cause the difference."""
     with Oracle(path) as oracle:
         case = KINDS[kind].case(Random(f"{seed}-{kind}-{number}"))
         has_panicked = "panic" in str(KINDS[kind].judge(case, oracle).lines)
 
         def differs(one: Json) -> bool:
             verdict = KINDS[kind].judge(one, oracle)
-            # A reduced case may be impossible, and make Kubernetes' code panic.
+            # A reduced case may be impossible, so that Kubernetes' code panics.
             return verdict.cause is None and ("panic" in str(verdict.lines)) == has_panicked
 
         return smaller(case, differs, time.time() + SMALLER)
 
 
 def _repetition(kind: str, seed: str, number: int) -> str:
-    """Name a case by the command that repeats it."""
+    """Return a case's number and the command that repeats the case."""
     return f"case {number}: make oracle KIND={kind} SEED={seed} CASE={number}"
 
 
@@ -166,16 +169,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line, build the oracle, and compare. Return the exit status."""
+    """Read the command line, build the oracle, compare, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--kind", action="append", dest="kinds", choices=KINDS, help="compare only this kind")
-    parser.add_argument("--cases", type=int, default=1_000, help="cases of each kind (%(default)s)")
-    parser.add_argument("--seed", default="", help="the seed that an earlier run printed; by default a new one")
+    parser.add_argument("--cases", type=int, default=1_000, help="number of cases of each kind (%(default)s)")
+    parser.add_argument("--seed", default="", help="the seed that an earlier run printed (default: a new seed)")
     parser.add_argument("--case", type=int, help="compare only the case with this number")
-    parser.add_argument("--seconds", type=float, default=0, help="stop after this many seconds, whatever was compared")
-    parser.add_argument("--until-found", action="store_true", help="stop at the first difference without a cause")
-    parser.add_argument("--table", action="store_true", help="print the rows of docs/support.md at the end")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this many seconds, even if cases are left")
+    parser.add_argument("--until-found", action="store_true", help="stop at the first difference without a known cause")
+    parser.add_argument("--table", action="store_true", help="print rows for the table in docs/support.md at the end")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for each case (%(default)s)")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)

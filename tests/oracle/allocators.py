@@ -27,10 +27,10 @@ def case(random: Random) -> Json:
     gates = dict.fromkeys(GATES, True) | dict.fromkeys(OTHER_GATES, allocator != "stable")
     made = random_case(random)
     lists = made.pop("features", {})
-    if allocator == "stable":  # the API server drops the fields of the other feature gates
+    if allocator == "stable":  # the API server drops the fields of feature gates that are off
         made = _without(made) | {"allocated": {**made["allocated"], "shared": [], "capacity": []}}
-        # This allocator tries a pool's slices as they are listed, which for a scheduler is any order. The other
-        # allocators sort the slices.
+        # The stable allocator tries a pool's slices in the order in which they are listed, which a scheduler does not
+        # define. The other allocators sort the slices.
         made["slices"].sort(key=_place)
     return {"allocator": allocator, "features": {**gates, "ListTypeAttributes": False, **lists}, **made}
 
@@ -41,7 +41,7 @@ def _place(one: Json) -> Sequence[str]:
 
 
 def _without(value: Json) -> Json:
-    """Return a value without the fields of sharing, of distinct attributes, and of binding conditions."""
+    """Return a value without the fields for sharing, distinct attributes and binding conditions."""
     if isinstance(value, list):
         return [_without(one) for one in value if not (isinstance(one, dict) and "distinctAttribute" in one)]
     if not isinstance(value, dict):
@@ -56,15 +56,15 @@ def _without(value: Json) -> Json:
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the devices of each claim, or the reason for having none.
 
-    Bugs of Kubernetes have the names that docs/claims.md gives them. The stable allocator walks Go's maps, so it has
-    several answers to some questions (D18): ours must be one of them.
+    Kubernetes' bugs have the names that docs/claims.md gives them. The stable allocator walks Go's maps, so it has
+    several answers to some questions (D18), and ours must be one of them.
     """
     try:
         theirs = oracle.ask("allocate", case)
     except OracleError as error:
         if "no allocator available" not in str(error):
             raise
-        return AGREED  # in this release, this allocator lacks a feature of the case
+        return AGREED  # in this release, the allocator lacks a feature that the case uses
     release = Release.of(oracle.version)
     assert release
     ours = _ours(case, release)
@@ -86,7 +86,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def believed(case: Json) -> Iterator[Json]:
-    """Yield the case once for each choice of a slice count, for pools whose slices disagree about it."""
+    """Yield the case once for each choice of slice counts for the pools whose slices state different counts."""
     counts = dict[Json, set[int]]()
     for one in (each["spec"] for each in case["slices"]):
         counts.setdefault(_generation(one), set()).add(one["pool"]["resourceSliceCount"])
@@ -116,7 +116,7 @@ def _is_answer_to(case: Json, theirs: Json, known: frozenset[KubernetesFault], r
 
 def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
     """Return the known bugs of an allocator in a release."""
-    # the other two allocators have this bug
+    # later releases have fixed this bug only in the other two allocators
     mended = {KubernetesFault.FOREIGN_COUNTERS} if allocator == "stable" else set()
     return release.faults | mended
 
@@ -124,7 +124,7 @@ def faults_of(allocator: str, release: Release) -> frozenset[KubernetesFault]:
 def cause_of_error(
     situation: Situation, known: Collection[KubernetesFault], *, ours: bool, theirs: Json, is_stable: bool
 ) -> str | None:
-    """Return why one of two otherwise equal allocators returns an error.
+    """Return why only one of the two allocators returns an error for a case without devices.
 
     D24: the stable allocator finds nothing where ours returns an error. One Kubernetes bug makes it return an error
     because of other nodes' pools, or no error because those nodes' slices make an invalid pool incomplete.

@@ -24,7 +24,7 @@ def one_of(*values: Json) -> Author:
 
 
 def several(**parts: Author) -> Author:
-    """Return a function that creates an object with some of the fields."""
+    """Return a function that creates an object with a random selection of the fields."""
     return lambda random: {name: part(random) for name, part in parts.items() if random.random() < 0.6}
 
 
@@ -217,7 +217,7 @@ BODIES: dict[tuple[str, str], tuple[Author, Author | None]] = {
         None,
     ),
 }
-"""The fields of each kind that are written, and those written through its status."""
+"""For each kind, the fields that are written, and the fields that are written through its status."""
 
 METADATA = several(
     labels=texts("a", "b", "c"),
@@ -307,7 +307,7 @@ def _written(case: Json, step: Json, before: Json, owners: fields.Owners, sent: 
 
 
 def _changed(before: Json, step: Json) -> Json:
-    """Return the object of an update: some parts unchanged, others new."""
+    """Return the object that an update sends: some parts are unchanged, and others are new."""
     body = step["body"]
     if step["subresource"]:
         return {**before, **body}
@@ -327,7 +327,7 @@ def _owned(value: Json) -> Json:
 
 
 def _plain(value: Json) -> Json:
-    """Return an object without empty values, which mean nothing in an object, and without fields that have no owner."""
+    """Return an object without empty values, which have no meaning, and without fields that have no owner."""
     found = _without_empty(_owned(value))
     return found if found is not None else {}
 

@@ -1,4 +1,4 @@
-"""Asks the program `oracle` of `peers/`, which answers with Kubernetes' own code."""
+"""Asks the program `oracle` from `peers/`, which answers with Kubernetes' own code."""
 
 import json
 import os
@@ -12,15 +12,15 @@ Json = Any  # questions and answers
 
 
 class OracleError(Exception):
-    """The oracle did not answer: our question is wrong, or the program ended."""
+    """The oracle did not answer: the question is invalid, or the program has ended."""
 
 
 class Verdict(NamedTuple):
     """The result of a comparison.
 
-    `cause` is empty if the answers agree, names rows of docs/differences.md if they differ for known reasons, and is
-    None if the reason is unknown. `lines` show where they differ. `steps` contains the number of compared steps and of
-    all steps.
+    `cause` is empty if the answers agree, names rows of docs/differences.md if the answers differ for known reasons,
+    and is None if the reason is unknown. `lines` show where the answers differ. `steps` contains the number of compared
+    steps and of all steps.
     """
 
     cause: str | None
@@ -32,14 +32,14 @@ AGREED = Verdict("", ())
 
 
 def joined(row: str, cause: str | None) -> str | None:
-    """Return this row and the rows of another comparison, or None if its answers differ for an unknown reason."""
+    """Return `row` joined with the rows in `cause`, or None if `cause` is None."""
     return None if cause is None else "+".join(sorted({*row.split("+"), *filter(None, cause.split("+"))}))
 
 
 class Oracle:
     """A running oracle, which answers one question at a time.
 
-    `processors` is how many CPUs it uses, or None for all.
+    `processors` is the number of CPUs that it uses, or None for all.
     """
 
     def __init__(self, program: Path, *, processors: int | None = 1) -> None:
@@ -59,8 +59,7 @@ class Oracle:
     def ask(self, kind: str, question: Json) -> Json:
         """Return the answer, or `{"panic": ...}` if Kubernetes' code panics.
 
-        Raises:
-            OracleError: the question cannot be sent.
+        Raises: OracleError: the oracle does not answer the question.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -93,7 +92,7 @@ def differences(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
 
 
 def first(lines: Iterable[str], count: int = 5) -> list[str]:
-    """Return the first lines."""
+    """Return the first `count` lines."""
     return [line for line, _ in zip(lines, range(count), strict=False)]
 
 

@@ -1,4 +1,4 @@
-"""Allocations of claims, and CEL expressions of DeviceClasses: the questions, and how two answers are compared."""
+"""Allocations of claims, and CEL expressions as in DeviceClasses: the questions, and how two answers are compared."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ FEATURES = {**dict.fromkeys(GATES, True), "ConsumableCapacity": True, "ListTypeA
 
 
 def case(random: Random) -> Json:
-    """Return one to three questions about one cluster, whose claims arrive one after another."""
+    """Return a cluster, and claims that arrive one after another, in one to three questions."""
     made = random_case(random)
     if random.random() < 0.2:
         hold_elsewhere(random, made)
@@ -68,10 +68,10 @@ def judge(asked: Json, oracle: Oracle) -> Verdict:
 
 
 def fault_of(situation: Situation, given: Json, faults: frozenset[KubernetesFault]) -> str | None:
-    """Return the fewest of these bugs that make a search find Kubernetes' allocation.
+    """Return the names of the fewest bugs with which a search finds Kubernetes' allocation, or None.
 
-    The result is None unless the search with all of them agrees in every field: our search shares our own bugs, and a
-    bug in Kubernetes must not explain away one of ours.
+    The result is None unless the search with all of these bugs agrees in every field: our search shares our own bugs,
+    and a bug in Kubernetes must not explain away a bug of ours.
     """
     with_all = answer_of_kubernetes(situation, faults)
     if with_all.is_known and json.loads(json.dumps(results_with_faults(situation, with_all))) != given:
@@ -105,7 +105,7 @@ def _answer(question: Json, release: allocation.Release) -> allocation.DeviceAll
 
 
 def tidy(result: Json) -> Json:
-    """Remove the empty values that Go writes."""
+    """Return a result without the empty values that Go writes."""
     devices = {name: value for name, value in result["devices"].items() if value}
     return {**result, "devices": {"results": [], **devices}}
 
@@ -114,7 +114,7 @@ def tidy(result: Json) -> Json:
 
 
 def expression(random: Random) -> Json:
-    """Return an expression, and the devices it is evaluated for."""
+    """Return an expression, and the devices for which it is evaluated."""
     devices = [{"name": f"device-{number}", "device": body} for number, body in enumerate(expressions.DEVICES)]
     return {"expression": expressions.expression(random), "driver": expressions.DRIVER, "devices": devices}
 
@@ -144,7 +144,7 @@ _OF_TYPE = "must evaluate to bool"
 
 
 def _problem_of(expression: str) -> str:
-    """Return what is wrong with an expression, or an empty string."""
+    """Return what is wrong with an expression, or an empty string if it is valid."""
     try:
         selectors(allocation.Features()).check(expression)
     except allocation.SelectorError as error:
@@ -165,7 +165,7 @@ def _values(asked: Json) -> Iterator[bool | None]:
 
 
 def cause_of_value(text: str, error: str, *, ours: bool | None, theirs: bool | None) -> str | None:
-    """Return the row of docs/claims.md that explains a difference for one device, or None."""
+    """Return the row of docs/claims.md that explains why two values for one device differ, or None."""
     if "no such overload" in error and "==" in text and theirs is None and ours is not None:
         return "a version compared with a computed value"
     return "missing in []" if " in []" in text and None in (ours, theirs) else None

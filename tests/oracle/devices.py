@@ -51,7 +51,7 @@ class _Author:
         self.policy = policy
         self.nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 4, 4, 6))))
         self.connected: dict[str, Json] = {}
-        self.twice: list[str] = []  # the resources with two connected instances
+        self.twice: list[str] = []  # resources with two connected instances
         self.are_plain = random.random() < 0.5
         self.pods: dict[str, Json] = {}
         self.count = 0
@@ -75,7 +75,7 @@ class _Author:
                 if steps[-1]["op"] == "advance_clock" and self.random.random() < 0.7:
                     steps.append(self.capacity())
         history: Json = {"numa_nodes": self.nodes, "steps": [step for step in steps if step]}
-        if self.are_plain:  # including unknown health values, which count as unhealthy, and ids listed twice
+        if self.are_plain:  # the others may list unknown health values, which count as unhealthy, or an id twice
             history["updates"] = True
         if self.policy:
             scope = self.random.choice(list(Scope))
@@ -83,9 +83,9 @@ class _Author:
         return history
 
     def _later_devices(self) -> Iterator[Json]:
-        """Yield two admissions of a pod whose later init container holds a device that the first one must not reuse.
+        """Yield two admissions of a pod whose second init container holds a device that the first one must not reuse.
 
-        Only the alignment of a container that requests no device shows this.
+        Only the alignment of a container that requests 0 devices shows whether it would reuse the device.
         """
         here, there = self.nodes[0], self.nodes[-1]
         one, other = RESOURCES[:2]
@@ -100,7 +100,7 @@ class _Author:
         pod["containers"] = [{"name": "main", "limits": {}}]
         self.pods[pod["uid"]] = pod
         yield {"op": "allocate", "pod": pod}
-        if self.random.random() < 0.8:  # usually another pod; without one, see D34
+        if self.random.random() < 0.8:  # usually, another pod is admitted in between; if not, see D34
             yield self.allocate()
         yield {"op": "allocate_again", "pod": pod}
 
@@ -109,7 +109,7 @@ class _Author:
         return self._connected(free) if free else None
 
     def replace(self) -> Json:
-        """A newer instance of a plugin registers, perhaps with different options, and the older one exits or stays."""
+        """Let a newer instance of a plugin register, perhaps with other options, while the older one exits or stays."""
         once = [resource for resource in sorted(self.connected) if resource not in self.twice]
         if not once:
             return None
@@ -120,7 +120,7 @@ class _Author:
         return step
 
     def end(self) -> Json:
-        """One of two instances of a plugin exits, and the other lists its devices."""
+        """End one of a plugin's two instances, and make the other instance list its devices."""
         if not self.twice:
             return None
         resource = self.twice.pop()
@@ -135,7 +135,7 @@ class _Author:
         return {"op": "connect", "resource": resource, "devices": devices, **self._manner()}
 
     def _manner(self) -> Json:
-        """Return a plugin's answers."""
+        """Return the fields that determine a plugin's behavior."""
         others = ("largest", "largest and more", "all", "short", "nothing", "foreign", "none")
         manner: Json = {}
         if prefers := self.random.choice(("",) * 5 + others):
@@ -151,7 +151,7 @@ class _Author:
         return manner
 
     def _answer(self) -> Json:
-        """Return container settings with few different names and paths, so that a container's plugins conflict."""
+        """Return an answer to Allocate with few different names and paths, so that a container's plugins conflict."""
         names, paths = ("A", "B", "C"), ("/a", "/b", "/c")
 
         def some(listed: Sequence[str]) -> list[str]:
@@ -172,7 +172,7 @@ class _Author:
         if not self.connected:
             return None
         resource = self.random.choice(sorted(self.connected))
-        if self.random.random() < 0.4:  # the same devices, some now unhealthy or healthy again
+        if self.random.random() < 0.4:  # the same devices, some of which have become unhealthy or healthy
             devices: Sequence[Json] = [
                 {**one, "health": self.random.choice(("Healthy", "Unhealthy"))} if self.random.random() < 0.4 else one
                 for one in self.connected[resource]
@@ -206,7 +206,7 @@ class _Author:
                     device["numa"] = [-1]  # Linux reports this for a PCI device without a NUMA node
             listed.append(device)
         if listed and not self.are_plain and self.random.random() < 0.1:
-            # the same id again, with a different health or NUMA node
+            # the same id again, perhaps with a different health
             listed.append({**self.random.choice(listed), "health": self.random.choice(("Healthy", "Unhealthy"))})
         return listed
 
@@ -229,7 +229,7 @@ class _Author:
         if self.random.random() < 0.4:
             data, is_flat = self._checkpoint(), self.random.random() < 0.08
             step["checkpoint"] = encode(data, 1 if is_flat else NEWEST).decode()
-            if is_flat and data.entries:  # without entries, it is also a valid file of a newer kubelet
+            if is_flat and data.entries:  # without entries, a newer kubelet accepts such a file, too
                 step |= {"newest": encode(_on_node_0(data)).decode(), "is_unusable": True}
             elif self.random.random() < 0.15:
                 cut, other = step["checkpoint"][: self.random.randint(0, 40)], '"Checksum":1'
@@ -240,7 +240,7 @@ class _Author:
         return step
 
     def _running(self) -> Json:
-        """Return some containers. A finished init container is left out together with all later containers: see D12."""
+        """Return some containers as running, but none from pods with init containers that end: see D12."""
         found = []
         for pod in [RUNNING, *self.pods.values()]:
             sidecars = [one for one in pod["initContainers"] if "restartPolicy" in one]
@@ -250,13 +250,13 @@ class _Author:
         return found
 
     def _admitted_again(self, running: Sequence[Sequence[str]]) -> Iterator[Json]:
-        """Yield the admissions of running pods, which a restarted kubelet repeats before it knows all pods."""
+        """Yield second admissions of running pods, as by a restarted kubelet that does not know all pods yet."""
         for uid in sorted({uid for uid, _ in running} & self.pods.keys()):
             if self.random.random() < 0.5:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
 
     def _removed_early(self, step: Json) -> Iterator[Json]:
-        """Yield the removal of a pod before a restarted kubelet knows all pods, so its devices stay taken."""
+        """Yield the removal of a pod before a restarted kubelet knows all pods: the pod's devices stay taken."""
         if step.get("waits") and self.pods and self.random.random() < 0.4:
             yield self.remove_pod()
             self.count += 1
@@ -264,7 +264,7 @@ class _Author:
             yield self._with_affinity({"op": "allocate", "pod": {**RUNNING, "uid": uid, "name": uid}})
 
     def _asked_again(self, resource: str) -> Iterator[Json]:
-        """Yield steps that query again the devices of the newest pods that may hold devices from a changed list."""
+        """Yield steps that query the newest pods that may hold devices from a changed list."""
         for pod in list(self.pods.values())[-3:]:
             containers = (*pod["initContainers"], *pod["containers"])
             if self.random.random() < 0.6 and any(one["limits"].get(resource) for one in containers):
@@ -277,14 +277,14 @@ class _Author:
     def start(self) -> Json:
         pod = self.random.choice([RUNNING, *self.pods.values()])
         containers = [*pod["initContainers"], *pod["containers"]]
-        # Plugins conflict only about a container that requests several resources.
+        # Plugins' answers conflict only for a container that requests several resources.
         container = (
             max(containers, key=lambda one: len(one["limits"])) if self.random.random() < 0.6 else containers[-1]
         )
         return {"op": "start", "pod": pod, "container": container["name"]}
 
     def _started(self, pod: Json) -> Iterator[Json]:
-        """Yield the start of a new pod's container that requests devices of a connected plugin."""
+        """Yield, for some new pods, the start of a container that requests devices from a connected plugin."""
         containers = [*pod["initContainers"], *pod["containers"]]
         asking = [one["name"] for one in containers if one["limits"].keys() & self.connected.keys()]
         if asking and self.random.random() < 0.4:
@@ -306,7 +306,7 @@ class _Author:
             name: tuple(f"{name.partition('/')[2]}-{number:02}" for number in range(self.random.randint(0, 5)))
             for name in self.random.sample(resources[len(RESOURCES) :], self.random.randint(0, 3))
         }
-        # Older kubelets write entries and ids in any order.
+        # A kubelet may have written the entries and ids in any order.
         shuffled = self.random.sample(list(entries.values()), len(entries))
         return CheckpointData(tuple(shuffled), registered)
 
@@ -315,7 +315,7 @@ class _Author:
         return write_receipt(response_of(self._answer())) + self.random.choice((b"", b"", b"\xba\x3e\x03new"))
 
     def advance_clock(self) -> Json:
-        # Never 300, the limit. Mostly close to it, so that a limit that is off by a few seconds is found.
+        # The limit is 300 seconds. Most values are close to it, so that a limit that is off by a few seconds is found.
         return {"op": "advance_clock", "seconds": self.random.choice((7, 67, 298, 298, 302, 302, 1009))}
 
     def _new_pod(self) -> Json:
@@ -361,10 +361,10 @@ class _Author:
         return self._with_affinity({"op": "allocate_again", "pod": self._maybe_resized(pod)})
 
     def _maybe_resized(self, pod: Json) -> Json:
-        """Return a pod; sometimes the last request for a resource has changed.
+        """Return a pod, sometimes with a change in the last container that requests a resource.
 
-        The requests before it stay: a kubelet serves such a larger request with devices that a later container holds.
-        That cannot happen on a node, because no pod's requests for devices change.
+        Earlier requests do not change: a kubelet would serve a larger one with devices that a later container holds,
+        which cannot happen on a real node, where no pod's requests for devices change.
         """
         containers = [*pod["initContainers"], *pod["containers"]]
         container = self.random.choice(containers)
@@ -380,8 +380,8 @@ class _Author:
     def hints(self) -> Json:
         pod = self.random.choice([self._new_pod(), *map(self._maybe_resized, self.pods.values())])
         container = self.random.choice([*pod["initContainers"], *pod["containers"]])
-        # When the kubelet admits another pod, it forgets which devices an earlier pod may reuse. Only hints for 0
-        # devices show that.
+        # When a kubelet admits another pod, it forgets which devices an earlier pod may reuse, which only hints for 0
+        # devices would show.
         if pod["uid"] in self.pods and 0 in container["limits"].values():
             return None
         return {"op": "hints", "pod": pod, "container": container["name"]}
@@ -404,7 +404,7 @@ class _Author:
 
 
 def history(random: Random) -> Json:
-    """Return a history that gives each step its affinity."""
+    """Return a history in which each step states its affinity."""
     return _Author(random, policy=None).history()
 
 
@@ -417,8 +417,8 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
     """Compare the answers to a history, and recognize a difference by its cause.
 
     A cause is proved by a change that makes the answers equal: leaving out zeros of resources without devices in use,
-    or a pod's request for a resource that is gone (D20); forgetting a pod whose second admission fails (D2);
-    leaving out what makes the kubelet panic (D21), or a start that only it refuses (D35); admitting another pod in
+    or a pod's request for a resource that is gone (D20); forgetting a pod whose second admission fails (D2); leaving
+    out what makes the kubelet panic (D21), or a start that only the kubelet refuses (D35); admitting another pod in
     between (D34). All other answers must be equal.
     """
     if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
@@ -450,7 +450,7 @@ def _judged(history: Json, oracle: Oracle) -> Verdict:
 
 
 def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: Oracle) -> Verdict:
-    """Compare a history that differs at a step with one in which an admission leaves nothing behind in the kubelet."""
+    """Find the cause of a difference at a step by comparing changed histories (D34, D2 and D20)."""
     if _may_remember_reuse(history, place):
         steps = history["steps"]
         rest = judge({**history, "steps": [*steps[:place], ADMITTED, *steps[place:]]}, oracle)
@@ -468,7 +468,7 @@ def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: 
 
 
 def _starts_without_a_claimed_device(step: Json, theirs: Json) -> bool:
-    """Return whether a kubelet refuses to start a container for holding no device that its claim provides."""
+    """Return whether the kubelet refused to start a container that holds no device of a resource from its claim."""
     claimed = step["pod"].get("claimed", ()) if step["op"] == "start" else ()
     uid, error = step["pod"]["uid"] if claimed else "", theirs.get("error")
     return any(
@@ -483,7 +483,7 @@ def _starts_without_a_claimed_device(step: Json, theirs: Json) -> bool:
 
 
 def _judge_unclaimed(history: Json, place: int, oracle: Oracle) -> Verdict:
-    """Compare a history in which a container starts without requesting what its claim provides (D35)."""
+    """Compare the history after removing the started container's requests for what its claim provides (D35)."""
     steps, step = history["steps"], history["steps"][place]
     without = step
     for container, resource in step["pod"]["claimed"]:
@@ -497,13 +497,14 @@ def _judge_unclaimed(history: Json, place: int, oracle: Oracle) -> Verdict:
 
 
 ADMITTED: Json = {"op": "allocate_again", "pod": RUNNING}
-"""With this step, a kubelet forgets which devices the containers of the previous pod may reuse."""
+"""A step after which a kubelet no longer knows which devices the previous pod's containers may reuse."""
 
 
 def _may_remember_reuse(history: Json, place: int) -> bool:
-    """Return whether a pod that holds devices is admitted again, and a container requests no device of a resource.
+    """Return whether a pod that holds devices is admitted again, with a container that requests 0 of a resource.
 
-    A kubelet remembers from the first admission which devices this container may reuse, and aligns it with them.
+    From the first admission, a kubelet remembers which devices this container may reuse, and aligns the container with
+    these devices.
     """
     step, before = history["steps"][place], history["steps"][place - 1]
     if step["op"] != "allocate_again" or "policy" not in history or before == ADMITTED:
@@ -518,7 +519,7 @@ def _may_remember_reuse(history: Json, place: int) -> bool:
 
 
 def _on_node_0(data: CheckpointData) -> CheckpointData:
-    """Convert a checkpoint from before 1.20 as newer kubelets did: all devices are on NUMA node 0."""
+    """Return a checkpoint from before 1.20 as newer kubelets converted it: all devices are on NUMA node 0."""
     entries = []
     for one in data.entries or ():
         ids = chain.from_iterable(listed or () for listed in (one.device_ids or {}).values())
@@ -529,7 +530,7 @@ def _on_node_0(data: CheckpointData) -> CheckpointData:
 def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
     """Compare a history in which a restart finds a checkpoint from before 1.20 (D23).
 
-    A kubelet must reject that file. Our manager must continue as a kubelet does with the same data in today's format.
+    A kubelet must reject such a file. Our manager must continue as a kubelet does with the same data in today's format.
     """
     newest = [
         {name: value for name, value in step.items() if name not in ("newest", "is_unusable")}
@@ -548,7 +549,7 @@ def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
 
 
 def _before_1_37(history: Json) -> Json:
-    """Return a history in which an instance of a plugin ends before a newer one registers.
+    """Return a history in which each older instance of a plugin ends before the newer one registers.
 
     Before 1.37, a kubelet mistakes the end of the older instance for the end of the newer one (D4).
     """
@@ -574,11 +575,11 @@ def _before_1_37(history: Json) -> Json:
 
 
 def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str]]:
-    """Yield the steps after which a kubelet behaves differently, last first, with the row that explains each.
+    """Yield the steps after which a kubelet behaves differently, in reverse order, each with the row that explains it.
 
-    D2: the kubelet keeps the devices it chose for a pod that it rejects because GetPreferredAllocation failed or not
-    all pods are known, and those it chose for a starting container before it refused the start. D32: the last of these
-    steps starts a container that has lost devices, under a policy.
+    D2: the kubelet keeps the devices that it chose for a pod before rejecting the pod because GetPreferredAllocation
+    failed or not all pods were known, and the devices that it chose for a starting container before refusing the start.
+    D32: under a policy, the last step starts a container that has lost devices.
     """
     waits, found = False, list[tuple[int, str]]()
     for number, answer in enumerate(answers):
@@ -597,7 +598,7 @@ def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str
 
 
 def _has_lost_devices(history: Json, place: int) -> bool:
-    """Return whether the step starts a container that requests a resource but has no device of it."""
+    """Return whether the step starts a container that requests a resource but holds no device of this resource."""
     replay, step = Replay(topology_of(history)), history["steps"][place]
     for one in history["steps"][:place]:
         replay.play(one)
@@ -608,7 +609,7 @@ def _has_lost_devices(history: Json, place: int) -> bool:
 
 
 def _judge_without(history: Json, place: int, row: str, lines: Sequence[str], oracle: Oracle) -> Verdict:
-    """Compare a history without a step whose result differs for a known reason."""
+    """Compare a history without the step at `place`, whose answers differ because of `row`."""
     rest = judge({**history, "steps": [*history["steps"][:place], *history["steps"][place + 1 :]]}, oracle)
     return rest._replace(cause=joined(row, rest.cause), lines=rest.lines or lines)
 
@@ -617,7 +618,7 @@ _IN_MANAGER = "cm/devicemanager.(*ManagerImpl)"
 
 
 def _judge_without_panic(history: Json, answers: Json, oracle: Oracle) -> Verdict:
-    """Compare all steps except the one that makes the kubelet panic, as if it had not happened (D21)."""
+    """Compare a history without the step that makes the kubelet panic (D21)."""
     panic, stack = answers["panic"], answers["stack"]
     for count in range(len(history["steps"])):
         if "panic" in oracle.ask("devices", {**history, "steps": history["steps"][: count + 1]}):
@@ -627,9 +628,9 @@ def _judge_without_panic(history: Json, answers: Json, oracle: Oracle) -> Verdic
 
 
 def _row_of_panic(history: Json, count: int) -> str | None:
-    """Return D21 if the pod of a step holds, before it, a device that its plugin does not list.
+    """Return D21 if the step's pod already holds a device that its plugin does not list.
 
-    On a kubelet, the pod also holds the devices that a rejected second admission left behind (D2).
+    If a second admission of the pod was rejected, the pod may hold such a device only on the kubelet (D2).
     """
     replay, refused = Replay(topology_of(history)), set[str]()
     for step in history["steps"][:count]:
@@ -647,9 +648,9 @@ def _row_of_panic(history: Json, count: int) -> str | None:
 
 
 def lost_by_a_refusal(history: Json) -> list[str]:
-    """Return the steps at which a pod is rejected, at its second admission or a start, and its devices then differ.
+    """Return how a pod's devices differ after a rejected second admission or start, if our manager lost any.
 
-    Row D2 repairs such a history, so the comparison cannot show whether our manager keeps the pod's devices.
+    D2 changes such a history, so the comparison cannot show whether our manager keeps the pod's devices.
     """
     replay, lost = Replay(topology_of(history)), list[str]()
     for number, step in enumerate(history["steps"]):
@@ -671,8 +672,8 @@ _NOT_CONNECTED = "(?:cannot allocate unregistered device|endpoint not found in c
 def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
-    The kubelet has the resource in its map of ids in use. So it rejects a pod that requests the resource, and gives no
-    hints for the resource or an empty list of hints. The result is empty if the kubelet does neither.
+    The resource is in the kubelet's map of ids in use. So the kubelet rejects a pod that requests the resource, and
+    gives no hints for the resource or an empty list of hints. The result is empty if the kubelet does neither.
     """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(_NOT_CONNECTED + r" (\S+?)(, which is unexpected)?$", told)
@@ -688,7 +689,7 @@ def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
 
 
 def _not_asking(history: Json, place: int, resource: str) -> Json:
-    """Return a history in which the pod of a step does not request a resource, from this step on."""
+    """Return a history in which a step's pod does not request a resource from this step on."""
     steps, uid = history["steps"], history["steps"][place]["pod"]["uid"]
     changed = (
         _without_request(step, resource) if "pod" in step and step["pod"]["uid"] == uid else step
@@ -708,12 +709,12 @@ def _without_request(step: Json, resource: str) -> Json:
 
 
 def agree(history: Json, answers: Json) -> bool:
-    """Return whether our answers to a history equal these answers of a kubelet."""
+    """Return whether our answers to a history equal a kubelet's answers."""
     return bool(answers_of_ours(history) == _theirs(history, answers))
 
 
 def _forgetting(history: Json, answers: Json) -> Json:
-    """Return the history with pods removed if their second admission fails, and with a new UID after each failure."""
+    """Return the history with a new UID for a pod after each failed admission, so that it starts without devices."""
     steps, names = [], dict[str, str]()
     for step, answer in zip(history["steps"], answers, strict=True):
         changed = dict(step)
@@ -731,7 +732,7 @@ def _forgetting(history: Json, answers: Json) -> Json:
 
 
 def _without_zeros(history: Json, answers: Json) -> Json:
-    """Return the answers without the zeros that `sanitize` adds."""
+    """Return the answers without the zeros that a kubelet adds in the step `sanitize`."""
     return [
         {"allocatable": {name: count for name, count in answer["allocatable"].items() if count or name in given}}
         if (given := step.get("allocatable")) is not None
@@ -754,7 +755,7 @@ def answers_of_ours(history: Json) -> Json:
 
 
 _STOPPED = re.compile(r"endpoint &\{.*? (\S+/\S+) /.* has been stopped")
-"""Where a kubelet prints a Go structure for a plugin that is gone."""
+"""A kubelet's message about a plugin that is gone, which contains a printed Go structure."""
 
 
 def _theirs(history: Json, answers: Json) -> Json:
