@@ -61,7 +61,7 @@ class NodeClaims:
         make: creates the DRA manager with an observer. It is called once, when the manager is first needed.
         wake: called from other threads when `advance` has something to do.
         workers: the threads that prepare claims, which several nodes may share; by default, the node's own threads.
-        release_workers: the threads that release claims; by default, those of `workers`.
+        release_workers: the threads that release claims; by default, `workers`.
         clock: monotonic seconds.
     """
 

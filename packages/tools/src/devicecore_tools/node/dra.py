@@ -31,7 +31,7 @@ HEALTH_NAME = "dra_health_state"
 
 @frozen
 class NodeClaimSource(ClaimSource):
-    """The ResourceClaims in manifests and, if there is an API server, those on the server."""
+    """The ResourceClaims in manifests and on the API server, if there is one."""
 
     pods: PodFeed | None
     server: ClaimSource | None

@@ -41,7 +41,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @frozen
 class Tally:
-    """Counts of devices. Each is `held`, `free`, `none` (not held and not usable) or `unknown` (no source says)."""
+    """Counts of devices, which are `held`, `free`, `none` (not held and not usable) or `unknown` (no source says)."""
 
     devices: int = 0
     held: int = 0
@@ -74,7 +74,7 @@ class Tally:
 
 @frozen
 class OwnerMark:
-    """A pod in the picture, with its letters and its color number, from 1. Colors repeat, but letters do not."""
+    """A pod in the picture, with its letters and a color number, counted from 1. Colors repeat, but letters do not."""
 
     owner: str
     letters: str
