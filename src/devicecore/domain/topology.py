@@ -30,7 +30,7 @@ MAX_BEST_MASKS = 1_000
 """If there are more sets of NUMA nodes than `MAX_MASKS`, only this many sets and the set of all nodes are examined."""
 
 MAX_PAIRS = 255 * 255
-"""The maximum number of pairs of masks for which a merge examines every pair. Up to 8 NUMA nodes have no more."""
+"""The maximum number of pairs of masks for which a merge examines every pair. Up to 8 NUMA nodes have no more pairs."""
 
 MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks from each side."""
@@ -98,7 +98,7 @@ class Policy(Enum):
 
 
 class Scope(Enum):
-    """The scope for which hints are merged: each container, or the pod as a whole."""
+    """The unit for which hints are merged: each container, or the pod as a whole."""
 
     CONTAINER = "container"
     POD = "pod"

@@ -375,9 +375,9 @@ def _report_of_pod(
 ) -> "ClaimReport":
     """Return the nodes' answers about a pod's claims and its other requirements.
 
-    If no Node has plugin devices, the kubelet's own sources say whether the pod gets its plugin devices. If the pod
-    fits on no node, its claims that no other pod uses are tried again without their devices, because a scheduler
-    deallocates such claims.
+    With `is_kubelet_asked`, plugin devices are left out unless a Node shows them, because the kubelet's own sources
+    answer for them. If the pod cannot be placed, the trial is repeated without the devices of claims that no other pod
+    uses, because a scheduler deallocates such claims.
     """
     from devicecore_tools.command.claim_reports import ClaimReport
     from devicecore_tools.command.claim_rows import OF_EXTENDED
