@@ -611,7 +611,7 @@ def test_what_a_plugin_has_left_for_a_pod_is_not_known_without_pods(why: Callabl
     metadata = {"name": "n1"}
     node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, a_slice("n2", GPU, GPUS[:0])])
-    says = "a device plugin serves nvidia.com/gpu there, but the pods that may hold their devices were not read"
+    says = "a device plugin serves nvidia.com/gpu there, but the pods that may hold its devices were not read"
     assert (status, lines[1]) == (3, f"  reason  {says}")
     full = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"nodeName": "n1", "containers": [_container("8")]}}
     status, lines = why([a_pod_with({"nvidia.com/gpu": "1"})], [SERVING, node, full])

@@ -805,7 +805,7 @@ class ClaimTrial:
         answer = self._allocate(claims, node)
         if plugins and bound is None and isinstance(answer, DeviceAllocation):
             why = (
-                f"a device plugin serves {listed(plugins, 3)} there, but the pods that may hold their devices were not "
+                f"a device plugin serves {listed(plugins, 3)} there, but the pods that may hold its devices were not "
                 "read"
             )
             return ClaimAnswer(node, NoAllocation(why, is_unknown=True))

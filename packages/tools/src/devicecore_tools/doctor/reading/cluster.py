@@ -49,7 +49,7 @@ def looks_at_all_nodes(
     """
     from devicecore_tools.doctor.reading.api_server import read_objects
 
-    found = dict.fromkeys(OF_NODES, "they were not asked for") | read_objects("", kubeconfig, kinds, budget=budget)
+    found = dict.fromkeys(OF_NODES, "they were not requested") | read_objects("", kubeconfig, kinds, budget=budget)
     return looks_of(found, selects, budget, time.time())
 
 

@@ -79,7 +79,7 @@ def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
     try:
         document = json.loads(data)
         if document["format"] != FORMAT:
-            message = f"expected format {FORMAT}, got {document['format']!r:.20}: a later release has written it"
+            message = f"expected format {FORMAT}, got {document['format']!r:.20}: a later release wrote it"
             raise ValueError(message)
         return _CONVERTER.structure(document["look"], Look), _CONVERTER.structure(
             document["files"], dict[str, dict[str, str]]
