@@ -317,7 +317,8 @@ class ObjectStore:
     def apply(self, place: ObjectPlace, body: Json, *, in_status: bool, manager: str, force: bool) -> Json:
         """Apply an object on the server side. An object that does not exist is created, except through its status.
 
-        Raises ApiError if another manager owns a field, and whenever `update` does.
+        Raises ApiError if another manager owns a field with a different value and `force` is not set, and in every case
+        in which `update` raises it.
         """
         (kind, namespace, name), metadata = place, body.get("metadata") or {}
         if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
