@@ -34,7 +34,7 @@ def _recorded() -> Sequence[Sequence[Json]]:
 
 
 def history(random: Random) -> Json:
-    """Return a generated history, or a recorded one with steps omitted, repeated or moved, and answers changed."""
+    """Return a generated history, or a recorded one after some steps were omitted, repeated, moved or changed."""
     if random.random() < MADE:
         gates = [SKIPS] if random.random() < 0.98 else []
         return {"steps": Author(random).history(), "gates": gates}
@@ -64,17 +64,17 @@ def history(random: Random) -> Json:
 
 
 MADE = 0.5
-"""The share of the cases that are generated. The others come from recorded histories."""
+"""The share of cases that are generated. The other cases are changed recorded histories."""
 
 SKIPS = "DRAOptionalNodeOperations"
 """Without this feature gate, a kubelet rejects a claim whose driver need not be called (N20)."""
 
 TWICE = 0.01
-"""The share of the cases in which a pod may name a claim twice. A kubelet never prepares such a claim (N6)."""
+"""The share of recorded histories in which a pod may name a claim twice. A kubelet never prepares such a claim (N6)."""
 
 
 def _naming_once(step: Json) -> Json:
-    """Return a step whose pod names each claim once."""
+    """Return the step with a pod that names each claim only once."""
     if step["op"] != "put_pod":
         return step
     pod = step["object"]
@@ -102,7 +102,7 @@ def _naming_once(step: Json) -> Json:
 
 
 def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) -> Sequence[Json]:
-    """Return the steps that are possible in this order: those with known pods and running drivers."""
+    """Return the steps that are possible in this order, because their pods exist and their drivers are running."""
     pods, drivers, result = set[str](), set[tuple[str, str]](), []
     for given in steps:
         step, key = given, (given.get("name", ""), given.get("instance", "a"))
@@ -111,11 +111,11 @@ def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) ->
                 pods.add(step["object"]["metadata"]["uid"])
             case "driver_up":
                 drivers.add(key)
-                step = {name: value for name, value in step.items() if name != "timeout_ms"}  # nothing is delayed
+                step = {name: value for name, value in step.items() if name != "timeout_ms"}  # no call is delayed
             case "driver_down":
                 if key not in drivers:
                     continue
-                step = {**step, "mode": "deregister"}  # the kubelet notices other disconnections only after some time
+                step = {**step, "mode": "deregister"}  # kubelets notice other losses only later
                 drivers.discard(key)
             case "driver_script":
                 if key not in drivers:
@@ -136,7 +136,7 @@ def _without_delays(script: Json) -> Json:
 
 
 class _Live(Comparison):
-    """A comparison that accepts any of several missing items in an error (D18)."""
+    """A comparison that accepts an error about any of several missing drivers or claims (D18)."""
 
     def _compare(self, step: Json, outcome: Json) -> None:
         pod = self.replay.manifests[step["pod"]] if "pod" in step else {}
@@ -148,7 +148,7 @@ class _Live(Comparison):
         super()._compare({**step, "expect": expect}, outcome)
 
     def _named(self, pod: Json, ours: Json, theirs: Json) -> str:
-        """Return the kubelet's error, or ours if the two differ only in which missing driver or claim they name."""
+        """Return the kubelet's error, or ours if the errors differ only in which missing driver or claim they name."""
         told, named = str(theirs.get("error", "")), str(ours.get("error", ""))
         found, other = _MISSING.search(told), _MISSING.search(named)
         if told == named or not (found and other and told.replace(found[0], "") == named.replace(other[0], "")):
@@ -172,14 +172,14 @@ class _Live(Comparison):
 _MISSING = re.compile(r"DRA driver (?P<driver>\S+) is not registered|claim info for ResourceClaim (?P<claim>\S+) ")
 
 PASSED_OVER = frozenset(("D25", "N3", "N6", "N13", "N21"))
-"""The reasons after which later steps are compared as if the step that differs had not happened."""
+"""The reasons for which the step that differs is left out, so that later steps can be compared."""
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N21).
 
     If a kubelet refuses a pod because the feature gate of `skipNodeOperations` is off (N20), our answers are compared
-    with those that it gives with the gate on.
+    with those that the kubelet gives with the gate on.
     """
     total = len(case["steps"])
     if (allocation.Release.of(oracle.version) or allocation.Release.V1_37).is_before_1_37:
@@ -191,7 +191,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if verdict.cause is None and f"{SKIPS} feature gate is disabled" in answers[number].get("error", ""):
         rest = judge({**case, "gates": [SKIPS]}, oracle)
         return rest._replace(cause=joined("N20", rest.cause), lines=rest.lines or verdict.lines)
-    if verdict.cause == "N5":  # the kubelet started with an outdated file: compare as if it had not restarted
+    if verdict.cause == "N5":  # the kubelet has read an outdated file, so the restart is left out
         number = max(place for place in range(number + 1) if case["steps"][place]["op"] == "restart")
     if verdict.cause in {*PASSED_OVER, "N5"}:
         rest = judge({**case, "steps": [*case["steps"][:number], *case["steps"][number + 1 :]]}, oracle)
@@ -202,7 +202,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _calling_always(step: Json) -> Json:
-    """Return a step without a claim field that is new in 1.37."""
+    """Return a step without the claim's field `skipNodeOperations`, which is new in 1.37."""
     if step["op"] != "put_claim":
         return step
     text = json.dumps(step, default=str)
@@ -210,7 +210,7 @@ def _calling_always(step: Json) -> Json:
 
 
 def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdict, int]:
-    """Return the comparison with one kubelet run, and the step at which it ended."""
+    """Return the comparison with a kubelet's answers, and the step at which the comparison ended."""
     number = 0
     for number, (step, expect) in enumerate(zip(case["steps"], answers, strict=True)):
         try:
@@ -223,7 +223,7 @@ def _compared(case: Json, answers: Json, comparison: Comparison) -> tuple[Verdic
 
 
 def recorded_anew(history: Json, oracle: Oracle) -> Json:
-    """Return a recorded history with the answers of this version of Kubernetes.
+    """Return a recorded history with the answers from this version of Kubernetes.
 
     A recorded answer is kept if the kubelet can still give it in a different order. If the kubelet names a different
     missing item than we do, that step and all later ones get no answer.

@@ -1,4 +1,4 @@
-"""Random CEL expressions like those in DeviceClasses and claims, most of them valid, some cut or misspelled."""
+"""Random CEL expressions like those in DeviceClasses and claims; most are valid, and some are cut off or misspelled."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -38,7 +38,7 @@ _DEFAULTS = {"model": "''", "index": "0", "ok": "false", "rdma": "false", "ver":
 
 
 def expression(random: Random) -> str:
-    """Return an expression. A few are broken, and a few have a different type."""
+    """Return an expression. A few expressions are broken, and a few are not Boolean."""
     made = _Expressions(random)
     if random.random() < 0.03:
         return made.value()

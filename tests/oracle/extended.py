@@ -22,11 +22,11 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 NAMED, OF_PLUGINS = ("ex.com/gpu", "ex.com/nic"), "ex.com/card"
 _OUT_OF_ORDER = 0.04  # the share of cases with two classes created in the same second
 BROKEN = {"metadata": {"name": "broken"}, "spec": {"selectors": [{"cel": {"expression": tuple(EXPRESSIONS)[-1]}}]}}
-"""A class whose expression fails for devices without the attribute."""
+"""A class whose expression fails for devices without a certain attribute."""
 
 
 def case(random: Random) -> Json:
-    """Return a pod with extended resources under both kinds of names, sometimes with claims, and a cluster."""
+    """Return a cluster and a pod, which requests extended resources by both kinds of names and may use claims."""
     made = random_case(random)
     hold_elsewhere(random, made)
     classes = [json.loads(json.dumps(one)) for one in (*made["classes"], BROKEN)]
@@ -66,7 +66,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare the class of each resource, what the node lacks, the created claim, and the devices of all claims.
 
     As in a live cluster, the scheduler sees the classes in the order of their creation. The scheduler does not learn
-    the implicit name of a class whose extended resource belongs to a newer class that it has already seen.
+    the implicit name of a class if it has already seen a newer class with the same extended resource.
     """
     theirs = oracle.ask("extended", case)
     release = Release.of(oracle.version) or Release.V1_37
@@ -83,7 +83,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     if lines:
         return Verdict("a class's own name" if _is_name_lost(case, classes, theirs["classes"]) else None, lines)
     if lacks:
-        return AGREED  # no container uses the claim
+        return AGREED  # the node does not fit, so the claim does not matter
     wanted, mappings = _claim_of(theirs)
     ours = [] if made is None else [(one.name, one.device_class, one.count) for one in made.alternatives]
     mapped = [] if made is None else [(one.container, one.resource, one.request) for one in made.mappings]
@@ -103,7 +103,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _is_name_lost(case: Json, ours: Json, theirs: Json) -> bool:
-    """Return whether a scheduler knows all classes, except implicit names whose resource a later class serves."""
+    """Return whether a scheduler lacks only implicit names of classes whose extended resource another class serves."""
     named = {one["metadata"]["name"]: one["spec"].get("extendedResourceName", "") for one in case["classes"]}
     lost = [name for name in ours if name not in theirs]
     others = {name: served for name, served in ours.items() if name not in lost}
@@ -115,7 +115,7 @@ def _is_name_lost(case: Json, ours: Json, theirs: Json) -> bool:
 
 
 def _claim_of(answer: Json) -> tuple[Json, Json]:
-    """Return the requests in a scheduler's claim, and the devices of each container."""
+    """Return the requests in a scheduler's claim, and which container and resource each request is for."""
     requests = (answer["claim"] or {"spec": {"devices": {}}})["spec"]["devices"].get("requests") or ()
     return (
         [(one["name"], one["exactly"]["deviceClassName"], one["exactly"]["count"]) for one in requests],
@@ -124,7 +124,7 @@ def _claim_of(answer: Json) -> tuple[Json, Json]:
 
 
 def _trial(case: Json, release: Release) -> ClaimTrial:
-    """Return the cluster of a case, with existing allocations and no other pods."""
+    """Return a trial on the case's cluster, with its existing allocations and no other pods."""
     kinds = {"DeviceClass": case["classes"], "ResourceSlice": case["slices"], "Node": [case["node"]], "Pod": []}
     documents = [
         Value({"kind": f"{kind}List", "items": [{**one, "kind": kind} for one in of]}, kind)

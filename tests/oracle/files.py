@@ -41,7 +41,7 @@ BYTES = (b"\xff", b"\xc0", b"\xed\xa0\x80", b"\\ud800", b"\\", b"\x01", b" ", b"
 
 
 def text_of(encoded: str) -> str:
-    """Return a file's text in base64."""
+    """Return the text of a file that is encoded in base64."""
     return base64.b64decode(encoded).decode()
 
 
@@ -54,7 +54,7 @@ def _texts(random: Random) -> Json:
 
 
 def checkpoint(random: Random) -> Json:
-    """Return a checkpoint's data."""
+    """Return random data for a checkpoint."""
     entries = [
         {
             "podUID": _text(random),
@@ -93,7 +93,7 @@ def judge_checkpoint(case: Json, oracle: Oracle) -> Verdict:
 
 
 def claims(random: Random) -> Json:
-    """Return claims for a state file of the DRA manager, each with a different name."""
+    """Return random claims with different names for a state file of the DRA manager."""
     all_claims = [
         {
             "ClaimUID": _text(random),
@@ -127,7 +127,7 @@ def _device(random: Random) -> Json:
 
 
 def judge_claims(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the written bytes."""
+    """Compare the bytes of the written file."""
     entries = None if case["claims"] is None else [entry_of(one) for one in case["claims"]]
     ours = {"bytes": base64.b64encode(state_file.encode(entries)).decode()}
     lines = list(differences(ours, oracle.ask("claims-encode", case)))
@@ -135,14 +135,14 @@ def judge_claims(case: Json, oracle: Oracle) -> Verdict:
 
 
 OLDEST = 0.04
-"""The share of the files in the format from before 1.11."""
+"""The share of files in the format from before 1.11."""
 
 
 def damaged_checkpoint(random: Random) -> Json:
     """Return a checkpoint, usually damaged, sometimes with a checksum that matches the damaged content."""
     data = data_of(checkpoint(random)["data"])
     file = encode(data, random.choice((NEWEST,) * 6 + (1,)))
-    if random.random() < OLDEST:  # the list of entries as written before 1.11
+    if random.random() < OLDEST:  # only the list of entries, as before 1.11
         file = json.dumps(json.loads(encode(data, 1))["Data"]["PodDeviceEntries"], ensure_ascii=False).encode()
     file = _damaged(random, file)
     if random.random() < 0.5:
@@ -156,7 +156,7 @@ def damaged_checkpoint(random: Random) -> Json:
 
 
 def damaged_claims(random: Random) -> Json:
-    """Return a state file of the DRA manager, usually damaged, in the inner or outer document."""
+    """Return a state file of the DRA manager, usually with damage in its inner or outer document."""
     case = claims(random)["claims"]
     entries = None if case is None else [entry_of(one) for one in case]
     file = state_file.encode(entries)
@@ -194,10 +194,10 @@ def _damaged(random: Random, file: bytes) -> bytes:
 
 
 def judge_damaged_checkpoint(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the verdicts and the parsed content, by writing it again.
+    """Compare the verdicts, and the parsed content by writing it again.
 
-    Today's kubelet does not accept a file in an older format (D23). For such a file, our result is compared with that
-    of older kubelets that accepted the format.
+    Today's kubelet does not accept a file in an older format (D23). For such a file, our result is compared with the
+    result of older kubelets, which accepted the format.
     """
     theirs = oracle.ask("checkpoint-decode", case)
     found, data = examine(base64.b64decode(case["file_b64"]))
@@ -232,5 +232,5 @@ def judge_damaged_claims(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _by_name(listed: Json) -> Json:
-    """Return the claims as a kubelet keeps them: the last one with each name."""
+    """Return the claims that a kubelet keeps: of several claims with one name, only the last."""
     return recorded_claims(list({(one["Namespace"], one["ClaimName"]): one for one in listed}.values()))

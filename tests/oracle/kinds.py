@@ -11,7 +11,7 @@ from tests.oracle.asking import Json, Oracle, Verdict
 
 
 class Kind(NamedTuple):
-    """One kind. `case` creates the same case from the same random numbers."""
+    """One kind of behavior. From equal random numbers, `case` creates equal cases."""
 
     case: Callable[[Random], Json]
     judge: Callable[[Json, Oracle], Verdict]
@@ -53,14 +53,14 @@ KINDS = {
 
 _OF_OTHERS = {"D2": 0.02, "D18": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.06, "D26": 0.04}
 USUAL = _OF_OTHERS | {"D25": 0.03, "N3": 0.1, "N13": 0.03}
-"""The largest share of a kind's cases that a cause explains. For a cause that is not listed, the share is 1 %."""
+"""By cause, the largest share of a kind's cases that it usually explains. For other causes, the share is 1 %."""
 
 OFTEN = 3  # times its usual share
 _FEW = 5  # cases, too few to measure a share
 
 
 def too_often(causes: Mapping[str, int], total: int) -> Iterator[str]:
-    """Name the causes that explain more than three times their usual share of cases: they might hide differences."""
+    """Yield a line for each cause that explains so many cases that it might hide other differences."""
     counts = Counter[str]()
     for cause, count in causes.items():
         for row in re.split(r"\+|, ", cause):

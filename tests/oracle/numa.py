@@ -29,9 +29,9 @@ from tests.oracle.topology import policy_options, topology_of
 FILES = ("cpu_manager_state", "memory_manager_state")
 GI, MI = 2**30, 2**20
 MIXED = "D29"
-"""A NUMA node is both in a group and used alone: the kubelet's behavior depends on Go's map order."""
+"""A NUMA node is used both in a group and alone, so the kubelet's behavior depends on Go's map order."""
 TAKEN = "D30"
-"""A container has a CPU that was not free: the kubelet puts the CPU into the shared pool if it rejects the pod."""
+"""A container was given a CPU that was not free. If the kubelet then rejects the pod, the CPU becomes shared."""
 OLDER = "D33"
 """Before 1.37, `full-pcpus-only` needs free cores even for a container that already has its CPUs, and
 `distribute-cpus-across-numa` disregards sockets."""
@@ -76,10 +76,10 @@ def admissions(random: Random) -> Json:
 
 
 def machine(random: Random, most: int = 8) -> Json:
-    """Return a machine as cAdvisor describes it: sockets in NUMA nodes or NUMA nodes in sockets.
+    """Return a random machine as cAdvisor describes it, with sockets in NUMA nodes or NUMA nodes in sockets.
 
-    Kubernetes combines every hint of each resource with every hint of the others, so many resources need a small
-    `most`.
+    Kubernetes combines every hint of each resource with every hint of the others, so cases with many resources need a
+    small number of NUMA nodes (`most`).
     """
     nodes = random.choice([count for count in (1, 1, 2, 2, 2, 3, 4, 4, 6, 8) if count <= most])
     sockets = random.choice([count for count in (1, 2, 4, 8, nodes, 2 * nodes) if count <= 2 * nodes])
@@ -102,7 +102,7 @@ def machine(random: Random, most: int = 8) -> Json:
                 core["uncore_caches"] = [{"id": number // caches, "level": 3}]
             own.append(core)
         if random.random() < 0.05:
-            own = own[:-1] or own  # CPUs are offline
+            own = own[:-1] or own  # some CPUs are offline
         found.append(
             {
                 "node_id": node,
@@ -191,7 +191,7 @@ def _with_steps(random: Random, case: Json, *, has_devices: bool = False) -> Jso
         elif op == "again":
             steps.append({"op": "admit", "object": pods[uid], "affinity": _affinity(random, nodes)})
         elif op == "hints":
-            # The kubelet forgets what a pod may reuse from its init containers when another pod is admitted.
+            # When a kubelet admits another pod, it forgets what a pod may reuse from its init containers.
             is_known = random.random() < 0.3 and "initContainers" not in pods[uid]["spec"]
             asked = pods[uid] if is_known else _pod(random, "asked", case, has_devices=False)
             steps.append({"op": "pod_hints", "object": asked})
@@ -210,7 +210,7 @@ def _with_steps(random: Random, case: Json, *, has_devices: bool = False) -> Jso
 def _refused_in_between() -> list[Json]:
     """Return two admissions of a pod whose init container has ended, and between them a pod that is refused late.
 
-    After the refused pod, the other pod may no longer reuse memory, so its second admission gives it new memory.
+    After the refusal, the first pod may no longer reuse memory, so its second admission gives it new memory.
     """
     small, medium, large = (
         {"name": name, "resources": {"limits": {"cpu": "1", "memory": size}}}
@@ -284,7 +284,7 @@ class OlderCpuPolicy(StaticCpuPolicy):
 
 
 class _WatchedCpus(CpuManager):
-    """A CPU manager that remembers whether it ever allocated another pod's CPU or a strictly reserved one."""
+    """A CPU manager that remembers whether it ever allocated a CPU that was neither shared nor the pod's own."""
 
     gave_what_was_taken = False
 
@@ -296,7 +296,7 @@ class _WatchedCpus(CpuManager):
 
 
 class _WatchedMemory(MemoryManager):
-    """A memory manager that remembers whether a NUMA node was ever in two groups of nodes at once."""
+    """A memory manager that remembers whether a NUMA node was ever in two different groups at once."""
 
     was_mixed = False
 
@@ -308,7 +308,7 @@ class _WatchedMemory(MemoryManager):
 
 @frozen
 class _Pods:
-    """The active pods in a replay."""
+    """The pods in a replay, by UID."""
 
     objects: dict[str, Json]
 
@@ -317,9 +317,9 @@ class _Pods:
 
 
 class NumaReplay:
-    """Replays a history of the three managers.
+    """Plays a history on our CPU, memory and device managers.
 
-    A replay answers as the oracle does, except that the files are decoded.
+    The answers have the oracle's format, except that the files are decoded.
     """
 
     def __init__(self, case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> None:
@@ -331,7 +331,7 @@ class NumaReplay:
         self.machine = read_machine(case["machine"])
         self.connections: list[MemoryConnection] = []
         self.stop: Callable[[], None] = lambda: None
-        """Ends the threads of the last start."""
+        """Ends the threads of the managers that were started last."""
 
     def begin(self) -> Json:
         """Start the managers, and return their state."""
@@ -465,7 +465,7 @@ class NumaReplay:
         self.admission.forget()
 
     def held(self) -> Json:
-        """Return the two states, in a form that can be compared."""
+        """Return the states of the CPU and memory managers in a comparable form."""
         self.cpus.save()
         self.memory.save()
         return {name: readable(name, store.blob or b"") for name, store in self.stores.items()}
@@ -481,7 +481,7 @@ def _hints(hints: Json) -> Json:
 
 
 def readable(name: str, blob: bytes) -> Json:
-    """Return a state file as comparable values: memory by group of NUMA nodes, and blocks in order."""
+    """Return the content of a state file in a comparable form, with memory by group of NUMA nodes and sorted blocks."""
     if name == "cpu_manager_state":
         cpu = decode_cpus(blob)
         entries = {
@@ -517,7 +517,7 @@ def _blocks(state: MemoryState) -> Json:
 
 
 def read_machine(given: Json) -> Machine:
-    """Return the machine described by a case."""
+    """Return the machine that a case describes."""
     return Machine(
         [
             NumaCell(
@@ -559,21 +559,21 @@ def pod_of(given: Json) -> Pod:
 
 @frozen
 class Played:
-    """The steps that a kubelet would answer, our answers from the start on, and the allowed differences by step."""
+    """The steps up to one that Kubernetes could not answer, our answers, and from which step on each row may apply."""
 
     case: Json
     ours: list[Json]
     since: Mapping[str, int]
 
     def refused(self) -> list[int]:
-        """Return the steps that reject a pod."""
+        """Return the numbers of the steps at which a pod is rejected."""
         steps = enumerate(self.case["steps"], start=1)
         return [number for number, step in steps if step["op"] == "admit" and "reason" in self.ours[number]]
 
     def without_refusals(self, last: int | None = None) -> "Played":
-        """Leave out all rejected pods except the last step's: a rejected pod holds nothing afterwards.
+        """Return the history without the admissions that reject a pod, except the step `last`.
 
-        A pod that was admitted before is removed instead.
+        A pod that was admitted earlier is removed instead, because a rejected pod holds nothing afterwards.
         """
         end = len(self.case["steps"]) if last is None else last
         left_out, admitted = {*self.refused()} - {last}, set[str]()
@@ -590,7 +590,7 @@ class Played:
         return Played({**self.case, "steps": steps}, ours, self.since)
 
     def compared(self, oracle: Oracle) -> list[tuple[int, str]]:
-        """Ask a kubelet, and return the differences between its answers and ours, by step."""
+        """Ask a kubelet, and return the differences between its answers and ours, each with the number of its step."""
         answers = oracle.ask("numa", self.case)
         if isinstance(answers, dict):
             return [(0, str(answers)[:3000])]
@@ -613,7 +613,7 @@ def played(case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> P
         uid = step["object"]["metadata"]["uid"] if "object" in step else step.get("uid")
         if uid in refused:  # a kubelet never admits a failed pod again
             continue
-        if step["op"] == "restart":  # the kubelet reads what we have written
+        if step["op"] == "restart":  # the kubelet is given the files that we have written
             written = {name: store.blob.decode() for name, store in replay.stores.items() if store.blob}
             step = {**step, "files": written}  # noqa: PLW2901 - the rest of the loop needs these files
         try:
@@ -634,9 +634,9 @@ def played(case: Json, cpu_policy: type[StaticCpuPolicy] = StaticCpuPolicy) -> P
 def judge(case: Json, oracle: Oracle) -> Verdict:
     """Compare each step, and both state files byte for byte, except for the order of blocks.
 
-    A difference is known if a NUMA node was in two groups (D29), or a container got a CPU that was not free (D30), and
-    the kubelet answers as we do once the rejected pods are left out. Before 1.37, it is also known if our answers would
-    agree with the older policy (D33).
+    The cause of a difference is known if a NUMA node was in two groups (D29), or a container got a CPU that was not
+    free (D30), and the kubelet answers as we do once the rejected pods are left out. Before 1.37, the cause is also
+    known if our answers with the older policy agree (D33).
     """
     verdict = _judged(played(case), oracle)
     if verdict.cause is None and oracle.version.startswith("1.36."):
@@ -658,7 +658,7 @@ def _judged(ours: Played, oracle: Oracle) -> Verdict:
 
 
 def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: Oracle) -> bool:
-    """Return whether the kubelet agrees about each pod with a differing verdict if no pod was rejected before it."""
+    """Return whether the kubelet, if it has rejected no other pod, agrees about each pod whose rejection differs."""
     for number in sorted({number for number, line in theirs if "_manager_state" not in line} & {*ours.refused()}):
         alone = ours.without_refusals(number)
         last = [line for at, line in alone.compared(oracle) if at == len(alone.case["steps"])]
@@ -668,14 +668,14 @@ def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: O
 
 
 def comparable(answer: Json) -> Json:
-    """Return an answer in a form that can be compared, with only the kind of an error."""
+    """Return an answer in a comparable form, with only the kind of its error."""
     if "error" in answer and "ok" in answer:
         return {"ok": False, "error": _kind_of_error(answer["error"])}
     return answer
 
 
 def _kind_of_error(text: str) -> str:
-    """Return the text of an error without its wrapping, and without the parts that Go's random map order decides."""
+    """Return an error's text without its wrapping and without what depends on Go's random map order."""
     for prefix in ("new static policy error: ", "new none policy error: "):
         text = text.removeprefix(prefix)
     if text.startswith("None policy"):
@@ -686,7 +686,10 @@ def _kind_of_error(text: str) -> str:
 
 
 def encoded_again(name: str, blob: bytes, *, may_lack_data: bool = False) -> bytes:
-    """Read a state file, and return it as we write it. Kubelets before 1.37 write no data, and may keep our file."""
+    """Read a state file, and return the bytes that we would write.
+
+    Kubelets before 1.37 write no field `data`, but may keep a file that we wrote.
+    """
     has_data = not may_lack_data or b'"dataChecksum":' in blob
     if name == "cpu_manager_state":
         cpu = decode_cpus(blob)
@@ -696,7 +699,7 @@ def encoded_again(name: str, blob: bytes, *, may_lack_data: bool = False) -> byt
 
 
 def decoded(answer: Json, *, may_lack_data: bool = False) -> tuple[Json, list[str]]:
-    """Return an oracle's answer with its files decoded, and the problems with encoding them again."""
+    """Return an oracle's answer with its files decoded, and how the files would differ if we wrote them."""
     found, lines = dict(answer), list[str]()
     for name in FILES:
         if name not in answer or answer.get("error"):

@@ -13,7 +13,7 @@ VALUES = ("a", "b", "1", "", True, 3)
 
 
 def case(random: Random) -> Json:
-    """Return an object and a patch, which may not apply to it."""
+    """Return an object, and a patch that may not apply to the object."""
     kind = random.choice(("Node", "Pod", "ResourceClaim"))
     type_ = random.choice(("strategic", "strategic", "merge", "json"))
     before = _object(random, kind)
@@ -24,7 +24,7 @@ def case(random: Random) -> Json:
 
 
 def _object(random: Random, kind: str, *, deletes: bool = False) -> Json:
-    """Return some fields of an object. With `deletes`, they form a patch, and some are null."""
+    """Return some fields of an object. With `deletes`, the fields form a patch, and some of them are null."""
 
     def maybe(value: Json) -> Json:
         return random.choice((None, value, value, value)) if deletes else value
@@ -80,7 +80,7 @@ def _add_directive(random: Random, patch: Json) -> None:
 
 
 def _parts(value: Json) -> list[Json]:
-    """Return all maps of a document."""
+    """Return all maps in a document."""
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [*([value] if isinstance(value, dict) else []), *(place for one in below for place in _parts(one))]
 
@@ -127,7 +127,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _decoded(value: Json) -> Json:
-    """Return a value as it is decoded, without directives and without nulls, which mean nothing in an API object."""
+    """Return a value without directives and nulls, which do not survive decoding into an API object."""
     if isinstance(value, list):
         return [_decoded(one) for one in value]
     if isinstance(value, dict):

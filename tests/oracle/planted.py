@@ -1,7 +1,7 @@
 """Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` injects one after another.
 
-Each fault is injected into a copy of the library. If `CASES` cases of its kind do not reveal a fault, the fault is
-printed, and the exit status is 1.
+Each fault is injected into a copy of the library. A fault that `CASES` cases of its kind do not reveal is reported, and
+the exit status is 1.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CASES = 2_000
 
 @frozen
 class Fault:
-    """A replacement of one string in a file of the library or another package, and the kind of case that reveals it."""
+    """A replacement of a string in a file of one of our packages, and the kind of case that must reveal it."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Fault:
 
 FAULTS = (
     Fault(
-        "no error counts as one",
+        "no error is reported as such",
         "allocators",
         "domain/allocation/__init__.py",
         "is_error=bool(problem)",
@@ -63,7 +63,7 @@ FAULTS = (
         '"M": 9, "G": 6',
     ),
     Fault(
-        "a negative quantity is positive",
+        "a negative quantity is read as positive",
         "quantity",
         "domain/quantity.py",
         "return -whole if self.nanos < 0 else whole",
@@ -77,7 +77,7 @@ FAULTS = (
         "-(-abs(self.nanos) // _NANO)",
     ),
     Fault(
-        "a refused second admission frees all",
+        "a refused second admission frees all devices",
         "devices",
         "manager/turns.py",
         "ledger = ledger.release(reservation.key, reservation.resource)",
@@ -112,7 +112,7 @@ FAULTS = (
         "return frozenset() if known and known.calls == claim.calls else drivers",
     ),
     Fault(
-        "no driver is asked to release",
+        "no driver is called to release a claim",
         "dra",
         "domain/dra/releasing.py",
         "missing = {driver for claim in claims for driver in _left(claim, released)}",
@@ -133,7 +133,7 @@ FAULTS = (
         "[device for _, device in pool.devices]",
     ),
     Fault(
-        "pools are tried from the last one",
+        "pools are tried in reverse order",
         "claims",
         "domain/allocation/pools.py",
         "sorted(pools, key=lambda pool: (pool.binds_late, pool.key))",
@@ -147,7 +147,7 @@ FAULTS = (
         "if device in self.candidates)",
     ),
     Fault(
-        "the plugin is not told what it must include",
+        "the plugin is not told which devices it must include",
         "devices",
         "domain/selection.py",
         "return AskPlugin(aligned | taken, taken,",
@@ -171,7 +171,7 @@ FAULTS = (
                 pass""",
     ),
     Fault(
-        "the last of two answers wins",
+        "the last of two conflicting answers wins",
         "devices",
         "domain/container_options.py",
         "kept, _ = first.setdefault(name, (text, value))",
@@ -227,7 +227,7 @@ FAULTS = (
         "        if one.is_init:\n            state = release_memory",
     ),
     Fault(
-        "a refused pod leaves to others what they may reuse",
+        "a refused pod does not end what other pods may reuse",
         "admission-numa",
         "../devicecore_numa/managers.py",
         "self.state = evolve(before, reusable=after.reusable)",
@@ -241,14 +241,14 @@ FAULTS = (
         "free = self.available(state)",
     ),
     Fault(
-        "sockets of different sizes are taken for what they are",
+        "sockets may have different sizes",
         "cpus",
         "../devicecore_numa/domain/cpu_assignment.py",
         "== (size or groups[key].bit_count())",
         "== groups[key].bit_count()",
     ),
     Fault(
-        "no request of a container that starts later is used",
+        "only requests of containers that start earlier are reused",
         "extended",
         "../devicecore_tools/doctor/pod/extended_claim.py",
         "if number >= index]",
@@ -276,14 +276,14 @@ FAULTS = (
         "if not request.key:",
     ),
     Fault(
-        "what sidecars hold is reused",
+        "devices that sidecars hold are reused",
         "devices",
         "domain/selection.py",
         "return reusable - kept - ledger",
         "return reusable - ledger",
     ),
     Fault(
-        "all that a plugin prefers is given",
+        "a container gets all devices that its plugin prefers",
         "devices",
         "domain/selection.py",
         "list(usable)[:missing]",
@@ -297,7 +297,7 @@ FAULTS = (
         "if needed < 0:",
     ),
     Fault(
-        "NUMA node -1 is a node",
+        "NUMA node -1 counts as a node",
         "devices",
         "domain/selection.py",
         "for node in report.by_numa_node if node >= 0",
@@ -325,14 +325,14 @@ FAULTS = (
         "or (NumaNode(0),)",
     ),
     Fault(
-        "plugins' answers are lost in a restart",
+        "plugins' answers are lost at a restart",
         "devices",
         "domain/checkpoint/state.py",
         'Receipt(entry.alloc_resp or b"")',
         'Receipt(b"")',
     ),
     Fault(
-        "a plugin is asked for what a claim gives",
+        "a plugin is asked for devices that a claim provides",
         "devices",
         "domain/node_state.py",
         " and (container.name, resource) not in pod.claimed\n            ]",
@@ -346,56 +346,56 @@ FAULTS = (
         "if not pod:",
     ),
     Fault(
-        "sidecars do not count alongside what comes later",
+        "sidecars do not count alongside later containers",
         "admission",
         "domain/capacity.py",
         "if container.restartable:",
         "if container is None:",
     ),
     Fault(
-        "only free devices say how few NUMA nodes suffice",
+        "only free devices determine how few NUMA nodes suffice",
         "admission",
         "domain/topology.py",
         "if len(mask.numa_nodes) < least and len(touched) >= size:",
         "if len(mask.numa_nodes) < least and len(available & touched) >= size:",
     ),
     Fault(
-        "the drivers of a container come from the last one",
+        "a container's drivers are listed in reverse order",
         "dra",
         "domain/dra/devices.py",
         "for driver, devices in sorted(claim.drivers.items()) for",
         "for driver, devices in sorted(claim.drivers.items(), reverse=True) for",
     ),
     Fault(
-        "the claims of a container come from the last one",
+        "a container's claims are listed in reverse order",
         "dra",
         "domain/dra/devices.py",
         "in sorted(wanted_requests(pod, container).items()):",
         "in sorted(wanted_requests(pod, container).items(), reverse=True):",
     ),
     Fault(
-        "the last driver is asked first to prepare",
+        "drivers are called to prepare in reverse order",
         "dra",
         "domain/dra/preparing.py",
         "driver = min(missing)",
         "driver = max(missing)",
     ),
     Fault(
-        "the last driver is asked first to release",
+        "drivers are called to release in reverse order",
         "dra",
         "domain/dra/releasing.py",
         "driver = min(missing)",
         "driver = max(missing)",
     ),
     Fault(
-        "a call that one device does not need is not made",
+        "a call that only one of the devices does not need is not made",
         "dra",
         "domain/dra/claims.py",
         "found[result.driver] = found.get(result.driver, own) & own",
         "found[result.driver] = found.get(result.driver, own) | own",
     ),
     Fault(
-        "an unneeded release is asked for",
+        "an unneeded release is requested",
         "dra",
         "domain/dra/releasing.py",
         "if not claim.skips_call(driver, UNPREPARE))",
@@ -437,14 +437,14 @@ FAULTS = (
         ">= size and",
     ),
     Fault(
-        "hints need not include what is reused",
+        "hints need not include the reused devices",
         "admission",
         "domain/topology.py",
         " and reused <= touched:",
         ":",
     ),
     Fault(
-        "an init container reuses only what the one before it has",
+        "an init container reuses only the previous one's devices",
         "devices",
         "domain/selection.py",
         "            reusable |= by_container",
@@ -458,14 +458,14 @@ FAULTS = (
         "            reusable |= by_container.get(container.name, _NONE); is_before = False",
     ),
     Fault(
-        "what later init containers hold is reused",
+        "devices that later init containers hold are reused",
         "admission",
         "domain/selection.py",
         "        elif is_before:",
         "        else:",
     ),
     Fault(
-        "devices are tried from the last one",
+        "devices are tried in reverse order",
         "claims",
         "domain/allocation/search.py",
         "for index, candidate in enumerate(devices):",
@@ -475,7 +475,7 @@ FAULTS = (
 
 
 def is_found(fault: Fault, version: str, seed: str) -> bool:
-    """Return whether a run with a faulty copy of the library finds a difference that a run without it does not."""
+    """Return whether the comparison finds a difference with the fault in a case that agrees without the fault."""
     with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
         library = Path(directory) / "devicecore"
         packages = ROOT / "packages"
@@ -494,7 +494,7 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
         run = _compared([*asked, "--cases", str(CASES), "--until-found", "--patience", "10"], path)
     is_found = run.returncode == 1
     if is_found and (case := re.search(r"CASE=(\d+)", run.stdout)):
-        is_found = _compared([*asked, "--case", case[1]], str(ROOT)).returncode == 0  # there is no difference
+        is_found = _compared([*asked, "--case", case[1]], str(ROOT)).returncode == 0  # no difference without the fault
     print(f"{'found' if is_found else 'NOT FOUND'}: {fault.name} ({fault.kind})", flush=True)
     print(*(f"    {line}" for line in run.stdout.splitlines()[1:5]), sep="\n", flush=True)
     if run.returncode not in (0, 1):
@@ -503,7 +503,7 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
 
 
 def _compared(options: Sequence[str], path: str) -> subprocess.CompletedProcess[str]:
-    """Run the comparison with the library that is found on this path."""
+    """Run the comparison with the library that is on this path."""
     return subprocess.run(
         [sys.executable, "-m", "tests.oracle", *options],
         cwd=ROOT,
@@ -519,7 +519,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.planted", description=__doc__.partition("\n")[0])
     parser.add_argument("--kubernetes", default=default_version(), metavar="VERSION", help="(%(default)s)")
     parser.add_argument("--seed", default="41", help="(%(default)s)")
-    parser.add_argument("--fault", help="inject only the faults whose names contain this")
+    parser.add_argument("--fault", help="inject only the faults whose names contain this text")
     options = parser.parse_args(arguments)
     try:
         build(options.kubernetes, ["oracle"])

@@ -17,14 +17,14 @@ class Author:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.drivers: dict[tuple[str, str], bool] = {}  # whether each running driver (name and instance) is registered
+        self.drivers: dict[tuple[str, str], bool] = {}  # by name and instance: whether a running driver is registered
         self.has_health = random.random() < 0.5
         self.claims: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
         self.renewed = 0
 
     def history(self) -> Sequence[Json]:
-        """Return the steps."""
+        """Return the steps of a random history."""
         steps = [self._up(name, "a") for name in DRIVERS if self.random.random() < 0.8]
         self._make_pods()
         steps += [{"op": "put_claim", "object": claim} for claim in self.claims.values()]
@@ -89,7 +89,7 @@ class Author:
         spec: Json = {"resourceClaims": entries, "containers": containers}
         if self.random.random() < 0.3:
             spec["initContainers"] = [self._container("init", entries)]
-        if self.random.random() < 0.15:  # the last claim serves what containers request as an extended resource
+        if self.random.random() < 0.15:  # the last claim serves an extended resource that containers request
             entry = entries.pop()
             for container in containers:
                 container["resources"] = {"requests": {GPU: "1"}, "limits": {GPU: "1"}}
@@ -129,7 +129,7 @@ class Author:
         return [{"op": "unprepare", "pod": self._some_pod()["metadata"]["uid"]}]
 
     def _resources(self) -> Sequence[Json]:
-        """Return steps that query what each container gets, or what the pod-resources API shows for one container."""
+        """Return a step that queries what all containers get, or what the pod-resources API shows for one of them."""
         pod = self._some_pod()
         if self.random.random() < 0.5:
             return [{"op": "all_resources", "pod": pod["metadata"]["uid"]}]
@@ -144,7 +144,7 @@ class Author:
         return [{"op": "reconcile", "active": active, "ready": self.random.random() < 0.8}]
 
     def _renew(self) -> Sequence[Json]:
-        """Return steps that recreate a claim with a different UID, and maybe with other devices."""
+        """Return steps that recreate a claim with a different UID, and possibly with different devices."""
         name = self.random.choice(sorted(self.claims))
         self.renewed += 1
         pods = [pod["metadata"]["name"] for pod in self.pods.values()]
@@ -182,7 +182,7 @@ class Author:
         return [{"op": "restart", "reregister": list(again)}]
 
     def _script(self) -> Sequence[Json]:
-        """Return steps that set a driver's answers: until its next script, or only for the next prepare."""
+        """Return steps that set a driver's answers, either until the driver's next script or for only a few calls."""
         if not self.drivers:
             return ()
         name, instance = self.random.choice(sorted(self.drivers))
@@ -218,7 +218,7 @@ class Author:
     # --- health -------------------------------------------------------------------------------------------------------
 
     def _reports(self, key: tuple[str, str]) -> bool:
-        """Return whether an instance has a health stream. A case is never reduced by removing the stream."""
+        """Return whether an instance has a health stream."""
         return self.has_health and key[1] == "a"
 
     def _report(self) -> Sequence[Json]:

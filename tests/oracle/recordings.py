@@ -19,7 +19,7 @@ from tools.make_peers import PeersError, build, default_version, program
 
 
 def histories(oracle: Oracle) -> Iterator[Json]:
-    """Histories of the device manager with the outcome of each step."""
+    """Yield histories of the device manager with the outcome of each step."""
     for number, case in _cases(devices.history):
         answers = oracle.ask("devices", case)
         if "panic" not in answers and devices.agree(case, answers):
@@ -30,7 +30,7 @@ def histories(oracle: Oracle) -> Iterator[Json]:
 
 
 def _without_half(answer: Json) -> Json:
-    """Return an answer without calls, and for a rejected pod without the devices that it got before."""
+    """Return an answer without calls and, for a rejected pod, with only the failed container and its error."""
     answer = {name: value for name, value in answer.items() if name != "calls"}
     if "containers" not in answer or answer["ok"]:
         return answer
@@ -39,7 +39,7 @@ def _without_half(answer: Json) -> Json:
 
 
 def checkpoints(oracle: Oracle) -> Iterator[Json]:
-    """Checkpoints as the device manager writes them."""
+    """Yield checkpoints as the device manager writes them."""
     for number, case in _cases(files.checkpoint):
         answer = oracle.ask("checkpoint-encode", case)
         file = files.text_of(answer.pop("file_b64"))
@@ -47,35 +47,35 @@ def checkpoints(oracle: Oracle) -> Iterator[Json]:
 
 
 def checkpoint_files(oracle: Oracle) -> Iterator[Json]:
-    """Damaged checkpoints, and what the kubelet says about them."""
+    """Yield damaged checkpoints, and the kubelet's verdicts on them."""
     for number, case in _cases(files.damaged_checkpoint):
         yield {"id": f"d{number:04}", **case, **oracle.ask("checkpoint-decode", case)}
 
 
 def claims(oracle: Oracle) -> Iterator[Json]:
-    """State files as the DRA manager writes them."""
+    """Yield state files as the DRA manager writes them."""
     for number, case in _cases(files.claims):
         yield {"id": number, **case, **oracle.ask("claims-encode", case)}
 
 
 def claims_files(oracle: Oracle) -> Iterator[Json]:
-    """Damaged state files, and what the kubelet says about them."""
+    """Yield damaged state files, and the kubelet's verdicts on them."""
     for number, case in _cases(files.damaged_claims):
         yield {"id": number, **case, **oracle.ask("claims-decode", case)}
 
 
 def claim_histories(oracle: Oracle) -> Iterator[Json]:
-    """The recorded histories of the DRA manager, played again."""
+    """Yield the recorded histories of the DRA manager with new answers."""
     return (dra.recorded_anew(history, oracle) for history in recorded.lines("dra/histories.jsonl"))
 
 
 def health_histories(oracle: Oracle) -> Iterator[Json]:
-    """The recorded histories of health that drivers report, played again."""
+    """Yield the recorded histories of the health that drivers report, with new answers."""
     return (dra.recorded_anew(history, oracle) for history in recorded.lines("dra/health.jsonl"))
 
 
 def numa_histories(oracle: Oracle) -> Iterator[Json]:
-    """Histories of the CPU manager, the memory manager and all three, with the state files of the last step."""
+    """Yield histories of the CPU manager, the memory manager or all three managers, with the last state files."""
     for number, made in _cases(lambda random: random.choice((numa.cpus, numa.memory, numa.admissions))(random)):
         played = numa.played(made)
         case = played.case
@@ -96,7 +96,7 @@ RECORDINGS: dict[str, tuple[Callable[[Oracle], Iterator[Json]], int]] = {
     "dra/health.jsonl": (health_histories, 40),
     "numa/histories.jsonl": (numa_histories, 60),
 }
-"""Each file, its content, and the number of records."""
+"""For each file, the function that yields its records, and the number of records."""
 
 
 def _cases(case: Callable[[Random], Json]) -> Iterator[tuple[int, Json]]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from tests.oracle.asking import Json
 
 LISTS = ("steps", "later", "providers", "claims", "slices", "classes")
-"""The parts of a case to remove one by one."""
+"""The lists in a case from which elements are removed."""
 
 
 def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
-    """Remove elements of a case while the case still differs, until a deadline.
+    """Remove elements from a case as long as its answers still differ, until a deadline.
 
-    A case that can no longer run, because a step needs a removed element, counts as no difference.
+    A case that can no longer be played, because a step needs a removed element, counts as having no difference.
     """
     found = True
     while found and time.time() < until:
@@ -27,7 +27,7 @@ def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
 
 
 def _candidates(case: Json) -> Iterator[Json]:
-    """Yield the case without some elements: many at first, and from the end, because later ones need earlier ones."""
+    """Yield the case without some elements: many at first, and the last ones first, because they need earlier ones."""
     for name in LISTS:
         listed = case.get(name) or ()
         size = len(listed) // 2

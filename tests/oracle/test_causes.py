@@ -1,4 +1,4 @@
-"""Each cause explains a difference in one field of one kind of answer; faults in other fields stay unexplained."""
+"""Each cause explains a difference in one field of one kind of answer; differences in other fields stay unexplained."""
 
 import json
 import re
@@ -27,7 +27,7 @@ from tests.oracle.kinds import too_often
 from tests.recorded_allocations import allocation_of, results_of, situation_of
 
 BESIDE: set[str] = set()
-"""The causes that have a test with a fault injected alongside them."""
+"""The causes for which a test injects an additional fault."""
 
 GPU = "a.example.com/gpu"
 POD: Json = {"uid": "p", "name": "p", "namespace": "default", "initContainers": []}
@@ -40,13 +40,13 @@ Test = TypeVar("Test")
 
 
 def beside(*causes: str) -> Callable[[Test], Test]:
-    """Mark a test that injects a fault alongside these causes."""
+    """Mark a test that injects an additional fault where these causes apply."""
     BESIDE.update(causes)
     return lambda test: test
 
 
 def test_a_fault_is_injected_alongside_each_cause() -> None:
-    """A cause without such a test might explain away anything."""
+    """Without such a test, a cause might explain away anything."""
     judges = [*Path(__file__).parent.glob("[!t]*.py"), Path(__file__).parents[1] / "unit" / "test_dra_histories.py"]
     named = {row for path in judges for row in re.findall(r'"([DN]\d+)"', path.read_text("utf-8"))}
     assert named <= BESIDE
@@ -73,13 +73,13 @@ def oracle(*answers: Json) -> Oracle:
 
 
 def quantity(text_: str, **answer: Json) -> str | None:
-    """Return the cause of a difference in a quantity."""
+    """Return the cause that explains an oracle's answer about a quantity."""
     return text.judge_quantity({"text": text_}, oracle({"ok": True, "text": "any", **answer})).cause
 
 
 @beside("D22")
 def test_the_whole_number_of_a_large_or_negative_quantity_is_compared_with_its_decimals() -> None:
-    """D22: Go computes a wrong whole number. Our number must match the decimals."""
+    """D22: Go computes a wrong whole number, and ours must match the exact decimal."""
     large = {"canonical": "16E", "exact": "16000000000000000000", "int64": False, "value": 0}
     assert quantity("16E", **large) == "D22"
     assert quantity("16E", **(large | {"canonical": "16P"})) is None
@@ -105,7 +105,7 @@ def test_an_exponent_is_another_form_of_a_suffix() -> None:
 
 @pytest.fixture(scope="module")
 def stable() -> Json:
-    """A case of the stable allocator in which no claim gets devices, without an error."""
+    """A case of the stable allocator in which claims get no devices."""
     release = Release.V1_37
     made = (allocators.case(Random(str(number))) for number in range(1000))
     for case in made:
@@ -168,7 +168,7 @@ def test_a_missing_error_is_excused_only_if_slices_of_other_nodes_make_the_inval
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
     """D18 applies only if our answer is among Kubernetes'.
 
-    A Kubernetes bug is the cause only if a search with all of Kubernetes' bugs gives Kubernetes' answer.
+    A Kubernetes bug is the cause only if a search with the known bugs gives Kubernetes' answer.
     """
     given: Json = {"results": [{"devices": {"results": []}}], "error": None}
     assert allocators.judge(stable, oracle(given)).cause is None
@@ -188,7 +188,7 @@ def test_a_pool_is_excused_only_if_its_slices_disagree() -> None:
 
 @beside("D27")
 def test_a_pool_whose_slices_disagree_excuses_only_what_one_of_their_numbers_gives() -> None:
-    for number in range(793, 2000):  # the first such case
+    for number in range(793, 2000):  # 793 is the first such case
         case = allocators.case(Random(f"counts-{number}"))
         right = results_of(allocation_of(case, Release.V1_37))
         others = [results_of(allocation_of(one, Release.V1_37)) for one in allocators.believed(case)]
@@ -216,7 +216,7 @@ def test_an_error_is_excused_only_if_one_of_the_numbers_makes_the_pool_invalid()
 
 @beside(*(fault.value for fault in KubernetesFault))
 def test_a_fault_of_kubernetes_excuses_only_what_a_search_with_it_finds() -> None:
-    """Any other allocation, by Kubernetes or because of our own bug in this search, is a difference."""
+    """Any other allocation is a difference, including one that only a bug of our own in this search explains."""
     release, found = Release.V1_36_2, set[str]()
     for number in range(400):
         case = claims.case(Random(f"faults-{number}"))
@@ -247,7 +247,7 @@ def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
 @beside("D2")
 @pytest.mark.parametrize("op", ["allocate_again", "start"])
 def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
-    """D2 repairs the history of such a refusal, so the check has to run before the repair."""
+    """D2 changes a history with such a refusal, so the loss has to be found before the change."""
     more = {**POD, "containers": [*ONE["containers"], {"name": "other", "limits": {GPU: 9}}]}
     steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": op, "pod": more, "container": "other"}]
     history = {"numa_nodes": [0, 1], "steps": steps}
@@ -312,7 +312,10 @@ def test_only_a_zero_or_a_resource_that_is_gone_is_excused_after_a_shortage() ->
 @beside("D20")
 @pytest.mark.parametrize(("also", "is_ok"), [({}, True), ({"a.example.com/gpu": 9}, False)])
 def test_a_pod_that_requests_a_vanished_resource_is_compared_without_it(also: Json, is_ok: bool) -> None:
-    """The kubelet refuses the pod because of the resource that is gone; we admit it, or refuse it for other reasons."""
+    """The kubelet refuses the pod because of the resource that is gone.
+
+    We admit the pod, or refuse it for other reasons.
+    """
     gone = "z.example.com/gone"
     asks, rest = (
         {"op": "allocate", "pod": {**POD, "uid": "q", "containers": [{"name": "main", "limits": limits}]}}
@@ -371,11 +374,11 @@ def test_hints_are_explained_only_if_there_are_none_for_a_vanished_resource() ->
     assert cause(**{gone: None}) == "D20"  # the devices of the resource had no topology
     assert cause(**{gone: [[[0], True]]}) is None
     assert cause(**{"y.example.com/other": []}) is None
-    assert cause(**{gone: [], GPU: []}) == "D20"  # only the answer without the resource is compared
+    assert cause(**{gone: [], GPU: []}) == "D20"  # only the answer to the changed history is compared
 
 
 def ours(history: Json, *changes: tuple[int, Json]) -> Json:
-    """Return our answers to a history in a kubelet's format, with some steps changed."""
+    """Return our answers to a history, with some of the answers changed."""
     answers = devices.answers_of_ours(history)
     for place, change in changes:
         answers[place] = {**answers[place], **change}
@@ -384,7 +387,7 @@ def ours(history: Json, *changes: tuple[int, Json]) -> Json:
 
 @beside("D32")
 def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
-    """D32: how the start of a container that has lost devices affects devices is not compared; other starts are."""
+    """D32: only the start of a container that has lost devices is not compared."""
     start = {"op": "start", "pod": ONE, "container": "main"}
     steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": "restart", "checkpoint": ""}, TWO, start, {"op": "capacity"}]
     history = {"numa_nodes": [0, 1], "policy": "restricted", "scope": "pod", "steps": steps}
@@ -400,9 +403,9 @@ def test_a_container_that_has_lost_devices_gets_aligned_ones() -> None:
 
 @beside("D2")
 def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_it() -> None:
-    """D2: GetPreferredAllocation failed, or not all pods were known.
+    """D2: not all pods were known when the pod was rejected.
 
-    Any other rejection explains nothing that follows.
+    Otherwise, the rejection explains no later difference.
     """
     more = {**POD, "uid": "q", "containers": [{"name": "main", "limits": {GPU: 9}}]}
     for waits in (True, False):
@@ -418,7 +421,7 @@ def test_what_a_refused_pod_leaves_behind_is_excused_only_where_a_kubelet_keeps_
 @beside("D2")
 @pytest.mark.parametrize("is_chosen", [True, False])
 def test_what_a_refused_start_leaves_behind_is_excused_only_if_devices_were_chosen(is_chosen: bool) -> None:
-    """D2: the plugin of one resource has allocated devices before the other resource's devices are found unhealthy."""
+    """D2: one resource's devices are allocated before the other resource's device is found to be unhealthy."""
     nic = "b.example.com/nic"
     pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, nic: 1}}]}
     healthy, ill = ([{"id": "nic-0", "health": health}] for health in ("Healthy", "Unhealthy"))
@@ -444,7 +447,7 @@ def test_what_a_refused_start_leaves_behind_is_excused_only_if_devices_were_chos
 @beside("D34")
 @pytest.mark.parametrize("count", [0, 1])
 def test_what_a_pod_may_reuse_is_forgotten_before_its_next_admission(count: int) -> None:
-    """D34 applies only to a container that requests no device, if another pod's admission makes the answers equal."""
+    """D34 applies only if a container requests 0 devices and another pod's admission makes the answers equal."""
     first = [{"name": "init", "limits": {GPU: count}}, {"name": "init-2", "limits": {GPU: 1}}]
     again = {"op": "allocate_again", "pod": {**ONE, "initContainers": first}}
     steps = [TWO, {**again, "op": "allocate"}, again, {"op": "capacity"}]
@@ -493,7 +496,7 @@ _CACHED = "endpoint not found in cache for a registered resource:"
 def test_only_a_start_without_a_claimed_device_is_excused(
     claimed: Json, error: str, release: str, cause: str | None, also: Json
 ) -> None:
-    """D35: other refused starts are differences. D2 is about admissions, so it excuses none of these starts."""
+    """D35: other refused starts are differences. D2 excuses none of these starts, for which no devices were chosen."""
     pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, **also}}], "claimed": claimed}
     start = {"op": "start", "pod": pod, "container": "main"}
     nic: Json = {"op": "connect", "resource": "b.example.com/nic", "devices": [{"id": "nic-0", "health": "Healthy"}]}
@@ -533,7 +536,7 @@ def test_only_a_start_without_a_claimed_device_is_excused(
 def test_a_crash_is_explained_only_for_a_device_that_is_no_longer_listed(
     is_listed: bool, place: str, change: Json, cause: str | None
 ) -> None:
-    """D21: the steps before and after the panic are compared."""
+    """D21: the steps before and after the panic are still compared."""
     steps = [
         {"op": "connect", "resource": GPU, "devices": LISTED[:1]},
         {"op": "allocate", "pod": ONE},
@@ -557,7 +560,7 @@ def test_a_crash_is_explained_only_for_a_device_that_is_no_longer_listed(
 
 @beside("D26")
 def test_writes_after_another_owner_of_an_empty_field_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D26 excuses one write, not later ones."""
+    """D26 excuses one write, but not the writes after it."""
     made = (applies.case(Random(str(number))) for number in range(1000))
     cases = ({**one, "steps": one["steps"][:2]} for one in made)
     case = next(one for one in cases if not any(step["subresource"] or step["apply"] for step in one["steps"]))
@@ -608,10 +611,10 @@ class Kubelet:
 def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[Random], Json], seed: str, row: str
 ) -> None:
-    """D29, D30: the verdict on the pod, and the kubelet's behavior without the pod, must equal ours."""
+    """D29, D30: the verdict on the pod, and the answers to the history without the pod, must be the same."""
     monkeypatch.setattr(numa, "decoded", lambda answer, **_: (answer, []))
     played = numa.played(make(Random(seed)))
-    assert row in played.since, "choose a seed with which a pod that got something that was not free is refused"
+    assert row in played.since, "choose a seed with which a pod is refused after it got something that was not free"
     case, last, begin = played.case, played.refused()[-1], min(played.since.values())
     uid = case["steps"][last - 1]["object"]["metadata"]["uid"]
 
@@ -644,7 +647,7 @@ def test_memory_may_differ_only_by_what_a_refused_pod_leaves_behind(
 @beside("D33")
 @pytest.mark.parametrize("seed", ["s7-cpus-93", "s7-cpus-419"], ids=["whole-cores-first", "regardless-of-sockets"])
 def test_only_an_older_kubelet_may_follow_the_older_policy(monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
-    """D33 excuses exactly the answers of the policy before 1.37."""
+    """D33 excuses exactly the answers that the policy before 1.37 gives."""
     monkeypatch.setattr(numa, "decoded", lambda answer, **_: (answer, []))
     case = numa.cpus(Random(seed))
 
@@ -681,7 +684,7 @@ class DraKubelet:
 
 
 def _as_recorded(outcome: Json) -> Json:
-    """Return our outcome of a step in the format of a recording."""
+    """Return our outcome of a step in the format of the recordings."""
     answer = {name: value for name, value in outcome.items() if name not in ("state", "calls")}
     answer["calls"] = [
         {"driver": driver, "instance": instance, "version": version, "method": method}
@@ -738,7 +741,7 @@ def prepares(pod: str) -> Json:
 
 
 def judged(steps: Json, change: Callable[[Json, list[Json]], None]) -> str | None:
-    """Return the cause that explains our answers with this change."""
+    """Return the cause that explains the difference between our answers and these answers after the change."""
     return dra.judge({"steps": steps}, cast("Oracle", DraKubelet(change))).cause
 
 
@@ -844,7 +847,7 @@ def test_only_a_device_named_twice_or_a_message_cut_in_two_is_excused_as_a_chang
 
 @beside("D25")
 def test_a_refusal_because_of_an_old_claim_is_excused_only_if_the_claim_has_another_uid() -> None:
-    """A kubelet names the claim that is being released, and we name the next one, which was recreated."""
+    """The kubelet names the claim that is being released. We name the next claim, which was recreated."""
     renewed = put_claim("d", ["p"], DRIVER)
     renewed["object"]["metadata"]["uid"] = "other"
     steps = [*UP, *(put_claim(name, ["p"], DRIVER) for name in "cd"), put_pod("p", "c", "d"), prepares("p")]
@@ -879,7 +882,7 @@ def test_a_claim_that_a_pod_names_twice_is_excused_only_if_we_ask_once() -> None
 
 @beside("N5")
 def test_a_kubelet_that_has_read_a_file_that_is_behind_is_compared_as_if_it_had_gone_on() -> None:
-    """N5: the kubelet's answer is not compared, but the answer that it would give without the restart is."""
+    """N5: instead of the kubelet's answer, the answer that it would give without the restart is compared."""
     again = {"op": "restart", "reregister": True}
     steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), again, GETS]
 

@@ -61,14 +61,14 @@ def test_an_empty_field_may_have_another_owner() -> None:
     owner = {"manager": me[0], "operation": me[1], "fieldsV1": {"f:data": {"f:a": {}}, "f:binaryData": {}}}
     theirs: Json = {"object": {**data, "binaryData": None}, "managedFields": [owner]}
     assert applies.differ_in_empty_fields({}, data, data, {me: other}, theirs)
-    assert applies.differ_in_empty_fields({}, data, data, {me: other | {("data",)}}, theirs)  # the field was null
+    assert applies.differ_in_empty_fields({}, data, data, {me: other | {("data",)}}, theirs)  # a null field
     assert not applies.differ_in_empty_fields(data, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({"data": {"a": "2"}}, data, data, {}, theirs)
     assert not applies.differ_in_empty_fields({}, data, {"data": {"a": "2"}}, {me: other}, theirs)
 
 
 def test_an_older_instance_that_lists_again_changes_nothing() -> None:
-    """A kubelet accepts the list, because it stores devices by resource name only (D28)."""
+    """A kubelet would accept the older instance's list, because it stores devices by resource name only (D28)."""
     resource, topology = "example.com/gpu", Topology((0,))
     replay = Replay(topology)
     one, two = ({"id": f"gpu-{number}", "health": "Healthy"} for number in range(2))
@@ -101,7 +101,7 @@ def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_each_injected_fault_changes_a_file_of_a_compared_kind(fault: Fault) -> None:
-    """Otherwise `make mutants KIND=oracle` ends with an error after an hour."""
+    """Otherwise, `make mutants KIND=oracle` would fail only after an hour."""
     home = f"devicecore/{fault.file}" if not fault.file.startswith("../") else fault.file.removeprefix("../")
     (file,) = (path for path in (ROOT / "src" / home, *ROOT.glob(f"packages/*/src/{home}")) if path.is_file())
     assert fault.before in file.read_text("utf-8")

@@ -38,8 +38,9 @@ def _disturbed(random: Random, text: str, letters: str) -> str:
 def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
     """Compare the value of a string, and its canonical form, which Go writes once it has dropped the original text.
 
-    D22: these may differ: the length of a string, the suffix of a number with 21 or more zeros, and the rounding of a
-    negative decimal or of a number that Go cannot represent. Our result is compared with the exact decimal.
+    D22: differences are allowed for strings that are too long, in the suffix of a number with 21 or more zeros, and in
+    the rounding of a negative decimal or of a number that Go cannot represent. There, our result is compared with the
+    exact decimal.
     """
     text = case["text"]
     theirs = oracle.ask("quantity", case)
@@ -73,7 +74,7 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
 
 
 def _with_suffix(canonical: str) -> str:
-    """Return a canonical form with a suffix in place of the exponent that Go keeps if the string had one (D22)."""
+    """Return a canonical form with a suffix instead of the exponent that Go keeps from the parsed string (D22)."""
     number, _, exponent = canonical.partition("e")
     tens = int(exponent or 0)
     return number + "0" * max(0, tens - 18) + _SUFFIX_OF[min(tens, 18)] if exponent else canonical
@@ -83,7 +84,7 @@ _SUFFIX_OF = dict(zip(range(-9, 19, 3), ("n", "u", "m", "", "k", "M", "G", "T", 
 
 
 def _with_lost_suffix(canonical: str, exact: str) -> str:
-    """Return a canonical form with the suffix that Go loses (`78000E` becomes `78`; 10^21 has no suffix)."""
+    """Return a canonical form with the suffix that Go loses: it writes `78000E` as `78`, as 10^21 has no suffix."""
     number = exact.partition(".")[0]
     zeros = len(number) - len(canonical)
     is_lost = zeros >= _FIRST_LOST and zeros % 3 == 0 and number == canonical + "0" * zeros
@@ -94,7 +95,7 @@ _FIRST_LOST = 21
 
 
 def _nanos(exact: str) -> str:
-    """Return a Go decimal with nine digits after the point."""
+    """Return a decimal as written by Go with nine digits after the point."""
     whole, _, part = exact.partition(".")
     return f"{whole}.{part:0<9}".removesuffix("0" * max(0, len(part) - 9))
 
@@ -106,7 +107,7 @@ def name(random: Random) -> Json:
 
 
 def judge_name(case: Json, oracle: Oracle) -> Verdict:
-    """Compare which kinds of objects a string can name."""
+    """Compare which kinds of names a string is."""
     text = case["text"]
     ours = {
         "dns_label": names.is_dns_label(text),

@@ -1,4 +1,4 @@
-"""Merging the hints of several providers under each policy and scope."""
+"""How hints from several providers are merged under each policy and scope."""
 
 from collections.abc import Sequence
 from random import Random
@@ -18,7 +18,7 @@ from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
 
 
 def case(random: Random) -> Json:
-    """Return hints of up to three providers for each container and for the whole pod."""
+    """Return hints from up to three providers for each container and for the whole pod."""
     nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 3, 4, 5, 8))))
     containers = ["main", "helper"][: random.randint(1, 2)]
     return {
@@ -35,10 +35,10 @@ def case(random: Random) -> Json:
 
 
 def policy_options(random: Random, nodes: Sequence[int]) -> Json:
-    """Return no options, or a preference for closer NUMA nodes, whose distances have few values, so that many tie."""
+    """Return no options, or a preference for closer NUMA nodes, with distances that often tie."""
     if random.random() < 0.5:
         return {}
-    # A kubelet uses a NUMA node's number as its position in the row, so a row has a position for each number below 8.
+    # A kubelet uses a NUMA node's number as an index into the row, so each row has a value for every number below 8.
     row = {node: [random.choice((10, 11, 20, 21, 32)) for _ in range(8)] for node in nodes}
     return {"closest": True, "distances": {str(node): distances for node, distances in row.items()}}
 
@@ -89,7 +89,7 @@ def _given(hints: Json) -> dict[str, list[TopologyHint] | None]:
 
 
 def options(random: Random) -> Json:
-    """Return the options of a policy, usually almost valid, and a machine."""
+    """Return policy options, most of them almost valid, and a machine."""
     values = {
         "prefer-closest-numa-nodes": ("true", "false", "T", "0", "yes", "", "tRUE"),
         "max-allowable-numa-nodes": ("8", "9", "+16", "7", "-1", "64", "8.0", " 8", "x", "010", "0x10", "1_6"),
@@ -106,7 +106,7 @@ def options(random: Random) -> Json:
 
 
 def judge_options(case: Json, oracle: Oracle) -> Verdict:
-    """Compare whether a kubelet starts with the case's options for its topology manager on the case's machine."""
+    """Compare whether a kubelet would start with these options for its topology manager on this machine."""
     rows = case["numa_nodes"]
     try:
         found = PolicyOptions.of(case["options"])
