@@ -46,6 +46,7 @@ SHORT = {
     "registers-again": evolve(QUICK, alone=1),
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
+    "waits-through-sigterm": evolve(QUICK, grace=0.8),
     "slow-to-start": evolve(QUICK, returning=2.5),
     "slow-to-return": evolve(QUICK, refusing=0.5),  # the plugin returns after 5 s
     "floods-for-one-of-two": evolve(QUICK, refusing=5),
@@ -138,6 +139,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("prefers-at-will", CALM),
     ("no-pre-start", CALM),
     ("ignores-sigterm", CALM),
+    ("waits-through-sigterm", ["ends-on-sigterm-without-a-kubelet"]),
     ("panics-at-sigterm", CALM),
     ("leaves-its-socket", CALM[CALM.index("ends-on-sigterm") :]),
 ]

@@ -40,7 +40,8 @@ _SHORTEST = 0.01  # seconds
 _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compile(r"^Threads:\s+([0-9]+)", re.MULTILINE)
 _MIB = 1024 * 1024
 _MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in total and per call; Go heaps grow unevenly
-_MORE = 10  # threads or files
+_NAMES = {"threads": ("threads", 10), "files": ("open files", 10), "zombies": ("zombie processes", 4)}
+"""What else may not grow with calls, by the attribute of `Usage`, and by how many it may grow at most."""
 _EACH_PRINTED = 20_000  # bytes per call
 _WITHIN = 10.0  # seconds for a killed process to exit
 
@@ -278,6 +279,7 @@ class Usage:
         memory: resident bytes.
         threads: number of threads.
         files: open file descriptors.
+        zombies: children that have ended and were not waited for.
         printed: bytes of output.
         at: when it was measured, in seconds of `time.monotonic`.
     """
@@ -285,6 +287,7 @@ class Usage:
     memory: int
     threads: int
     files: int
+    zombies: int
     printed: int
     at: float
 
@@ -298,7 +301,7 @@ class Usage:
                 memory += int((_RESIDENT.search(status) or ["", "0"])[1]) * 1024
                 threads += int((_THREADS.search(status) or ["", "0"])[1])
                 files += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-        return cls(memory, threads, files, process.printed, time.monotonic())
+        return cls(memory, threads, files, process.zombies, process.printed, time.monotonic())
 
     def printed_until(self, later: Self) -> float:
         """Return how many bytes per second the process printed between two measurements."""
@@ -312,10 +315,9 @@ class Usage:
         memory = later.memory - self.memory
         printed = (self.printed_until(later) - 2 * idle) * (later.at - self.at) / calls
         found = [f"{memory // _MIB} MiB more memory"] if memory > max(_MORE_MEMORY, _EACH_MEMORY * calls) else []
-        for name in ("threads", "files"):
+        for name, (what, least) in _NAMES.items():
             more = getattr(later, name) - getattr(self, name)
-            what = f"{more} more {'open files' if name == 'files' else name}"
-            found += [what] if more > max(_MORE, calls / 4) else []
+            found += [f"{more} more {what}"] if more > max(least, calls / 4) else []
         return ", ".join(found + ([f"{printed:.0f} bytes of output per call"] if printed > _EACH_PRINTED else []))
 
 

@@ -320,6 +320,11 @@ class PluginProcess(HasLifecycle):
         """The ids of the process's running descendants, even if the process itself has exited."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
 
+    @property
+    def zombies(self) -> int:
+        """How many of the process's descendants have ended without being waited for."""
+        return sum(pid != self.pid and _stat(pid)[:1] == ["Z"] for pid in _session(self.pid))
+
     def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
         """Wait for a line that contains `text`. Return the line. `timeout` is in seconds.
 

@@ -70,6 +70,7 @@ _OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
+_WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, calls before the first measurement, maximum seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
@@ -1005,7 +1006,7 @@ def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) ->
 
 @check(
     SHOULD,
-    expected="memory, threads, open files and output that do not grow with each call",
+    expected="memory, threads, open files, zombie processes and output that do not grow with each call",
     clause="A plugin runs for months, and the kubelet needs the node's memory and disk for containers.",
 )
 def grows_with_no_call(plugin: PluginUnderTest) -> str:
@@ -1412,6 +1413,36 @@ def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
     plugin.kubelet.wipe()
     plugin.kubelet.serve()
     return plugin.registration.see_it_return(number)
+
+
+ENDS = (
+    "Kubernetes ends a pod with SIGTERM, and with SIGKILL when its grace period is over. (kubernetes.io, Pod Lifecycle)"
+)
+
+
+@check(
+    SHOULD,
+    expected="the process exits within --grace seconds",
+    clause=f"{ENDS} The kubelet may be down at that time.",
+)
+def ends_on_sigterm_without_a_kubelet(plugin: PluginUnderTest) -> str:
+    """The plugin is started without a kubelet, and SIGTERM is sent a second later."""
+    plugin.process.require_process()
+    plugin.registration.streaming()
+    plugin.kubelet.leave()
+    plugin.kubelet.wipe()
+    plugin.process.start()
+    try:
+        plugin.process.pause(_WAITING)
+        process = plugin.process.require_process()  # a plugin that exits without a kubelet has been started again
+        process.terminate()
+        began = time.monotonic()
+        plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
+    finally:
+        plugin.kubelet.serve()
+    limit = counted(plugin.settings.grace, "second")
+    require(process.status is not None, f"the plugin is still running after {limit}", late=True)
+    return f"the plugin exited after {time.monotonic() - began:.1f} seconds"
 
 
 @check(
@@ -1833,11 +1864,6 @@ def stays_up(plugin: PluginUnderTest) -> str:
             f"the plugin exited {counted(len(exits), 'time')}, after a kubelet restart or as reported by another check"
         )
     return "the plugin never exited on its own"
-
-
-ENDS = (
-    "Kubernetes ends a pod with SIGTERM, and with SIGKILL when its grace period is over. (kubernetes.io, Pod Lifecycle)"
-)
 
 
 @check(SHOULD, expected="the process exits within --grace seconds, without a crash", clause=ENDS)

@@ -168,6 +168,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "prefers-at-will": "prefers-what-it-must-include",
     "no-pre-start": "answers-pre-start-container",
     "ignores-sigterm": "ends-on-sigterm",
+    "waits-through-sigterm": "ends-on-sigterm-without-a-kubelet",
     "panics-at-sigterm": "ends-on-sigterm",
     "leaves-its-socket": "removes-its-socket",
     "never-sick": "reports-health-after-a-kubelet-restart reports-a-change-of-health",
@@ -230,6 +231,7 @@ _BREAKS_TOO: dict[str, str] = {
     "registers-again": "is-quiet-while-the-kubelet-is-away is-patient-with-a-kubelet-that-refuses",
     "returns-once": "returns-after-kubelet-sock-is-recreated returns-after-two-restarts",
     "finds-its-socket": "",
+    "ignores-sigterm": "ends-on-sigterm-without-a-kubelet",
 }
 
 

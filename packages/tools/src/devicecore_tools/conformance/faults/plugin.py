@@ -500,7 +500,7 @@ def end(*_: object) -> None:
         print("panic: close of closed channel\n\ngoroutine 1 [running]:", flush=True)
         SOCKET.unlink()
         os._exit(2)
-    if FAULT != "ignores-sigterm":
+    if FAULT != "ignores-sigterm" and not (FAULT == "waits-through-sigterm" and not KUBELET.exists()):
         over.set()
 
 

@@ -163,7 +163,7 @@ def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="memory, threads, open files and output that do not grow with each claim",
+    expected="memory, threads, open files, zombie processes and output that do not grow with each claim",
     clause="A driver runs for months, and the node needs its memory and its disk for pods.",
 )
 def grows_with_no_claim(driver: DriverUnderTest) -> str:

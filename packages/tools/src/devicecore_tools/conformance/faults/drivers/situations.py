@@ -4,6 +4,7 @@ Law: each driver fails the checks that it names, and no others.
 """
 
 import os
+import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -228,6 +229,19 @@ class KeepsMegabytesOfEachClaim(GoodDriver):
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         self.kept = (*self.kept, os.urandom(1 << 22))
+        return super().prepare_claim(claim, context)
+
+
+@fails("grows-with-no-claim")
+class LeavesAZombieForEachClaim(GoodDriver):
+    """For each claim, the driver starts a command and does not wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.started.append(subprocess.Popen(["/bin/true"]))
         return super().prepare_claim(claim, context)
 
 
