@@ -26,7 +26,7 @@ class DriverTestSettings:
             name `node` is merged into the run's own Node.
         device_class: the class in the claims that the checks create; by default one that selects all of the driver's
             devices.
-        starting: how long the first registration may take, and then the first complete pool.
+        starting: how long the first registration may take, and the first complete pool, both from the start.
         returning: how long the driver may take to register again after a restart.
         call: how long NodePrepareResources and NodeUnprepareResources may take. A kubelet waits 45 seconds.
         call_again: how long these calls may take once one of them has timed out.
