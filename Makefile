@@ -95,7 +95,7 @@ coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that a
 SHARED_TESTS := packages/tools/tests/command/test_demo.py packages/tools/tests/command/test_doctor.py \
   packages/tools/tests/command/test_checkpoint_repair.py packages/tools/tests/kit/test_denominator.py \
   packages/tools/tests/doctor packages/tools/tests/property tests/adapters/test_wire.py tests/adapters/test_dra_wire.py \
-  tests/allocation tests/contract tests/simulation tests/system/test_json_values.py tests/unit/test_histories.py \
+  packages/fleet/tests/property tests/allocation tests/contract tests/simulation tests/system/test_json_values.py tests/unit/test_histories.py \
   tests/unit/test_dra_histories.py tests/unit/test_dra_state_vectors.py tests/unit/test_json_size.py
 
 laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 10, and all cases of what `make test` has a share of: many minutes

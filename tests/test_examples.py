@@ -33,6 +33,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return subprocess.run(command, cwd=project, stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_an_example_passes_in_a_project_without_settings(program: Path, outcomes: str) -> None:
     found = re.findall(rf"^{program.name}::.* (PASSED|FAILED|ERROR|SKIPPED)\b", outcomes, re.MULTILINE)

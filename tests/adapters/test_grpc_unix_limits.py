@@ -174,6 +174,7 @@ class TestHowOften:
             assert len(recorder.of(PluginRegistered)) == 2
         assert len(recorder.of(RegistrationRequested)) == 56  # all calls are counted, whether refused or not
 
+    @pytest.mark.slow
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:

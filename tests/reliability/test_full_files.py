@@ -141,6 +141,7 @@ def test_all_answers_of_a_driver_have_a_limit_and_a_warning(caplog: Caplog) -> N
     assert node.refusal("greedy-again", GREEDY) is None
 
 
+@pytest.mark.slow
 def test_a_file_of_claims_beyond_the_limits_is_read_and_only_shrinks() -> None:
     large = tuple(numbered(9_999))
     entries = [ClaimEntry(name, name, "default", (name,), {GREEDY: large}) for name in ("a", "b", "c", "d", "e")]

@@ -15,8 +15,15 @@ from tests.reliability.scale import scale
 FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would only slow down this many calls
 
 
-@pytest.mark.parametrize("what", ["devices", "claims"])
-@pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(200, 100_000))])
+@pytest.mark.parametrize(
+    ("what", "way", "calls"),
+    [
+        ("devices", "main", scale(150, 100_000)),
+        ("claims", "threads", scale(200, 100_000)),
+        pytest.param("claims", "main", scale(150, 100_000), marks=pytest.mark.slow),
+        pytest.param("devices", "threads", scale(200, 100_000), marks=pytest.mark.slow),
+    ],
+)
 def test_after_an_interrupt_the_manager_works_correctly(what: str, way: str, calls: int, tmp_path: Path) -> None:
     """A pod has all of its devices or none, no turn or reservation is left, and file and memory agree."""
     with tempfile.TemporaryDirectory(dir=FAST if os.access(FAST, os.W_OK) else tmp_path) as directory:

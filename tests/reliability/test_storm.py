@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.adapters.peers import environment
 from tests.reliability.scale import scale
 from tests.reliability.storm import PROCESSES, SLACK
@@ -33,6 +35,7 @@ def check_the_client(client: Any) -> None:  # noqa: ANN401 - as above
     assert client["longest"] < GENEROUS
 
 
+@pytest.mark.slow
 def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed(directory: Path) -> None:
     number, rounds = scale(20, 1000), scale(2, 4)
     record = storm("fleets", directory, number, rounds)

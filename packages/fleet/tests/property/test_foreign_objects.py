@@ -36,6 +36,13 @@ KINDS = (
     ("ResourceClaim", "default"),
     ("ResourceSlice", None),
 )
+
+
+def some(examples: int) -> int:
+    """Return how many examples a test has: half of them in `make test`, and ten times as many in `make laws`."""
+    return 10 * examples if settings.get_current_profile_name() == "thorough" else examples // 2
+
+
 MACHINE = "machine"  # a node that is in no fleet's file
 
 
@@ -170,7 +177,7 @@ def run_for_a_while(world: World) -> None:
 @example(nodes={}, leases={"n-1": "kubelet that is late"}, is_deleting=False)  # a machine whose Node was deleted
 @example(nodes={"n-2": "ours"}, leases={"n-2": "kubelet"}, is_deleting=True)  # a kubelet has taken over our Node
 @example(nodes={"n-1": "ours"}, leases={"n-1": "other fleet"}, is_deleting=True)  # another fleet with our names
-@settings(max_examples=10)
+@settings(max_examples=some(10))
 def test_a_fleet_changes_only_what_it_has_made(
     *, nodes: dict[str, str], leases: dict[str, str], is_deleting: bool
 ) -> None:
@@ -220,7 +227,7 @@ ACTIONS = st.one_of(
 @example(
     [("replace", "n-2", "annotation"), ("pod", "n-2", ""), ("down", "n-2", ""), ("up", "n-2", ""), ("pod", "n-2", "")]
 )
-@settings(max_examples=10)
+@settings(max_examples=some(10))
 def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: list[tuple[str, str, str]]) -> None:
     """Law: a Node or Lease that someone else recreates stays unchanged, and so do the pods bound to it then."""
     theirs: dict[tuple[str, str], Json] = {}
@@ -251,7 +258,7 @@ def test_a_fleet_that_runs_changes_nothing_of_what_others_take_over(actions: lis
 
 
 @given(marks=st.dictionaries(st.sampled_from(NAMES), FOREIGN_MARKS, min_size=1))
-@settings(max_examples=5)
+@settings(max_examples=some(5))
 def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[str, str]) -> None:
     """Law: a Node that was deleted and that someone else recreated is not changed, and neither are its pods."""
     with LocalApiServer() as server, a_fleet(server) as world:
@@ -273,7 +280,7 @@ def test_a_node_that_a_machine_takes_over_meanwhile_is_left_alone(marks: dict[st
 
 
 @given(names=st.permutations(NAMES))
-@settings(max_examples=3)
+@settings(max_examples=some(3))
 def test_the_pods_of_a_node_that_was_just_replaced_are_left_alone(names: list[str]) -> None:
     """Law: until a Node is known to be ours, a fleet sends nothing about its pods, however soon they are bound."""
     with LocalApiServer() as server, a_fleet(server) as world:

@@ -46,6 +46,7 @@ def test_values_and_errors_are_printed_as_json(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == json.dumps({"all": [{"name": "a", "error": "b"}]}, indent=2) + "\n"
 
 
+@pytest.mark.slow
 def test_a_large_json_document_is_printed_without_its_whole_text_in_memory() -> None:
     document = ["device"] * 200_000  # 2.6 MB as JSON
     with Path(os.devnull).open("w", encoding="ascii") as nothing, contextlib.redirect_stdout(nothing):

@@ -134,6 +134,7 @@ def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: Capsys)
     assert capsys.readouterr().err.endswith("expected text of at most 2,000,000 characters, got 3,000,000\n")
 
 
+@pytest.mark.slow
 def test_a_list_of_17_megabytes_is_read_in_full(pod: str, tmp_path: Path, capsys: Capsys) -> None:
     pods = {"kind": "List", "metadata": {"x": "x" * 17_000_000}, "items": [json.loads(Path(pod).read_text())]}
     (tmp_path / "pods").write_text(json.dumps(pods))

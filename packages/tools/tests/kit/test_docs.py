@@ -44,7 +44,9 @@ def test_a_command_prints_what_the_guide_shows(name: str, status: int, sooner: s
     assert_prints_what_is_shown(GUIDE, name, status, Path.cwd(), ("conformance plugin", f"conformance plugin {sooner}"))
 
 
-@pytest.mark.parametrize(("name", "number"), [("test-your-plugin", 3), ("dra-fixtures", 2)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("test-your-plugin", 3), pytest.param("dra-fixtures", 2, marks=pytest.mark.slow)]
+)
 def test_the_tests_in_the_guide_pass(tmp_path: Path, name: str, number: int) -> None:
     guide = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     (block,) = [block for block in PYTHON.findall(guide) if "def test_" in block]

@@ -48,6 +48,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "an endless device": lambda path: path.symlink_to("/dev/zero"),
     "a socket": leave_socket,
 }
+EXPENSIVE = {"1 GB", "a long number", "nested lists", "nested objects"}
 COMMANDS: dict[str, Sequence[str]] = {
     "verify": ("checkpoint", "verify", "FILE"),
     "verify --json": ("checkpoint", "verify", "--json", "FILE"),
@@ -64,7 +65,10 @@ COMMANDS: dict[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize(
+    "hostile",
+    [pytest.param(name, marks=pytest.mark.slow) if name in EXPENSIVE else name for name in HOSTILE],
+)
 def test_a_hostile_file_is_judged_in_printable_sentences(
     directory: Path, hostile: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
