@@ -41,7 +41,7 @@ _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compil
 _MIB = 1024 * 1024
 _MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in total and per call; Go heaps grow unevenly
 _NAMES = {"threads": ("threads", 10), "files": ("open files", 10), "zombies": ("zombie processes", 4)}
-"""What else may not grow with calls, by the attribute of `Usage`, and by how many it may grow at most."""
+"""By attribute of `Usage`: what else must not grow with the calls, and the largest growth that is allowed."""
 _EACH_PRINTED = 20_000  # bytes per call
 _WITHIN = 10.0  # seconds for a killed process to exit
 
@@ -279,7 +279,7 @@ class Usage:
         memory: resident bytes.
         threads: number of threads.
         files: open file descriptors.
-        zombies: children that have ended and were not waited for.
+        zombies: children that have exited and were not waited for.
         printed: bytes of output.
         at: when it was measured, in seconds of `time.monotonic`.
     """

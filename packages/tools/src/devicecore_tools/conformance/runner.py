@@ -112,7 +112,7 @@ def _made(check: Check[Subject], subject: Subject, waits: _Waits | None) -> tupl
 
 def _was_held_up(before: Waits, after: Waits, seconds: float) -> bool:
     """Return whether a subject may have been late because it had to wait for a processor or a disk."""
-    if seconds < _SHORT or not (before.queued or after.queued):  # unknown, and not of a process that has ended
+    if seconds < _SHORT or not (before.queued or after.queued):  # the waits are unknown
         return True
     return before.for_cpus(after) > _HELD_UP * seconds or before.for_disks(after) > _DISK * seconds
 

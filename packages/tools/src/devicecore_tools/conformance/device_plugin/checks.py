@@ -65,7 +65,7 @@ SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depen
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # added to the last number in a listed id
-_RESTARTED = 8  # devices that are allocated again after a restart, or of another resource
+_RESTARTED = 8  # the number of devices that are allocated after a restart, or for another resource
 _OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
@@ -679,9 +679,9 @@ def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no other resource of the plugin has two of the devices, each with the same nodes",
-    clause=f"{ALLOCATE} A kubelet counts the devices of each resource for themselves. If a device is listed for two "
-    "resources, such as an old name and a new one, two containers get it.",
+    expected="no two of the devices are also devices of another of the plugin's resources, with the same nodes",
+    clause=f"{ALLOCATE} A kubelet counts each resource's devices separately. If a device is listed for two resources, "
+    "such as an old name and a new one, two containers get the device.",
 )
 def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
     """The devices of up to two other resources are listed and allocated, and their nodes are compared."""
@@ -697,15 +697,18 @@ def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
             found = [id_ for id_, mine in own.items() if mine <= given]
             there += found if len(found) == 1 else []  # a monitor may get all devices
         require(len(there) < 2, f"{foreign_text(resource)} also has the nodes of {some(sorted(there))}")
-    return f"{counted(len(others), 'other resource')} with other devices"
+    return f"{counted(len(others), 'other resource')} with different devices"
 
 
 def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozenset[str]]:
-    """Yield the nodes of each of the first few devices of another resource. Raises Skip if the plugin lists none."""
-    with needed(f"a list of the devices of {foreign_text(resource)}"):
+    """Yield the nodes of the first few devices of another resource, device by device.
+
+    Raises Skip if there is no list.
+    """
+    with needed(f"a device list for {foreign_text(resource)}"):
         connection = plugin.kubelet.connect_to(resource)
     plugin.process.wait(lambda: connection.list_count or connection.ended, plugin.settings.timeout)
-    skip_if(not connection.list_count, f"there is no list of the devices of {foreign_text(resource)}")
+    skip_if(not connection.list_count, f"there is no device list for {foreign_text(resource)}")
     for id_ in sorted({one.ID for one in connection.last_list.devices if one.health == HEALTHS[0]})[:_RESTARTED]:
         container = deviceplugin.ContainerAllocateRequest(devices_ids=[id_])
         request = deviceplugin.AllocateRequest(container_requests=[container])

@@ -243,7 +243,7 @@ class BareKubelet:
         self.hang_up()
 
     def connect_to(self, resource: str) -> PluginConnection:
-        """Return a new connection to the plugin's service for another resource, which is being followed.
+        """Return a new connection to the plugin's service for another resource, and follow that resource's lists.
 
         Raises CallFailedError if the service does not answer.
         """

@@ -236,7 +236,7 @@ def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
 def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
     skip_if(seen.deleted is None, "another plugin's socket could not be created in the directory")
     require(not seen.deleted, f"the plugin has deleted {some(seen.deleted or [])}")
-    return "all are still there"
+    return "the sockets and the checkpoint are still there"
 
 
 RETURNS_AGAIN = Observation(

@@ -127,7 +127,7 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
         if later <= max(end, time.monotonic()):
             driver.slices.was_late = True
             return
-        driver.process.deadline += later - end  # the other checks must not lose the time
+        driver.process.deadline += later - end  # the time must not be lost to the other checks
         end = later
     seen.republished_after = time.monotonic() - seen.at
 

@@ -178,12 +178,12 @@ def publishes_devices_for_claims(driver: DriverUnderTest) -> str:
         amounts = dict(counter_sets(one for pool in driver.slices.catalogue for one in pool.slices))
         consumed = [(one, f"{one.pool}/{of}", used) for one in devices for of, used in one.value.counters]
     impossible = [
-        f"{device} consumes {used[name]} of the counter {name} of {of}"
+        f"{device} consumes {used[name]} of the counter {name} in {of}"
         for device, of, used in consumed
         for name in sorted(used)
         if name not in amounts.get(of, {}) or used[name] > amounts[of][name]
     ]
-    require(not impossible, f"there is not that much: {some(impossible)}")
+    require(not impossible, f"some counters are too small: {some(impossible)}")
     return f"{counted(len(driver.claims.usable), 'device')} of {len(devices)}"
 
 
@@ -444,7 +444,7 @@ def keeps_the_names_of_its_devices(driver: DriverUnderTest) -> Parts:
 def bare(before: Mapping[_Key, Mapping[str, Any]], now: Mapping[_Key, Mapping[str, Any]]) -> list[str]:
     """Return the devices that have lost all of their attributes or all of their capacity, with what they lost."""
     return [
-        f"{pool}/{name} has no {what} any more"
+        f"{pool}/{name} no longer has any {what}"
         for (pool, name), body in sorted(now.items())
         for what in ("attributes", "capacity")
         if before.get((pool, name), {}).get(what) and not body.get(what)

@@ -316,7 +316,7 @@ class CleansUp(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-other-claims", "keeps-the-cdi-devices-of-claims-of-one-call")
 class RemovesTheMountsOfOthers(GoodDriver):
-    """Containers mount a directory of their claim; when a claim is unprepared, those of all claims are removed."""
+    """Containers mount their claim's directory; when a claim is unprepared, the directories of all claims are removed."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         mounted = self.directory / "mounts" / uid

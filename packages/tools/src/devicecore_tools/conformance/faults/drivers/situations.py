@@ -234,7 +234,7 @@ class KeepsMegabytesOfEachClaim(GoodDriver):
 
 @fails("grows-with-no-claim")
 class LeavesAZombieForEachClaim(GoodDriver):
-    """For each claim, the driver starts a command and does not wait for it."""
+    """For each claim, the driver starts a command and does not wait for the command to exit."""
 
     def __init__(self) -> None:
         super().__init__()
