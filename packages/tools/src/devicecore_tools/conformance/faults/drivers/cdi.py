@@ -316,7 +316,7 @@ class CleansUp(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-other-claims", "keeps-the-cdi-devices-of-claims-of-one-call")
 class RemovesTheMountsOfOthers(GoodDriver):
-    """Containers mount their claim's directory; when a claim is unprepared, the directories of all claims are removed."""
+    """Containers mount their claim's directory; when one claim is unprepared, all claims' directories are removed."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         mounted = self.directory / "mounts" / uid
