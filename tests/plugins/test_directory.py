@@ -66,7 +66,7 @@ def test_a_container_gets_what_the_answer_function_returns(memory_kubelet: Memor
 
 
 def test_a_vanished_file_is_refused(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
-    """Between the file's deletion and the next poll, the kubelet may still request the device."""
+    """Until the next poll after the file's deletion, the kubelet may still request the device."""
     (tmp_path / "rob").touch()
     memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path, poll_interval=60))
     (tmp_path / "rob").unlink()

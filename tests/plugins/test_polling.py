@@ -52,7 +52,7 @@ def test_a_change_of_health_or_topology_is_reported_and_nothing_else(memory_kube
 
 
 class SlowChips(Chips):
-    """A plugin in which each poll except the first waits."""
+    """A plugin in which each poll except the first waits for the test."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The ways in which a container learns about its devices."""
+"""The helper functions for the ways in which containers learn about their devices."""
 
 import pytest
 

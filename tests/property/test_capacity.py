@@ -28,7 +28,7 @@ native = st.dictionaries(st.sampled_from(FOREIGN[:-1]), st.integers(0, 20))
 
 @st.composite
 def statuses(draw: st.DrawFn) -> NodeStatus:
-    """Statuses as an inventory publishes them: allocatable is at most capacity; removed resources are in neither."""
+    """Statuses as an inventory publishes them: allocatable is at most capacity, and neither has removed resources."""
     capacity = draw(counts)
     allocatable = {name: draw(st.integers(0, count)) for name, count in capacity.items()}
     removed = draw(st.sets(st.sampled_from(RESOURCES)))
@@ -88,7 +88,7 @@ def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: in
 
 
 def peak(pod: Pod) -> dict[str, int]:
-    """Return the pod's peak use of each resource, found by running its containers step by step."""
+    """Return the pod's peak use of each resource, found by simulating its containers step by step."""
     running: list[Mapping[str, int]] = []
     moments: list[list[Mapping[str, int]]] = []
     for container in pod.init_containers:

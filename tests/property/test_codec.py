@@ -1,7 +1,7 @@
-"""Laws of the checkpoint codec, each with and without the accelerators.
+"""Laws of the checkpoint codec, each checked with and without the accelerators.
 
-Decoding what was encoded gives the same data. Equal data gives equal bytes. For any bytes, `decode` raises only its own
-errors. Hashing is resumable.
+Decoding what was encoded gives the same data. Equal data gives equal bytes. For any bytes, `decode` raises only the
+codec's own errors. Hashing can be resumed.
 """
 
 import base64
@@ -41,7 +41,7 @@ PACKAGE = "devicecore.domain.checkpoint"
 
 @contextmanager
 def modules_set_aside(**instead: None) -> Iterator[None]:
-    """Import the checkpoint package as if for the first time, and as if `instead` were not installed."""
+    """Let the checkpoint package be imported again, as if the modules in `instead` were not installed."""
     ours = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
     kept = ours | {name: sys.modules[name] for name in instead}
     for name in ours:
@@ -53,11 +53,11 @@ def modules_set_aside(**instead: None) -> Iterator[None]:
         for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
             del sys.modules[name]
         sys.modules.update(kept)
-        domain.checkpoint = fast_codec  # an import has set this as well
+        domain.checkpoint = fast_codec  # the new import has set this attribute, too
 
 
 def without_the_accelerators() -> ModuleType:
-    """A second copy of the package, imported as if neither accelerator were installed."""
+    """Return a second copy of the package, imported as if neither accelerator were installed."""
     with modules_set_aside(orjson=None, fnv_hash_fast=None):
         return importlib.import_module(PACKAGE)
 
@@ -67,7 +67,7 @@ every_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys(
 
 
 def of(codec: ModuleType, data: CheckpointData) -> CheckpointData:
-    """Return `data` as a value of that copy of the package, with no fragment rendered yet."""
+    """Return `data` as a value of this copy of the package, with no fragment rendered yet."""
     entries = data.entries
     if entries is not None:
         entries = tuple(
@@ -126,7 +126,7 @@ FIELDS = st.sampled_from(
 
 
 def json_values() -> st.SearchStrategy[Any]:
-    """JSON whose keys are often a kubelet's."""
+    """JSON values, many of whose keys are those in a kubelet's file."""
     scalars = (
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["AQ==", "A"])
     )
@@ -139,7 +139,7 @@ def json_values() -> st.SearchStrategy[Any]:
 
 @st.composite
 def mutated_files(draw: st.DrawFn) -> bytes:
-    """A valid file in which a few parts were replaced."""
+    """Valid files in which a few parts have been replaced."""
     blob = fast_codec.encode(draw(checkpoint_data()), draw(st.sampled_from([1, 2])))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(blob)))
@@ -345,7 +345,7 @@ def devices(entry: PodDevicesEntry) -> set[str]:
 
 
 def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
-    """Return the codec's verdict on any bytes. This fails if the codec raises an error that is not its own."""
+    """Return the codec's verdict on `blob`. An error that is not the codec's own fails the test."""
     finding = codec.judge(blob)
     try:
         found = codec.decode(blob)
@@ -359,7 +359,7 @@ def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
         raise AssertionError from error
     else:
         assert finding.verdict.value == "ok"
-        if found.format:  # what was read can be written, and is then read as the same value
+        if found.format:  # data that was read can be written, and is read back unchanged
             assert codec.decode(codec.encode(found.data, found.format)).data == found.data
     return (finding.verdict.value, finding.format, finding.stored, finding.computed, finding.entries, finding.resources)
 

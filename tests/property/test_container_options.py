@@ -29,7 +29,7 @@ responses_by_resource = st.dictionaries(st.sampled_from(NAMES), allocate_respons
 
 
 def items(answer: ContainerAllocateResponse | ContainerOptions) -> Iterator[Item]:
-    """Yield everything in an answer, in order, that another answer might contradict."""
+    """Yield, in order, everything in an answer that another answer might contradict."""
     yield from (("environment variable", name, text, text) for name, text in answer.envs.items())
     yield from (("mount", mount.container_path, mount.host_path, mount) for mount in answer.mounts)
     yield from (("device", spec.container_path, spec.host_path, spec) for spec in answer.devices)
@@ -37,7 +37,7 @@ def items(answer: ContainerAllocateResponse | ContainerOptions) -> Iterator[Item
 
 
 def in_order(responses: Responses) -> Iterator[tuple[ResourceName, Item]]:
-    """Yield everything in all answers, in the order in which answers are merged."""
+    """Yield the items of all answers, in the order in which the answers are merged."""
     for resource in sorted(responses):
         yield from ((resource, item) for item in items(responses[resource]))
 

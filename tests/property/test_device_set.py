@@ -24,7 +24,7 @@ COMPARISONS: list[Operation] = [operator.eq, operator.ne, operator.le, operator.
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[DeviceSet, DeviceSet]:
-    """Two sets: on one index, on two overlapping indexes, or on two indexes without common ids."""
+    """Two sets on one index, on two overlapping indexes, or on two indexes without common ids."""
     one = draw(device_sets())
     other = draw(device_sets())
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Laws of the registry of drivers, and of the health that they report."""
+"""Laws of the registry of drivers, and of the health that drivers report."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ histories = st.lists(st.tuples(events, st.floats(0, 40)), max_size=15)
 
 
 def played(history: Sequence[tuple[drivers.DriverEvent, float]]) -> list[tuple[float, drivers.DriverRegistry]]:
-    """The registry after each event, with the time of the event. A refused event changes nothing."""
+    """Return the time of each event and the registry after it. A refused event changes nothing."""
     now, registry = 0.0, drivers.DriverRegistry()
     states = [(now, registry)]
     for event, later in history:

@@ -1,4 +1,4 @@
-"""Laws of the ResourceSlices that a driver publishes: what must be written, regardless of what the API server has."""
+"""Laws of the ResourceSlices that a driver publishes: what it must write, no matter what the API server contains."""
 
 from collections.abc import Iterable
 
@@ -34,7 +34,7 @@ def pool_of(count: int, *, name: str = NODE, first: int = 0) -> DevicePool:
 
 
 def partitions_of(count: int) -> DevicePool:
-    """Devices that consume counters and have taints, and the counter sets."""
+    """Return a pool of devices with taints, each of which uses up its own counter set."""
     counters = {"memory": {"value": "80Gi"}}
     taints = [{"key": "example.com/broken", "effect": "NoSchedule"}]
     names = [f"gpu-{n}" for n in range(count)]
@@ -54,14 +54,14 @@ def shown(pool: DevicePool) -> list[object]:
 
 
 class Server:
-    """An API server's ResourceSlices, which a driver changes."""
+    """The ResourceSlices on an API server, which a driver changes."""
 
     def __init__(self, stored: Iterable[StoredSlice] = ()) -> None:
         self.slices = {one.name: one for one in stored}
         self.writes = 0
 
     def bring(self, pool: DevicePool, *, writes: int = 1_000, least: int = 1) -> bool:
-        """Make the changes until the driver is killed after this many writes, and return whether there were changes."""
+        """Make the driver's changes, at most this many writes, and return whether there was anything to change."""
         needed = changes(pool, NODE_UID, self.slices.values(), least_generation=least)
         for body in (*needed.create, *needed.update):
             assert list(slice_causes(dict(body), None)) == []
@@ -76,7 +76,7 @@ class Server:
         return bool(needed)
 
     def visible(self) -> list[object] | None:
-        """Return the devices that a scheduler sees, or None if the pool is incomplete."""
+        """Return the devices that a scheduler sees in the pool, or None if the pool is incomplete."""
         newest = max((one.generation for one in self.slices.values()), default=0)
         current = [one for one in self.slices.values() if one.generation == newest]
         if not current or len(current) != current[0].count:
@@ -86,7 +86,7 @@ class Server:
 
 @st.composite
 def leftovers(draw: st.DrawFn) -> list[StoredSlice]:
-    """Slices of an earlier run, some of them changed or deleted by others, and a slice that is not the driver's."""
+    """Slices from an earlier run, some of them changed or deleted by others, and a slice from a different node."""
     server = Server()
     for pool in draw(st.lists(pools, max_size=2)):
         server.bring(pool, least=draw(st.sampled_from([1, 7, MAX_GENERATION])))

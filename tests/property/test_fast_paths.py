@@ -87,7 +87,7 @@ def test_many_members_are_as_good_as_few(count: int, data: st.DataObject) -> Non
 
 
 class SavedAgainAndAgain(RuleBasedStateMachine):
-    """A node whose pods come, stay, get more devices and end, and whose plugins sometimes report other devices."""
+    """A node whose pods arrive, get more devices and leave, and whose plugins sometimes report other devices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
 
 
 def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks have three pods each, so that there are several blocks."""
+    """Each block has only three pods, so that there are several blocks."""
     monkeypatch.setattr(checkpoint_writer, "_FEW_PODS", 3)
     monkeypatch.setattr(checkpoint_writer, "_room", lambda _: 3)
     run_state_machine_as_test(SavedAgainAndAgain)
@@ -248,7 +248,7 @@ def reports(draw: st.DrawFn) -> DeviceReport:
 
 
 def plain_hints(report: DeviceReport, available: DeviceSet, reusable: DeviceSet, size: int) -> list[TopologyHint]:
-    """The kubelet's `generateDeviceTopologyHints`, word for word."""
+    """Return what the kubelet's `generateDeviceTopologyHints` would, by the same steps."""
     nodes = [node for node in report.by_numa_node if node in NODES] or list(NODES)
     least = len(nodes)
     found = []
@@ -277,7 +277,7 @@ resource_hints = st.lists(topology_hints, max_size=5, unique=True) | st.none()
 
 
 def plain_best(everywhere: NumaMask, hints: Iterable[Sequence[TopologyHint]]) -> TopologyHint:
-    """Return the best of all combinations of hints."""
+    """Return the best combination of hints, found by ranking all of them."""
     hints = list(hints)
     fitting = max(
         (min((len(hint.mask) for hint in of_resource if hint.mask), default=0) for of_resource in hints), default=0

@@ -24,9 +24,9 @@ OURS = tuple(resource_name(name) for name in ("acme.io/gpu", "acme.io/fpga", "ac
 THEIRS = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "pods", "acme.io/gpu.x", "other.io/gpu", "ACME.io/gpu")
 SECTIONS = ("capacity", "allocatable")
 PATIENCE = 60.0
-"""Seconds until a test stops waiting for something that comes at once, unless the machine is overloaded."""
+"""Seconds until a test stops waiting for something that should come at once, unless the machine is overloaded."""
 SPELLINGS: Mapping[int | None, Sequence[str]] = {1000: ["1k", "1e3"], 2048: ["2048", "2Ki"]}
-"""Numbers that a node may show in a different form than the API server."""
+"""By number, the forms in which a Node may show it."""
 
 foreign_keys = st.sampled_from(THEIRS) | st.text(max_size=8).filter(lambda key: key not in OURS)
 quantities = st.sampled_from(["0", "4", "4k", "2Ki", "7500m", "1e3", "16Gi", "0.5"])
@@ -38,7 +38,7 @@ anything = st.recursive(
 
 
 def is_kept(size: Json) -> bool:
-    """Return whether an API server accepts a Node with this size: it refuses negative numbers."""
+    """Return whether an API server accepts this size in a Node's status: it refuses negative numbers."""
     return not str(size).startswith("-")
 
 
@@ -46,14 +46,14 @@ foreign_maps = st.dictionaries(foreign_keys, (quantities | anything).filter(is_k
 
 
 def held(ours: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
-    """One map of a node's status, with our keys and those of others, or none."""
+    """One map in a Node's status, with our keys and other clients' keys, or None."""
     our_map = st.dictionaries(st.sampled_from(OURS), ours, max_size=2)
     return st.none() | st.builds(lambda theirs, mine: {**theirs, **mine}, foreign_maps, our_map)
 
 
 @st.composite
 def node_statuses(draw: st.DrawFn) -> Json:
-    """A status that an API server may hold, including malformed values."""
+    """Statuses that an API server may hold, including malformed values."""
     if draw(st.integers(0, 9)) == 0:
         return None
     sections = {section: draw(held((quantities | st.text(max_size=3)).filter(is_kept))) for section in SECTIONS}
@@ -63,7 +63,7 @@ def node_statuses(draw: st.DrawFn) -> Json:
 
 @st.composite
 def published(draw: st.DrawFn) -> NodeStatus:
-    """Any status, including one that a manager would not publish."""
+    """Any published status, including statuses that a manager would not publish."""
     counts = st.dictionaries(st.sampled_from(OURS), st.integers(0, 5) | st.sampled_from([1000, 2048, 10**9]))
     capacity, allocatable = draw(counts), draw(counts)
     removed = draw(st.sets(st.sampled_from(OURS)))
@@ -72,11 +72,11 @@ def published(draw: st.DrawFn) -> NodeStatus:
 
 @frozen
 class Interference:
-    """Another client writes one of its keys between our reading and our writing."""
+    """A write to another client's key between our read and our write."""
 
     section: str = field()
     key: str = field()
-    quantity: str | None = field()  # None deletes
+    quantity: str | None = field()  # None deletes the key
 
     def __call__(self, status: Json) -> None:
         section = status.setdefault(self.section, {})
@@ -91,7 +91,7 @@ interferences = st.builds(Interference, st.sampled_from(SECTIONS), foreign_keys,
 
 
 def foreign(node: Json, leftovers: Collection[str] = ()) -> Json:
-    """Return a node without our part, and without what changes with each write."""
+    """Return a Node without our keys, and without the metadata that changes with each write."""
     metadata = {
         key: value for key, value in node["metadata"].items() if key not in {"resourceVersion", "managedFields"}
     }
@@ -106,7 +106,7 @@ def foreign(node: Json, leftovers: Collection[str] = ()) -> Json:
 
 
 def ours(node: Json, section: str) -> Json:
-    """Return our keys in one map of a node's status."""
+    """Return our keys and their values in one map of a Node's status."""
     counts = (node.get("status") or {}).get(section) or {}
     return {key: counts[key] for key in OURS if key in counts}
 
@@ -114,9 +114,9 @@ def ours(node: Json, section: str) -> Json:
 def in_the_end(
     section: str, statuses: Sequence[NodeStatus], *, keep_removed: bool
 ) -> Mapping[ResourceName, int | None]:
-    """Return the count that each of our keys must have, or None if it must be gone.
+    """Return the count that each of our keys must have in the end, or None if the key must be gone.
 
-    Keys that were never named are left out.
+    Keys that no status named are left out.
     """
     wanted: dict[ResourceName, int | None] = {}
     for status in statuses:

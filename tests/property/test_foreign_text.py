@@ -1,4 +1,4 @@
-"""Untrusted text is bounded and escaped before anyone sees it. Numbers are shown with their nouns."""
+"""Untrusted text is bounded and escaped before anyone sees it. Numbers are shown with nouns that agree with them."""
 
 import pytest
 from hypothesis import example, given

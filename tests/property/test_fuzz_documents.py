@@ -1,4 +1,4 @@
-"""No matter what manifests, state files, kubeconfigs and API responses contain, it becomes values or an error."""
+"""Whatever manifests, state files, kubeconfigs and API responses contain, they become values or raise our errors."""
 
 import json
 from typing import Any

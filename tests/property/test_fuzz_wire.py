@@ -29,7 +29,7 @@ not_utf8 = b"\n\x03\n\x01\xff"
 
 
 def maybe(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
-    """Messages with some of these fields."""
+    """Dictionaries with some of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 
@@ -56,7 +56,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[dict[str, object]]] = {
     deviceplugin.ContainerAllocateResponse: container,
 }
 KINDS = tuple(MESSAGES)
-"""The kinds, in the order of the numbers in `fuzz_targets.wire`."""
+"""The kinds of messages, in the order of the numbers in `fuzz_targets.wire`."""
 
 
 @st.composite
@@ -100,7 +100,7 @@ class TestConversion:
 
 
 class Bytes:
-    """A plugin that answers with given bytes."""
+    """A plugin that answers each call with the bytes in its attributes."""
 
     def __init__(self, path: Path) -> None:
         self.options = b""
@@ -109,7 +109,7 @@ class Bytes:
         self._streams: list[SimpleQueue[bytes | None]] = []
         self._begun: SimpleQueue[SimpleQueue[bytes | None]] = SimpleQueue()
         self.lists: SimpleQueue[bytes | None] = SimpleQueue()
-        """The queue of the newest stream: a dead stream must not take its lists."""
+        """The queue of the newest stream: an older stream must not take the lists of a newer one."""
         self._server = grpc.server(ThreadPoolExecutor(8))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(lambda *_: self.options),
@@ -130,7 +130,7 @@ class Bytes:
             yield message
 
     def wait_for_a_stream(self) -> None:
-        """Wait for a new stream of lists; the old one ends."""
+        """End the old stream of lists, and wait for a new stream."""
         self.lists.put(None)
         self.lists = self._begun.get(timeout=PATIENCE)
 
@@ -143,7 +143,7 @@ class Bytes:
 
 
 class Line:
-    """A transport, a registered plugin that sends bytes, and the events."""
+    """A transport, a plugin that sends any bytes, and the transport's events."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -159,7 +159,7 @@ class Line:
         self.transport.stop()
 
     def connected(self) -> PluginId:
-        """Return the plugin, registered again if it was lost."""
+        """Return the plugin, after registering it again if it was lost."""
         gone = {event.plugin for event in self.recorder.of(PluginLost)}
         ours = [event.plugin for event in self.recorder.of(PluginRegistered) if event.plugin.socket.endswith("/p.sock")]
         live = [plugin for plugin in ours if plugin not in gone]
@@ -179,7 +179,7 @@ def line() -> Iterator[Line]:
     with TemporaryDirectory(prefix="dc", dir="/tmp") as directory:
         line = Line(Path(directory))
         yield line
-        line.connected()  # whatever came before
+        line.connected()  # the transport still works, whatever came before
         line.close()
 
 
@@ -197,7 +197,7 @@ class TestTransport:
             call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
             with suppress(grpc.RpcError):
                 call(data, timeout=PATIENCE)
-        _, words = register(line.directory, "p.sock", version="x")  # the next one is answered, too
+        _, words = register(line.directory, "p.sock", version="x")  # the next registration is answered, too
         assert words.startswith('requested API version "x" is not supported')
 
     @sockets

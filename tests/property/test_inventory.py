@@ -25,7 +25,7 @@ NOBODY = PluginId(GPU, "nobody.sock", 1000)
 
 
 def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | None = None) -> Inventory:
-    """Return an inventory after `events`, all at `now`."""
+    """Return an inventory after `events`, all of which happen at `now`."""
     inventory = Inventory() if inventory is None else inventory
     for event in events:
         match event:
@@ -42,7 +42,7 @@ def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | N
 
 @define
 class NaiveResource:
-    """The live instances of one resource in order, with their last lists, and the current report."""
+    """A resource's live instances in order, each with its last list, and the devices that count at the moment."""
 
     live: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     believed: tuple[Device, ...] | None = None

@@ -29,7 +29,7 @@ id_sets = st.frozensets(st.sampled_from(IDS), max_size=4)
 
 
 def owners(ledger: Ledger, resource: ResourceName) -> dict[DeviceId, set[PodUid]]:
-    """Return which pods hold each device of a resource, counted from all allocations and reservations."""
+    """Return the pods that hold each device of a resource, counted from all allocations and reservations."""
     counted: dict[DeviceId, set[PodUid]] = {}
     for holding in (*ledger, *ledger.reservations):
         if holding.resource == resource:
@@ -44,7 +44,7 @@ def on_node(node: int) -> tuple[NumaNode, ...]:
 
 @frozen
 class Request:
-    """A container that reserves devices in a ledger."""
+    """A container's request to reserve devices in a ledger."""
 
     ledger: Ledger
     key: ContainerKey

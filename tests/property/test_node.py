@@ -56,7 +56,7 @@ awkward_lists = device_lists(min_size=1, max_size=6)
 
 
 def restarted(node: NodeState, format: int = 2) -> NodeState:  # noqa: A002 - as `encode` calls it
-    """Return what is known after a restart that reads the checkpoint from disk."""
+    """Return the state after a restart that restores the node's checkpoint."""
     return restore(decode(encode(checkpoint_of(node), format)).verified(), now=0.0)
 
 
@@ -64,7 +64,7 @@ Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
 
 
 def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
-    """Return the allocations by container and resource, without order."""
+    """Return the allocations by container and resource, in no order."""
     return {(held.key, held.resource): (dict(held.numa_nodes), held.receipt) for held in ledger}
 
 

@@ -1,4 +1,4 @@
-"""Laws of a token bucket, in times and rates that floats hold exactly."""
+"""Laws of a token bucket, with times and rates that floats represent exactly."""
 
 from itertools import combinations
 

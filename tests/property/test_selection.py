@@ -50,7 +50,7 @@ answers = st.lists(device_ids(), max_size=6)
 
 @frozen
 class Scene:
-    """A container that requests devices on a node with other pods. Earlier containers of its pod may have devices."""
+    """A container that requests devices on a node with other pods. Earlier containers in its pod may hold devices."""
 
     node: NodeState
     pod: Pod
@@ -97,9 +97,9 @@ attachment = st.none() | st.lists(numa_nodes(), max_size=2).map(tuple)
 
 @st.composite
 def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
-    """Scenes in which devices are free, unhealthy, held by another pod, or held or reusable by their own pod.
+    """Scenes in which devices are free, unhealthy, held by another pod, or held or reusable by the container's pod.
 
-    In `lively` scenes, the plugin is alive and answers, and the container requests devices but has none yet.
+    In `lively` scenes, the plugin is connected and offers preferences, and the container requests devices but has none.
     """
     listed = tuple(
         Device(DeviceId(f"gpu-{number}"), *about)
@@ -120,7 +120,7 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
         size = draw(st.sampled_from((size, container.limits.get(GPU, 0))))
         match draw(st.sampled_from(("stays", "changes", "changes", "is lost"))):
             case "changes":
-                ill = draw(st.integers(0, len(listed)))  # the first ones are those that are held
+                ill = draw(st.integers(0, len(listed)))  # the first devices are those that pods hold
                 changed = (*(evolve(device, health=Health.UNHEALTHY) for device in listed[:ill]), *listed[ill:])
                 node = node.apply(DevicesReported(PLUGIN, changed[draw(st.integers(0, 1)) :]), now=1.0)
             case "is lost":
@@ -132,7 +132,7 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
 
 
 def questions() -> st.SearchStrategy[tuple[Scene, AskPlugin]]:
-    """Scenes in which the plugin must be asked, with the question."""
+    """Scenes in which the plugin must be asked for its preference, with the question."""
 
     def asked(scene: Scene) -> list[tuple[Scene, AskPlugin]]:
         decision = scene.decide()
@@ -144,10 +144,10 @@ def questions() -> st.SearchStrategy[tuple[Scene, AskPlugin]]:
 def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in its order
     scene: Scene, answer: Sequence[DeviceId]
 ) -> tuple[set[DeviceId], bool] | type[AdmissionError]:
-    """`devicesToAllocate` word for word (kubelet.md 5.4): which devices it takes, and whether it asks the plugin.
+    """Return what `devicesToAllocate` takes, by the same steps (kubelet.md 5.4), and whether it asks the plugin.
 
-    Where a kubelet depends on the order of a Go map, ids are in their natural order, and preferred ones in the
-    preferred order.
+    Where the kubelet's choice depends on the order of a Go map, ids are in natural order, and preferred ids in the
+    plugin's order.
     """
     required, resource = scene.request.size, scene.node.inventory.resources.get(GPU)
     held = scene.node.ledger.allocation(scene.request.key, GPU)
@@ -324,7 +324,7 @@ def test_permuting_the_input_changes_no_output(scene: Scene, answer: list[Device
 
 
 def comparable(outcome: DeviceSet | AdmissionError) -> object:
-    """Return the outcome as a comparable value, because errors cannot be compared."""
+    """Return the outcome as a value that can be compared, unlike errors."""
     return outcome if isinstance(outcome, DeviceSet) else (type(outcome), str(outcome))
 
 

@@ -50,7 +50,7 @@ PLUGIN = PluginId(GPU, "plugin.sock", 1)
 
 @frozen
 class Scene:
-    """A pod asks for hints on a machine; some of its containers, and other pods, have their devices."""
+    """A machine, and a pod that needs hints there; some of its containers, and other pods, already have devices."""
 
     node: NodeState
     pod: Pod
@@ -59,7 +59,7 @@ class Scene:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """Scenes with devices on no, one or several NUMA nodes, some of them unknown; some are unhealthy, held or lent."""
+    """Scenes with devices on up to three NUMA nodes, some of which the machine lacks; some are held or unhealthy."""
     machine = draw(topologies(max_nodes=6)).numa_nodes
     count = len(machine)
     nodes = st.integers(-1 if draw(st.booleans()) else 0, count).map(NumaNode)
@@ -85,7 +85,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 def brute_force(
     report: DeviceReport, available: set[DeviceId], reusable: set[DeviceId], request: int, machine: Sequence[NumaNode]
 ) -> list[TopologyHint]:
-    """`generateDeviceTopologyHints` word for word (kubelet.md 6.2): every subset of the nodes, smallest first."""
+    """Return what `generateDeviceTopologyHints` would, by trying every subset of the nodes (kubelet.md 6.2)."""
     everything = report.devices.values()
     nodes = sorted({node for device in everything for node in device.numa_nodes if node in machine}) or list(machine)
     least = len(nodes)
@@ -105,7 +105,7 @@ def brute_force(
 def expected_hints(
     scene: Scene, requests: Mapping[str, int], held: set[DeviceId], reusable: set[DeviceId]
 ) -> dict[str, list[TopologyHint] | None]:
-    """`GetTopologyHints` for the one resource there is, word for word (kubelet.md 6.1)."""
+    """Return what `GetTopologyHints` would for the only resource (kubelet.md 6.1)."""
     request, ledger = requests.get(GPU), scene.node.ledger
     report = scene.node.inventory.current_report(GPU)
     if request is None or report is None:
@@ -198,7 +198,7 @@ def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[
 
 
 def _fewest(on_node: list[int], size: int) -> int:
-    """Return how few nodes suffice for `size` devices, each on one node, or the number with devices if none suffice."""
+    """Return how few nodes suffice for `size` devices that are each on one node; if none do, all nodes with devices."""
     counts = sorted((count for count in on_node if count), reverse=True)
     sums = (number for number in range(1, len(counts) + 1) if sum(counts[:number]) >= size)
     return next(sums, len(counts) or len(on_node))
@@ -208,7 +208,7 @@ def _fewest(on_node: list[int], size: int) -> int:
 
 
 def kubelet_merge(topology: Topology, providers: Sequence[Hints]) -> tuple[TopologyHint, bool]:
-    """The topology manager's merge: filter, compare permutation after permutation, judge (kubelet.md 6.3)."""
+    """Merge hints as the topology manager does: filter, compare permutation by permutation, judge (kubelet.md 6.3)."""
     if topology.policy is Policy.NONE:
         return TopologyHint(None, preferred=True), True
     everywhere = NumaMask.of(topology.numa_nodes)
@@ -297,12 +297,12 @@ def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int
 
 
 def _fitter(current: TopologyHint, candidate: TopologyHint, of: Topology) -> TopologyHint:
-    """Return the narrower mask, or the closer one of two equally wide ones (kubelet: `CompareNUMAAffinityMasks`)."""
+    """Return the narrower hint or, if both are equally wide, the one with closer nodes (`CompareNUMAAffinityMasks`)."""
     return min(current, candidate, key=lambda hint: _width(hint, of))
 
 
 def _width(hint: TopologyHint, of: Topology) -> tuple[int, float, int]:
-    """Compare number of nodes, average distance, then the smaller value (kubelet: `Closest`, `IsNarrowerThan`)."""
+    """Return a sort key: the number of nodes, their average distance, and the mask (`IsNarrowerThan`, `Closest`)."""
     assert hint.mask is not None
     place = {node: number for number, node in enumerate(of.numa_nodes)}
     between = [
@@ -318,7 +318,7 @@ providers_hints = st.lists(provider_hints(nodes=4), max_size=3)
 
 
 def hinted(*masks: set[int], preferred: bool = False) -> Hints:
-    """Return the hints of a provider for one resource."""
+    """Return a provider's hints for one resource."""
     return {"r": tuple(TopologyHint(NumaMask.of(map(NumaNode, mask)), preferred) for mask in masks)}
 
 

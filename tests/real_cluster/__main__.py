@@ -11,11 +11,11 @@ from tests.real_cluster.programs import Programs, RealClusterError
 
 
 def main() -> int:
-    """Run the control plane until a signal arrives. Return the exit status."""
+    """Run the control plane until a signal arrives, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.real_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start a control plane and print its kubeconfigs")
-    up.add_argument("--node", action="append", default=[], metavar="NAME", help="write a kubeconfig for this node, too")
+    up.add_argument("--node", action="append", default=[], metavar="NAME", help="also write a kubeconfig for this node")
     up.add_argument("--keep", type=Path, metavar="DIR", help="use this directory and keep it")
     option = "an option of one of the programs, such as kube-scheduler=--kube-api-qps=500"
     up.add_argument("--option", action="append", default=[], metavar="PROGRAM=OPTION", help=option)

@@ -1,4 +1,4 @@
-"""Realistic pods, for a real kubelet and a devicecore node.
+"""Realistic pods, for both a real kubelet and a devicecore node.
 
 A container whose name starts with `init-` exits at once in the runtime of the real kubelet (`peers/cri`), as every init
 container does on a devicecore node; one whose name starts with `side-` runs until it is stopped.
@@ -14,7 +14,7 @@ from tests.real_cluster.node import GPU
 Json = Any
 
 CLASS, CLAIMED = "gpu.example.com", "claimed.example.com/gpu"
-"""A DeviceClass for the drivers' devices, and the extended resource of another class."""
+"""A DeviceClass for the drivers' devices, and the extended resource name of another class."""
 
 RUN_FOR, STOP_AFTER, DO = "devicecore.io/run-for", "devicecore.io/stop-after", "devicecore.io/containers"
 RUNTIME_CLASS = "with-overhead"
@@ -23,10 +23,10 @@ OLD = "claim-that-is-old"
 
 @frozen
 class Case:
-    """A pod, and the phase to wait for. With `is_deleted`, the pod is then deleted; a finalizer keeps it visible.
+    """A pod, and the phase to wait for. With `is_deleted`, the pod is deleted after that; a finalizer keeps it visible.
 
-    If `waits` contains a reason, one of the pod's containers must wait with that reason. `size` is the number of
-    devices that the pod's container requests, unless `spec` has containers.
+    If `waits` is a reason, one of the pod's containers must wait with that reason. `size` is the number of devices that
+    the pod's container requests, unless `spec` has containers.
     """
 
     name: str
@@ -50,9 +50,10 @@ class Case:
 
     @property
     def turn(self) -> int:
-        """When the pod is created: 0 first, 1 if the node rejects it because of other pods, 2 if other pods ignore it.
+        """The turn in which the pod is created, which is 0 for most pods.
 
-        3 means that the pod is created after a kubelet has stopped trusting a silent driver's last health report.
+        In turn 1, the node rejects the pod because of the pods from turn 0. A pod in turn 2 must not affect these
+        results. In turn 3, a kubelet has stopped trusting a silent driver's last health report.
         """
         if self.name == OLD:
             return 3
@@ -62,7 +63,7 @@ class Case:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the scheduler assigns the pod to its node, because it must allocate claims or wait."""
+        """Whether the scheduler assigns the pod to its node, because claims must be allocated or the pod is gated."""
         containers = [*self.spec.get("containers", ()), {"resources": {"limits": self.size or {}}}]
         limits = [one.get("resources", {}).get("limits") or {} for one in containers]
         if "schedulingGates" in self.spec or "resourceClaims" in self.spec:
@@ -70,7 +71,7 @@ class Case:
         return any(CLAIMED in one for one in limits)
 
     def pod(self, namespace: str, node: str) -> Json:
-        """Return the pod for a node."""
+        """Return the pod's manifest for a node."""
         meta = {"name": self.name, "namespace": namespace, "annotations": self.annotations}
         if self.is_deleted:
             meta["finalizers"] = ["devicecore.io/test"]

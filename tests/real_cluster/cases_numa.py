@@ -21,7 +21,7 @@ MACHINE = {
     "memoryPerNumaNode": "4Gi",
     "hugePagesPerNumaNode": {"2Mi": 256},
 }
-"""32 CPUs, 8 per NUMA node: the first node has 0 to 3 and 16 to 19."""
+"""32 CPUs, 8 per NUMA node: the first NUMA node has the CPUs 0 to 3 and 16 to 19."""
 
 _RESERVED: Json = {
     "reservedSystemCPUs": "0,16",
@@ -64,7 +64,7 @@ class Setting:
     Attributes:
         prefix: the prefix of the node names.
         configuration: the kubelet's configuration.
-        flags: the same configuration as flags of `devicecore kubelet`.
+        flags: flags with which `devicecore kubelet` has the same configuration.
         steps: the pods.
     """
 

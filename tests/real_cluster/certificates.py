@@ -18,7 +18,7 @@ _DAY = timedelta(days=1)
 
 @frozen
 class Pair:
-    """The files of a certificate and of its key, in PEM."""
+    """The PEM files that contain a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -26,7 +26,7 @@ class Pair:
 
 @frozen
 class Authority:
-    """Issues certificates into a directory. The file of its own certificate is `certificate`."""
+    """Issues certificates into a directory. `certificate` is the file with the authority's own certificate."""
 
     directory: Path
     certificate: Path
@@ -45,7 +45,7 @@ class Authority:
         return cls(directory, pair.certificate, pair.key, key, name)
 
     def issue(self, file: str, user: str, groups: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> Pair:
-        """Issue a certificate for a user in groups, and for the servers `hosts`. File names start with `file`."""
+        """Issue a certificate for a user in groups, valid for servers at `hosts`. File names start with `file`."""
         key = _key()
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
         builder = _builder(_name(user, groups), key).issuer_name(self._name)

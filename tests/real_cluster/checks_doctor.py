@@ -1,4 +1,4 @@
-"""`doctor` and `fits` on a real kubelet in trouble: their statements are true."""
+"""`doctor` and `fits` on a real kubelet in trouble: what these commands say is true."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""A fleet of 100 nodes in a real cluster: it registers, runs pods, outlives outages, and leaves other nodes alone.
+"""A fleet of 100 nodes in a real cluster: it registers, runs pods, survives outages, and leaves other nodes alone.
 
-With OUTAGES=5, each part of the control plane goes down five times, for as long as an upgrade takes, in an order that
-SEED determines. Otherwise each part goes down once, for a few seconds.
+With OUTAGES=5, each part of the control plane goes down five times, for as long as during an upgrade, in an order that
+SEED determines. Without OUTAGES, each part goes down once, for a few seconds.
 """
 
 import os
@@ -27,7 +27,7 @@ from tests.real_cluster.trouble import a_class
 Json = Any
 
 NODES, PODS, SOME = (20, 60, 3) if os.environ.get("SHARE") else (100, 300, 10)
-"""The size of a fleet, of a Deployment, and of a group of pods in one state."""
+"""The number of nodes in the fleet, of pods in the Deployment, and of pods in each state."""
 
 LEASE_OVER = 45.0
 """Seconds after which a Lease that is not renewed expires."""
@@ -36,7 +36,10 @@ READY_WITHIN, STAYS_READY = 15.0, 15.0
 """Seconds within which all nodes must be ready after an outage, and for which the nodes are then watched."""
 
 TOO_SLOW = 5.0
-"""Seconds. If reading all nodes takes longer (it takes half a second on an idle machine), the fleet is not to blame."""
+"""Seconds.
+
+If reading all Nodes takes longer than this (half a second on an idle machine), the fleet is not to blame.
+"""
 
 ROUNDS_GIVEN, SEED = int(os.environ.get("OUTAGES", "0")), int(os.environ.get("SEED", "0"))
 ROUNDS = ROUNDS_GIVEN or 1
@@ -51,7 +54,7 @@ class Outage:
         of: returns the part.
         begin: takes the part down.
         end: brings the part back up.
-        seconds: how long the part is down if the variable OUTAGES is set; otherwise `shortly` applies.
+        seconds: how long the part is down if the variable OUTAGES is set.
     """
 
     name: str
@@ -82,12 +85,12 @@ nodes:
 GUIDE = (Path(__file__).parents[2] / "docs" / "cluster-node.md").read_text(encoding="utf-8")
 (_ROLE,) = re.findall(r"^```yaml\n(apiVersion: rbac.+?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 RULES: list[Json] = yaml.safe_load(_ROLE)["rules"]
-"""The permissions that a fleet needs according to docs/cluster-node.md."""
+"""The permissions that a fleet needs, according to docs/cluster-node.md."""
 
 
 @pytest.fixture
 def fleet(plane: ControlPlane) -> Iterator[Program]:
-    """A fleet with the permissions that the guide lists, and no others."""
+    """A fleet that has only the permissions that the guide lists."""
     file = plane.directory / "fleet.yaml"
     file.write_text(FLEET, encoding="utf-8")
     account = plane.service_account_kubeconfig("fleet", *RULES)
@@ -150,9 +153,9 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
 
 
 def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
-    """Cause an outage, and watch all nodes until some time after it.
+    """Cause an outage, and watch all nodes for some time after its end.
 
-    Return what could not be checked because the machine was overloaded.
+    Return a sentence if nothing could be decided because the machine was overloaded.
     """
     program, seconds = outage.of(plane), outage.seconds if ROUNDS_GIVEN else outage.shortly
     say(f"{program.name} is {outage.name} for {seconds:g} s")
@@ -166,10 +169,10 @@ def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
             last_not_ready, fewest = now, min(fewest, ready)
         time.sleep(0.5)
         slowest = max(slowest, time.monotonic() - ended - now)
-    say(f"at least {fewest} nodes were ready, and all of them {last_not_ready:.1f} s after the end")
+    say(f"at least {fewest} nodes were ready, and all of them from {last_not_ready:.1f} s after the end")
     if last_not_ready >= READY_WITHIN and slowest > TOO_SLOW:
         return [
-            f"not decided whether nodes stay ready when {program.name} is {outage.name}: a reading took {slowest:.0f} s"
+            f"not decided whether nodes stay ready when {program.name} is {outage.name}: a read took {slowest:.0f} s"
         ]
     assert last_not_ready < READY_WITHIN, f"{_ready(plane)} nodes are ready; {fleet.last_output()}"
     return []
@@ -200,13 +203,13 @@ def test_a_second_fleet_is_refused_and_one_after_a_kill_has_its_nodes_at_once(
 
 
 def _refused(fleet: Program) -> int:
-    """Count the nodes that a fleet reports as rejected: one line lists all nodes rejected for the same reason."""
+    """Count the nodes that a fleet reports as refused: one line counts all nodes refused for the same reason."""
     text = fleet.log.read_text("utf-8")
     return sum(map(int, re.findall(r"(\d+) nodes are refused", text))) + text.count(" is refused: ")
 
 
 def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) -> None:
-    """The fleet is killed while pods are running, newly bound, and being deleted, whether it has noticed or not."""
+    """The fleet is killed while pods are running, newly bound, or being deleted with or without its knowledge."""
     admin = plane.admin
     fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
     claim = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
@@ -235,7 +238,7 @@ def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) 
         fleet.wait_for("the pods to be as if nothing had happened", lambda: _states(plane) == states, 120.0)
         now = _held(plane)
         kept = {uid: devices for uid, devices in held.items() if uid in now}
-        assert len(kept) == 2 * SOME, "pods that ran before the kill still exist, and are the same"
+        assert len(kept) == 2 * SOME, "pods that were running before the kill still exist"
         assert {uid: now[uid] for uid in kept} == kept, "pods keep their devices"
         assert all(one["restartCount"] == 0 for pod in _running(plane) for one in pod["status"]["containerStatuses"])
     finally:
@@ -265,7 +268,7 @@ def _bound(plane: ControlPlane, prefix: str) -> int:
 
 
 def _states(plane: ControlPlane) -> dict[str, int]:
-    """Count running pods by the first word of their names, and other pods by their full state."""
+    """Count running pods by the first word of their names, and all other pods by name and phase."""
     found: Counter[str] = Counter()
     for pod in plane.admin.list("Pod", "default"):
         name, is_leaving = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
@@ -306,7 +309,7 @@ def _wait_for_line(program: Program, text: str) -> None:
 
 
 def _of_node(plane: ControlPlane, name: str) -> Json:
-    """Return what devicecore must not write: parts of a kubelet's Node, and the holder of its Lease."""
+    """Return what devicecore must not change: parts of a kubelet's Node, and the holder of the Node's Lease."""
     node, lease = plane.admin.get("Node", name), plane.admin.get("Lease", name, "kube-node-lease")
     managers = {field["manager"] for one in (node, lease) for field in one["metadata"]["managedFields"]}
     assert "devicecore" not in managers
@@ -340,7 +343,7 @@ def _mark_unknown(plane: ControlPlane, node: Json) -> None:
 
 
 def _held(plane: ControlPlane) -> dict[str, list[str]]:
-    """Wait until all pods run and show their devices. Return the devices by pod UID; none may have two pods."""
+    """Wait until all pods run and show their devices, and return the devices by pod UID."""
 
     def all_shown() -> dict[str, tuple[str, list[str]]]:
         pods = plane.admin.list("Pod", "default")

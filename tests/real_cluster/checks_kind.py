@@ -30,7 +30,7 @@ def documents(name: str) -> list[Json]:
 
 
 class Deployed:
-    """A node that runs the containers of DaemonSets as processes."""
+    """A node on which the containers of DaemonSets run as processes."""
 
     def __init__(self, plane: ControlPlane, node: RealKubelet, last: ExitStack) -> None:
         self.plane, self.node, self._last = plane, node, last
@@ -107,12 +107,12 @@ def test_the_manifests_give_any_cluster_gpus_parts_and_health(deployed: Deployed
         admin.wait_for_phase(pod, "Running")
     gpus = node.container("two-gpus")["env"]["NVIDIA_VISIBLE_DEVICES"].split(",")
     assert len({*gpus}) == len(gpus) == 2, gpus
-    assert {*gpus} < {f"gpu-{number}" for number in range(8)}, gpus  # a kubelet picks any of the free ones
+    assert {*gpus} < {f"gpu-{number}" for number in range(8)}, gpus  # a kubelet picks any free devices
     assert node.container("one-part")["cdiDevices"]
     (claim,) = [one for one in admin.list("ResourceClaim") if one["metadata"]["name"].startswith("one-part")]
     (device,) = claim["status"]["allocation"]["devices"]["results"]
     assert device["device"] == "dev-0-part-0"
-    # As a kubelet does when the ConfigMap changes: this node's key becomes a file.
+    # When the ConfigMap changes, a kubelet would write this node's key as a file.
     (deployed.health / NODE).write_text("gpu-7 dev-0 # broken\n")
     node.wait_for_resource("nvidia.com/gpu", 7)
     (deployed.health / NODE).unlink()

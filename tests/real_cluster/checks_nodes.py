@@ -1,4 +1,4 @@
-"""The same pods on a real kubelet and on a devicecore node: the API server's objects are compared field by field.
+"""The same pods on a real kubelet and on a devicecore node: their objects on the API server are compared by field.
 
 Only the differences in the tables of docs/cluster-node.md are allowed.
 """
@@ -32,7 +32,7 @@ ROWS = {
 }
 _NOT_SENT = re.findall(r"^\* Events that are not sent: (.*?)\n\*", GUIDE, re.MULTILINE | re.DOTALL)
 ((_OF_CONTAINERS, _REFUSED),) = re.findall(r"^\| (`logs`[^|]+) \|([^|]+)", GUIDE, re.MULTILINE)
-"""The kubectl commands that need a container according to the guide, and what they print."""
+"""The kubectl commands that need a real container according to the guide, and what they print."""
 
 _OVERHEAD = {"podFixed": {"cpu": "10m", "memory": "8Mi"}}
 SHARED: tuple[Json, ...] = (
@@ -51,7 +51,7 @@ _REPLACED = (
     (TIME, "TIME"),
     (UID, "UID"),
     (re.compile(r"kube-api-access-\w{5}"), "kube-api-access"),
-    (re.compile(r"\b(gpu|dev)-\d+\b"), r"\1"),  # a kubelet and a scheduler pick any of the free ones
+    (re.compile(r"\b(gpu|dev)-\d+\b"), r"\1"),  # kubelets and schedulers pick any free devices
     (re.compile(r"-(device|extended-resources)-\w{5}\b"), r"-\1"),
 )
 
@@ -59,10 +59,10 @@ DEVICES = 16
 """The number of devices of a node's plugin, and of its driver."""
 
 _AUTHORIZED_LATE = "no relationship found between node"
-"""The node authorizer's refusal to let either node read a claim that was just reserved. The node then retries."""
+"""The node authorizer's refusal to let a node read a claim that was just reserved. Both kinds of nodes retry."""
 
 OLD_CLAIM = 40.0
-"""Seconds without a health report: a kubelet trusts a silent driver's last report for only 30."""
+"""Seconds without a health report: a kubelet trusts a silent driver's last report for only 30 seconds."""
 
 
 @frozen
@@ -117,20 +117,20 @@ def _let_go(plane: ControlPlane, pod: Json) -> None:
 
 @frozen
 class Seen:
-    """The pods in their final state, by namespace and name, and the expected states that were not reached."""
+    """The pods in their final states, by namespace and name, and messages about states that were not reached."""
 
     pods: dict[str, dict[str, Json]]
     problems: tuple[str, ...]
 
     def of(self, case: Case, both: Both) -> tuple[Json, Json]:
-        """Return a pod on our node and on the real kubelet."""
+        """Return a case's pod on our node and on the real kubelet."""
         ours, real = (self.pods[one][case.name] for one in both.spaces)
         return ours, real
 
 
 @pytest.fixture(scope="module")
 def seen(both: Both) -> Seen:
-    """Return each pod in its final state. A pod that never reaches it is reported, and does not hide the others."""
+    """Return the pods in their final states. A pod that never reaches its state is reported, but hides no other pod."""
     admin, problems, passing = both.plane.admin, list[str](), {one: dict[str, Json]() for one in both.spaces}
     claim: Json = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
     for node in (both.ours, both.real):
@@ -156,7 +156,7 @@ def seen(both: Both) -> Seen:
 
 
 def _unmet(wait: Callable[[], object]) -> list[str]:
-    """Wait for a condition, and return the error as a list of one text, or an empty list if there is none."""
+    """Call `wait`, and return a list with the error's message, or an empty list if there is no error."""
     try:
         wait()
     except RealClusterError as error:
@@ -165,9 +165,9 @@ def _unmet(wait: Callable[[], object]) -> list[str]:
 
 
 def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict[str, Json]]) -> list[str]:
-    """Wait until all pods are as their cases expect, with one timeout for all. Return the unmet expectations.
+    """Wait until all pods are as their cases expect, with one timeout for all pods, and return the unmet expectations.
 
-    Pods that wait between two restarts are stored in `passing` after the same number of restarts on both nodes.
+    A pod that waits between two restarts is stored in `passing` as it is after equally many restarts on both nodes.
     """
     admin = both.plane.admin
     kept: dict[str, tuple[dict[int, Json], dict[int, Json]]] = {case.name: ({}, {}) for case in cases}
@@ -190,7 +190,7 @@ def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict
 
 
 def _keep(case: Case, pod: Json, kept: tuple[dict[int, Json], ...], at: int, passing: dict[str, Json]) -> str:
-    """Store a pod that waits as expected, by its restart count. Return the state that it has not reached yet."""
+    """Store a pod that waits as expected, by its restart count, and return what is still missing."""
     times = case.restarts(pod)
     if times is not None and not (times in kept[at] and _waits(kept[at][times])):
         kept[at][times] = pod
@@ -205,13 +205,13 @@ def _waits(pod: Json) -> bool:
 
 
 def _go_on(admin: Client, case: Case, pod: Json) -> str:
-    """Release a pod that is waiting for the test. Return the state that it has not reached yet, or an empty string.
+    """Do what the case needs next for a pod, and return what is still missing, or an empty string.
 
     Scheduling gates are removed. A pod that is to be deleted is deleted once it is in the expected state.
     """
     if pod["spec"].get("schedulingGates"):
         admin.patch("Pod", case.name, {"spec": {"schedulingGates": None}}, pod["metadata"]["namespace"])
-    if "deletionTimestamp" in pod["metadata"]:  # a kubelet's last request removes the pod
+    if "deletionTimestamp" in pod["metadata"]:  # the node has sent its last request
         return "" if _is_removed(pod) else "not removed"
     phase = pod["status"].get("phase")
     if phase != case.until:
@@ -222,9 +222,9 @@ def _go_on(admin: Client, case: Case, pod: Json) -> str:
 
 
 def _backs_off(admin: Client, case: Case, pod: Json) -> bool:
-    """Return whether the container of a pod waits as expected and the node has sent the event of its back-off.
+    """Return whether the pod's container waits as expected and the node has sent the event about its back-off.
 
-    A pod that is deleted before that never gets the event.
+    A pod that is deleted earlier never gets this event.
     """
     events = admin.list("Event", pod["metadata"]["namespace"])
     return case.restarts(pod) is not None and any(
@@ -250,7 +250,7 @@ def _is_settled(both: Both) -> bool:
 
 
 def _plain(document: Json, *names: str) -> Json:
-    """Return the document without the values that always differ between nodes: times, UIDs, versions and node names."""
+    """Return a document without the values that always differ between nodes: times, UIDs, versions and node names."""
     text = json.dumps(document)
     for pattern, word in _REPLACED:
         text = pattern.sub(word, text)
@@ -286,18 +286,18 @@ def test_the_owners_of_the_fields_of_a_pod_are_the_same(both: Both, seen: Seen) 
 
 
 def _undecided(case: Case, real: Json) -> list[str]:
-    """Return the paths that vary with the time at which a kubelet last looked at the pod.
+    """Return the paths whose values depend on when a kubelet last synchronized the pod.
 
     Between two restarts, a kubelet may show a container as terminated. A deleted pod's container may have restarted
-    before the deletion. For a pod that ended on its own, a kubelet shows the requests and the devices' health if it has
-    not looked at the pod again.
+    before the deletion. For a pod that ended on its own, a kubelet still shows the requests and the devices' health
+    until it synchronizes the pod again.
     """
     has_ended = case.until == "Succeeded" or DO in case.annotations
     found = ["status.resources", "status.containerStatuses[].allocatedResourcesStatus"] if has_ended else []
     if case.waits and case.is_deleted:
         found += ["status.containerStatuses[].restartCount", "status.containerStatuses[].lastState"]
     elif case.waits and "not-" in case.annotations[DO]:
-        # A container that was stopped by a probe waits only if it ran for less time than its back-off lasts.
+        # A container stopped by a probe waits only if its run was shorter than its back-off.
         found += ["status.containerStatuses[].state.waiting.message"]
     if case.waits and not case.is_deleted and not _waits(real):
         found += ["status.containerStatuses[].state", "status.containerStatuses[].lastState"]
@@ -322,7 +322,7 @@ def _owners(kind: str, name: str, ours: _Owned, real: _Owned, more: Collection[s
 
 
 def _whole(owners: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the fields that each manager owns, except conditions, which their last writer owns."""
+    """Return the fields that each manager owns, except conditions, which belong to their last writer."""
     found: dict[str, set[str]] = {}
     for manager, paths in owners.items():
         kept = [path for path in paths if not path.startswith("status.conditions[")]

@@ -1,4 +1,4 @@
-"""The same pods on a real kubelet that pins CPUs and memory, on `devicecore kubelet` and on a node of a fleet.
+"""The same pods on a real kubelet that pins CPUs and memory, on `devicecore kubelet`, and on a fleet's node.
 
 The machine is simulated from a description. After each pod, the three nodes' reports and state files are compared.
 `fits` must have predicted the real kubelet's result, and `why` must explain a rejection.
@@ -32,13 +32,13 @@ _NUMA_NODES = 4
 _SETTLED = 3.0  # seconds for which the nodes' state files may differ after a container has started
 _REFUSED = 1
 _OF_UIDS = ("checksum", "data", "dataChecksum")
-"""Fields of a state file that differ between nodes because pod UIDs differ."""
+"""Fields of a state file that differ between nodes only because pod UIDs differ."""
 _MANAGED = ("cpu", "memory", "hugepages-2Mi", GPU)
 
 
 @define
 class Nodes:
-    """The real kubelet and ours, each with pods in a separate namespace."""
+    """The real kubelet and the devicecore nodes, each with its pods in a separate namespace."""
 
     plane: ControlPlane
     real: RealKubelet
@@ -93,7 +93,7 @@ def nodes(plane: ControlPlane, setting: Setting) -> Iterator[Nodes]:
 
 
 def test_pods_get_the_same_cpus_and_memory(nodes: Nodes, setting: Setting, tmp_path: Path) -> None:
-    """Compare `fits` before each pod, state files and pod-resources API after it, and `why` for each rejection."""
+    """Check `fits` before each pod, state files and pod-resources API after it, and `why` for each rejection."""
     problems = list(_of_node_objects(nodes))
     for step in setting.steps:
         found = list(_of_step(nodes, step, tmp_path))
@@ -107,7 +107,7 @@ def test_thirty_pods_arrive_under_both_settings() -> None:
 
 
 def _as_cadvisor_says_it() -> Json:
-    """Return the machine's description, with the totals that a kubelet expects."""
+    """Return the machine in cAdvisor's format, with the totals that a kubelet expects."""
     described: Json = described_machine(MACHINE)
     pages: dict[int, int] = {}
     for node in described["topology"]:
@@ -134,7 +134,7 @@ def _of_node_objects(nodes: Nodes) -> Iterator[str]:
 
 
 def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
-    """Create a pod on each node. Yield the nodes' differences, and those between the kubelet and `fits` or `why`."""
+    """Create a pod on each node, and yield how the nodes differ, and where `fits` or `why` is wrong."""
     _prepare(nodes, step)
     said = _fits(nodes, step, where)
     for node in nodes.all:
@@ -155,7 +155,7 @@ def _of_step(nodes: Nodes, step: Step, where: Path) -> Iterator[str]:
 
 
 def _prepare(nodes: Nodes, step: Step) -> None:
-    """Delete the pods that must be gone before this step, and restart the nodes if the step says so."""
+    """Delete the pods that must be gone before this step, and restart the kubelets if the step says so."""
     for node in nodes.all:
         for name in step.after:
             nodes.plane.admin.delete("Pod", name, node.name, grace=0)
@@ -170,7 +170,7 @@ def _prepare(nodes: Nodes, step: Step) -> None:
 
 
 def _end(nodes: Nodes, node: ClusterNode, pod: str) -> Json:
-    """Wait until a pod runs or has failed. Return its phase and message."""
+    """Wait until a pod runs or has failed, and return its phase, reason and message."""
 
     def has_come(one: Json) -> bool:
         status = one["status"]
@@ -186,7 +186,7 @@ def _names(nodes: Nodes, node: ClusterNode) -> dict[str, str]:
 
 
 def _states(nodes: Nodes, node: ClusterNode) -> Json:
-    """Return what a node has stored and reports about its pods, by their names instead of UIDs."""
+    """Return what a node has stored and reports about its pods, with pod names instead of UIDs."""
     names = _names(nodes, node)
     found = {}
     for file in (CPU_FILE, MEMORY_FILE):
@@ -211,7 +211,7 @@ def _is_repeated(state: Json) -> bool:
 
 
 def _resources(of: Json) -> Json:
-    """Return a response's CPUs, memory and devices. Any device of a NUMA node may be chosen, so ids are ignored."""
+    """Return a response's CPUs, memory and devices, without ids, because any device of a NUMA node may be chosen."""
     devices = [
         (one.resource_name, tuple(node.ID for node in one.topology.nodes)) for one in of.devices for _ in one.device_ids
     ]
@@ -220,7 +220,7 @@ def _resources(of: Json) -> Json:
 
 
 def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
-    """Return the differences between a devicecore node and the kubelet, once they have none, or after a while."""
+    """Wait until a devicecore node and the kubelet no longer differ, or for a while, and return the differences."""
     end = time.monotonic() + _SETTLED
     while True:
         found = [str(one) for one in differences(_states(nodes, node), _states(nodes, nodes.real))]
@@ -230,7 +230,7 @@ def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
 
 
 def _wait_until_gone(nodes: Nodes, node: ClusterNode, pods: tuple[str, ...]) -> None:
-    """Wait until the CPUs of removed pods are released, so that the next pod can have them."""
+    """Wait until the node has released the CPUs of deleted pods, so that the next pod can have these CPUs."""
 
     def is_gone() -> bool:
         names = _names(nodes, node)
@@ -241,7 +241,7 @@ def _wait_until_gone(nodes: Nodes, node: ClusterNode, pods: tuple[str, ...]) -> 
 
 
 def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
-    """Wait until a restarted node lists all its running pods. Until then, `fits` reports that the answer is unknown."""
+    """Wait until a restarted node lists all its running pods. Until then, `fits` could not give a definite answer."""
 
     def is_listed() -> bool:
         running = {
@@ -263,7 +263,7 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
 
 
 def _fits(nodes: Nodes, step: Step, where: Path) -> tuple[int, Json]:
-    """Ask `fits` about the pod on the real kubelet's node. Return its exit status, and its result for the node."""
+    """Run `fits` for the pod on the real kubelet's node, and return its exit status and its result for the node."""
     file, pods = where / f"{step.pod}.json", where / "pods.json"
     metadata = {"name": step.pod, "namespace": nodes.real.name}
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": step.spec}))
@@ -290,7 +290,7 @@ def _judged_fits(nodes: Nodes, step: Step, said: tuple[int, Json], real: Json) -
 
 
 def _pinned(nodes: Nodes, step: Step) -> Iterator[tuple[str, str, str]]:
-    """Yield what each container of a pod holds according to the kubelet's state files, in the wording of `fits`."""
+    """Yield what each of a pod's containers holds according to the kubelet's state files, in the wording of `fits`."""
     uid = nodes.plane.admin.get("Pod", step.pod, nodes.real.name)["metadata"]["uid"]
     cpus, memory = (
         (json.loads((nodes.real.directory / file).read_text("utf-8")).get("entries") or {}).get(uid, {})
@@ -307,7 +307,7 @@ def _pinned(nodes: Nodes, step: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _judged_why(nodes: Nodes, step: Step, where: Path, real: Json) -> Iterator[str]:
-    """Yield the errors in what `why` says about a pod that the kubelet has rejected."""
+    """Yield what is wrong in the output of `why` about a pod that the kubelet has rejected."""
     file = where / f"refused-{step.pod}.json"
     pod = {"apiVersion": "v1", "kind": "Pod", **nodes.plane.admin.get("Pod", step.pod, nodes.real.name)}
     file.write_text(json.dumps(pod))
@@ -321,7 +321,7 @@ def _judged_why(nodes: Nodes, step: Step, where: Path, real: Json) -> Iterator[s
 
 
 def _given_to_the_runtime(nodes: Nodes, step: Step) -> Iterator[str]:
-    """Yield the containers whose runtime got other CPUs or memory nodes than `devicecore kubelet` has recorded."""
+    """Yield the containers for which the runtime got other CPUs or NUMA nodes than `devicecore kubelet` recorded."""
     state = _states(nodes, nodes.ours["devicecore kubelet"])
     cpus = state[CPU_FILE]["entries"].get(step.pod, {})
     memory = state[MEMORY_FILE]["entries"].get(step.pod, {})

@@ -1,7 +1,7 @@
-"""The same pods for a real scheduler and for `why`: verdict, node, devices and words.
+"""The same pods for a real scheduler and for `why`: the verdict, node, devices and wording must match.
 
-The scheduler is paused while a situation is set up and `why` is asked, from the server and from files, so that `why`
-sees what the scheduler will see. No kubelet runs: nodes are only objects.
+The scheduler is paused while a situation is set up and while `why` is run on the API server and on files, so that `why`
+sees what the scheduler will see. No kubelet runs: Nodes are only objects.
 """
 
 import io
@@ -29,9 +29,9 @@ Json = Any
 SITUATIONS = {**OF_PODS, **OF_REQUESTS}
 _STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
 _UNKNOWN = 3
-_STEADY = 1.2  # seconds without a new result after which the scheduler's result is final
+_STEADY = 1.2  # a scheduler's result that has not changed for this many seconds is final
 _LONGEST = 12.0
-_SEEN = 0.7  # seconds to wait for the scheduler to see new objects, since it sends no confirmation
+_SEEN = 0.7  # seconds within which the scheduler sees new objects, which it does not confirm
 _WORDS = (
     *("Insufficient", "untolerated taint", "node affinity/selector", "were unschedulable", "Too many pods"),
     *("pod affinity rules", "pod anti-affinity rules", "existing pods anti-affinity rules", "missing required label"),
@@ -51,7 +51,7 @@ _NOT_YET = ("", ": ", "no nodes available", "SchedulerError")  # messages that a
 
 @pytest.fixture(scope="module")
 def paused() -> Iterator[ControlPlane]:
-    """Yield a control plane without a controller manager, which would release the claims of absent pods."""
+    """Yield a control plane without a controller manager, because that would release the claims of absent pods."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end together with the checks
     with ControlPlane(parts=("etcd", "kube-apiserver", "kube-scheduler")) as plane:
         plane.admin.create({"kind": "Namespace", "metadata": {"name": "other"}})
@@ -65,7 +65,7 @@ def paused() -> Iterator[ControlPlane]:
 
 
 def made(client: Client, body: Json) -> None:
-    """Create an object with its status, and without the taint that admission adds to a new Node."""
+    """Create an object with its status and, if it is a Node, without the taint that admission adds to new Nodes."""
     kind, name = body["kind"], body["metadata"]["name"]
     spec = dict(body.get("spec", {}))
     if priority := spec.pop("priority", None):
@@ -93,7 +93,7 @@ def cleared(client: Client) -> None:
 
 
 def bind_volumes(client: Client) -> None:
-    """Bind the volume claims for which the scheduler has chosen a volume, as the controller manager does."""
+    """Bind each volume claim for which the scheduler has chosen a volume, as the controller manager would."""
     for volume in client.list("PersistentVolume"):
         claim = volume["spec"].get("claimRef", {}).get("name")
         if claim and volume["status"].get("phase") == "Available":
@@ -137,7 +137,7 @@ def truth_of(client: Client) -> tuple[str, str, str]:
 
 
 def described(where: Path, objects: tuple[Json, ...]) -> list[str]:
-    """Write a description of each node, as `fits` reads it, and return the options that name the descriptions."""
+    """Write descriptions of the nodes for `fits`, and return the options that name the files."""
     options = []
     for node in (one for one in objects if one["kind"] == "Node"):
         name = node["metadata"]["name"]
@@ -167,7 +167,7 @@ def asked(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """From the server and from files, both give the scheduler's verdict, node and devices, and `why` its message."""
+    """From the API server or from files, both commands give the scheduler's verdict, node and devices."""
     situation, client, scheduler = SITUATIONS[name], paused.admin, paused._parts["kube-scheduler"]  # noqa: SLF001 - no property has it
     try:
         for body in situation.objects:
@@ -223,7 +223,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
         document = json.loads(printed) if printed.startswith("{") else {}
         is_named = '"not_looked_at": [\n' in printed
         if source != "server" and is_named and status == _UNKNOWN:
-            continue  # a list of several kinds does not show which kinds were requested
+            continue  # the file does not show whether a kind was requested
         if status not in _STATUS[verdict]:
             problems.append(f"{source}: exit {status} but the scheduler: {verdict} {node} {words}; {printed[:900]}")
         elif verdict == "scheduled":
@@ -239,7 +239,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
 
 
 def mappings_of(client: Client) -> list[Json] | None:
-    """Return what each container got from the claim that the scheduler created, or None if there is no such claim."""
+    """Return which requests of the scheduler's claim serve which container, or None if it created no claim."""
     status = client.get("Pod", "ask")["status"].get("extendedResourceClaimStatus")
     rows = status["requestMappings"] if status else ()
     names = ("containerName", "resourceName", "requestName")
@@ -248,7 +248,7 @@ def mappings_of(client: Client) -> list[Json] | None:
 
 
 def differences(document: Json, node: str, devices: set[str], *, is_close: bool) -> Iterator[str]:
-    """Yield the differences between `why` or `fits` and the scheduler's choice of node and devices."""
+    """Yield how the output of `why` or `fits` differs from the scheduler's choice of node and devices."""
     if "node" in document and not is_close and document["node"] != node:
         yield f"node {document['node']}; the scheduler took {node}"
     chosen = [of for of in document.get("nodes", ()) if of["node"] == node]
@@ -264,12 +264,12 @@ def differences(document: Json, node: str, devices: set[str], *, is_close: bool)
             yield f"devices {sorted(given)}; the scheduler gave {sorted(devices)}"
 
 
-_MAX_PROPOSALS = 4  # proposals that are tried in one situation
+_MAX_PROPOSALS = 4  # at most this many proposals are tried in one situation
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_each_proposal_gives_the_pod_a_node(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """Apply each proposal of `why` for a situation, one at a time. Then the real scheduler must find a node."""
+    """After each proposal that `why` makes for a situation is carried out, the real scheduler must find a node."""
     situation, client = SITUATIONS[name], paused.admin
     objects = [*CLASSES, *STORAGE_CLASSES, *situation.objects]
     (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))

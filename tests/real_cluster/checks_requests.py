@@ -1,7 +1,7 @@
 """The API server for tests and a real one get the same requests, and must give the same answers.
 
-Each difference must have a cause: a row of docs/dra-fixtures.md. A seed repeats a run: `SEED=7 make cluster
-PART=requests`.
+Each difference must have a cause, which is a row of docs/dra-fixtures.md. `SEED=7 make cluster PART=requests` repeats
+the run with that seed.
 """
 
 import json
@@ -29,9 +29,9 @@ Json = Any
 GUIDE = (Path(__file__).parents[2] / "docs" / "dra-fixtures.md").read_text(encoding="utf-8")
 COUNT = int(os.environ.get("REQUESTS") or 2000)
 SEED = int(os.environ.get("SEED") or secrets.randbelow(10**6))
-# The only admission plugins of the API server for tests are the taint of new Nodes and NodeRestriction.
+# Admission plugins that the API server for tests does not imitate.
 _OFF = "ServiceAccount,DefaultTolerationSeconds,Priority"
-_SHOWN = 100  # the most kinds of differences that a failure shows
+_SHOWN = 100  # a failure shows at most this many kinds of differences
 _REPLACED = (
     (TIME, "TIME"),
     (UID, "UID"),
@@ -50,7 +50,7 @@ class Server:
     _lists: dict[str, Json] = field(factory=dict)
 
     def ask(self, asked: Asked) -> tuple[int, Json]:
-        """Send a request. Return the status, and the response without values that always differ between two servers."""
+        """Send a request, and return the status and the response, without values that always differ between servers."""
         body = asked.body if isinstance(asked.body, bytes) else self._filled(asked.where, asked.body)
         query = self._filled(asked.where, dict(asked.query))
         answer = self.client.raw(asked.method, asked.where, body, asked.kind, query)
@@ -66,7 +66,7 @@ class Server:
         return answer.status_code, _plain(parsed)
 
     def _add_pages(self, where: str, query: Json, listed: Json) -> None:
-        """Add the other pages to the first page of a list. A server that ignores `limit` has no other pages."""
+        """Add all other pages to the first page of a list. A server that ignores `limit` sends no other pages."""
         listed["metadata"].pop("remainingItemCount", None)
         while token := listed["metadata"].pop("continue", ""):
             page = self.client.send("GET", where, query={**query, "continue": token})
@@ -175,7 +175,7 @@ def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
                 known[cause] += 1
             else:
                 unknown.setdefault(_alike(asked, one), []).append(f"{number}. {asked}\n      {one}"[:1500])
-        if found:  # so that this difference causes no other differences later
+        if found:  # so that this difference causes no others later
             for server in servers:
                 server.forget(asked.where)
         if number % 500 == 0:
@@ -190,7 +190,7 @@ def test_both_servers_answer_the_same(servers: tuple[Server, Server]) -> None:
 
 
 def _alike(asked: Asked, one: Difference) -> str:
-    """Return what differences with one cause have in common: verb, place in the answer, beginnings of the values."""
+    """Return what differences with the same cause share: the verb, the path, and the beginnings of the values."""
     where = re.sub(r"\[[^\]]*\]", "[]", one.path)
     values = re.sub(r"[^a-zA-Z]+", " ", str(one)[len(one.path) :])[:40]
     return f"{asked.method} {asked.kind if asked.method == 'PATCH' else ''} {where} {values}"

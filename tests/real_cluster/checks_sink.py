@@ -1,4 +1,4 @@
-"""`KubeApiSink` alongside a real kubelet: both keep their fields."""
+"""`KubeApiSink` alongside a real kubelet: neither changes the other's fields."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.real_cluster.trouble import settle
 Json = Any
 
 OURS = "devicecore.io/thing"
-_COPIES = 12.0  # seconds: a kubelet copies capacity into allocatable every ten
+_COPIES = 12.0  # seconds; a kubelet copies capacity to allocatable every ten seconds
 
 
 @pytest.fixture
