@@ -66,7 +66,7 @@ _WITHOUT_NAMESPACE = {
 
 @frozen
 class RefusedError(Exception):
-    """The API server rejected a request. `status` is the HTTP status, `answer` its Status object."""
+    """The API server rejected a request. `status` is the HTTP status, and `answer` is the parsed response."""
 
     status: int
     answer: Json
@@ -76,7 +76,7 @@ class RefusedError(Exception):
 
 
 def path(kind: str, name: str = "", namespace: str = "default", subresource: str = "") -> str:
-    """Return the path of an object, or of all objects of a kind in a namespace, or in all if `namespace` is empty."""
+    """Return the path of an object, or of all objects of a kind in a namespace (in all if `namespace` is empty)."""
     api, plural = ("api/v1", _CORE[kind]) if kind in _CORE else ("apis/" + _NAMED[kind][0], _NAMED[kind][1])
     inside = ["namespaces", namespace] if namespace and kind not in _WITHOUT_NAMESPACE else []
     return "/" + "/".join(part for part in (api, *inside, plural, name, subresource) if part)
@@ -90,7 +90,7 @@ class Client:
 
     @classmethod
     def of(cls, server: str, authority: str, pair: Pair) -> Self:
-        """Return a client of the API server at the URL `server`, whose certificate authority is a file."""
+        """Return a client for the API server at the URL `server`, whose certificate authority is in a file."""
         context = ssl.create_default_context(cafile=authority)
         context.load_cert_chain(pair.certificate, pair.key)
         return cls(httpx2.Client(base_url=server, verify=context, timeout=30.0, trust_env=False))
@@ -123,7 +123,7 @@ class Client:
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Json:
-        """Send one request and return the parsed answer. Raises RefusedError, and OSError if there is no answer."""
+        """Send one request and return the parsed response. Raises RefusedError, or OSError if there is no response."""
         answer = self.raw(method, where, body, kind, query)
         parsed = answer.json() if answer.headers.get("Content-Type", "").startswith("application/json") else answer.text
         if answer.status_code >= httpx2.codes.BAD_REQUEST:
@@ -140,7 +140,7 @@ class Client:
             raise
 
     def list(self, kind: str, namespace: str = "", **query: str) -> list[Json]:
-        """Return the objects of a kind. `query` contains parameters such as `fieldSelector`."""
+        """Return the objects of a kind. `query` may contain parameters such as `fieldSelector`."""
         found: list[Json] = self.send("GET", path(kind, "", namespace), query=query)["items"]
         return found
 
@@ -156,7 +156,7 @@ class Client:
         return self.send("PATCH", where, body, "application/merge-patch+json")
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> None:
-        """Delete an object. `grace` is in seconds. Do nothing if there is no such object."""
+        """Delete an object if it exists. `grace` is in seconds."""
         try:
             self.send("DELETE", path(kind, name, namespace), None if grace is None else {"gracePeriodSeconds": grace})
         except RefusedError as error:
@@ -164,7 +164,7 @@ class Client:
                 raise
 
     def wait_for_phase(self, pod: str, phase: str, namespace: str = "default") -> Json:
-        """Wait until a pod is in a phase, and return it."""
+        """Wait until a pod is in a phase, and return the pod."""
         return self.wait("Pod", pod, f"to be {phase}", lambda one: one["status"].get("phase") == phase, namespace)
 
     def wait(

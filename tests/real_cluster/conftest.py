@@ -1,6 +1,6 @@
 """Shared fixtures of `make cluster`: one control plane for all checks in a process.
 
-With the variable SHARE, only the checks that CI has time for are run.
+If the variable SHARE is set, only the checks that CI has time for are run.
 """
 
 import os
@@ -31,7 +31,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files that need a single process first: they take longest. With SHARE, keep only the checks in `SHARE`."""
+    """Run the files that need a single process first, because they take longest, and skip what CI has no time for."""
     if os.environ.get("SHARE"):
         items[:] = [item for item in items if any(part in item.nodeid for part in SHARE)]
     items.sort(key=lambda item: item.get_closest_marker("apart") is not None)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane of Kubernetes' own programs."""
+    """A control plane that consists of Kubernetes' own programs."""
     signal.signal(signal.SIGTERM, _end)
     running = ControlPlane()
     try:

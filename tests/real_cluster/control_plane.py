@@ -21,28 +21,27 @@ from tests.real_cluster.client import Client, RefusedError
 from tests.real_cluster.programs import Program, Programs, free_port, wait_for
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
-"""The parts, in start order."""
+"""The control plane's parts, in the order in which they start."""
 
-_FIRST_START = 120.0  # seconds; two busy cores are slow
+_FIRST_START = 120.0  # seconds; a start is slow on two busy cores
 
 
 def say(text: str) -> None:
-    """Print a line of progress with the time on standard error."""
+    """Print the time and a line about progress to standard error."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()
 
 
 @define
 class ControlPlane:
-    """The control plane, from `start` to `stop` or in a `with` statement.
+    """A control plane that runs from `start` to `stop`, or in a `with` statement.
 
     `etcd`, `api_server` and `controller_manager` can each be stopped, killed, paused and started again.
 
     Attributes:
-        programs: the built programs of one version of Kubernetes.
+        programs: the programs that were built for one version of Kubernetes.
         arguments: further arguments, by program name, such as `{"kube-apiserver": ["--v=4"]}`.
-        parts: the names of the programs to run; without a scheduler and a controller manager, objects stay as clients
-        make them.
+        parts: the names of the programs to run; without scheduler and controller manager, only clients change objects.
         keep: a directory to use and keep, instead of a temporary one.
     """
 
@@ -68,13 +67,13 @@ class ControlPlane:
 
     @property
     def directory(self) -> Path:
-        """The directory with everything: certificates, kubeconfigs, data, logs."""
+        """The directory with all files: certificates, kubeconfigs, data and logs."""
         return self._directory
 
     @property
     def authority(self) -> Authority:
         """The cluster's certificate authority."""
-        assert self._authority is not None, "it is created at the start"
+        assert self._authority is not None, "the authority is created at the start"
         return self._authority
 
     @property
@@ -99,7 +98,7 @@ class ControlPlane:
 
     @property
     def admin(self) -> Client:
-        """A client with all permissions."""
+        """A client that has all permissions."""
         if self._admin is None:
             self._admin = self.client("admin", ("system:masters",))
         return self._admin
@@ -116,7 +115,7 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """End all parts and remove the files."""
+        """Stop all parts and remove their files."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -124,20 +123,23 @@ class ControlPlane:
         self._parts, self._pairs = {}, {}
 
     def wait_until_ready(self, timeout: float = _FIRST_START) -> None:
-        """Wait until the API server is ready, as after a restart. Raises RealClusterError after `timeout` seconds."""
+        """Wait until the API server is ready, for example after a restart.
+
+        Raises RealClusterError after `timeout` seconds.
+        """
         self.api_server.wait_for("the API server to be ready", self._is_ready, timeout)
 
     def pair(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
         """Return a certificate and its key for a user in groups.
 
-        The certificate is issued once, because programs may read the files at any time.
+        The certificate is issued only once, because programs may read the files at any time.
         """
         if (known := self._pairs.get((user, groups))) is None:
             known = self._pairs[user, groups] = self.authority.issue(user.replace(":", "-"), user, groups)
         return known
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> Client:
-        """Return a client with the identity of a user in groups. The caller closes the client."""
+        """Return a client with the identity of a user in groups. The caller must close the client."""
         return Client.of(self.url, str(self.authority.certificate), self.pair(user, groups))
 
     def kubeconfig(self, user: str = "admin", groups: tuple[str, ...] = ("system:masters",)) -> Path:
@@ -209,7 +211,7 @@ class ControlPlane:
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster=default=http://127.0.0.1:{peer}",
-            "--unsafe-no-fsync",  # the data need not survive a crash of the machine
+            "--unsafe-no-fsync",  # the data does not have to survive a crash of the machine
             "--logger=zap",
             "--log-level=warn",
         ]

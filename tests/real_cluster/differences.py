@@ -1,6 +1,7 @@
-"""The differences between two JSON documents, as paths that the tables of docs/ can name.
+"""The differences between two JSON documents, as paths that the tables in docs/ can name.
 
-`status.conditions[Ready].reason` is a path. A list item is named by its `type`, `name` or `key`, or else by `[]`.
+An example of a path is `status.conditions[Ready].reason`. A list item is named by a field such as `type` or `name`, or
+else by `[]`.
 """
 
 import re
@@ -19,7 +20,7 @@ _MISSING = object()
 
 @frozen
 class Difference:
-    """A path at which two documents differ, and their values there."""
+    """A path at which two documents differ, and the documents' values there."""
 
     path: str
     ours: Json
@@ -55,7 +56,7 @@ def differences(ours: Json, real: Json, path: str = "") -> Iterator[Difference]:
 
 
 def _keyed(items: list[Json]) -> dict[str | int, Json]:
-    """Return the items by name, or by number if they have no distinct names."""
+    """Return a list's items by name, or by number if the items have no distinct names."""
     for name in _NAMES:
         if items and all(isinstance(one, dict) and name in one for one in items):
             found = {str(one[name]): one for one in items}
@@ -69,7 +70,7 @@ def _shown(value: Json) -> str:
 
 
 def is_listed(path: str, rows: Mapping[str, str]) -> bool:
-    """Return whether a table row names the path, or a part of the document that contains the path."""
+    """Return whether a table row names the path or a part of the document that contains it."""
     return any(re.fullmatch(_pattern(row) + r"([.\[].*)?", path) for row in rows)
 
 
@@ -87,7 +88,7 @@ def owned(managed_fields: list[Json]) -> dict[str, list[str]]:
 
 
 def _owned(fields: Json, path: str) -> Iterator[str]:
-    """Yield the paths in a managedFields entry below which there is no other owned path."""
+    """Yield the paths in a managedFields entry below which no other path is owned."""
     below = {key: value for key, value in fields.items() if key != "."}
     if not below and path:
         yield path

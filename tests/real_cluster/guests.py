@@ -1,8 +1,9 @@
 """Run third-party scheduling programs on a fleet: `make guests`, or `make guests GUEST=kueue`.
 
 `kueue` and `descheduler` are built from their modules. `autoscaler` is a loop in this file that acts as a cluster
-autoscaler with its cloud: nodes are added with `devicecore fleet do add`, and removed by deleting their Nodes.
-Manifests are in `docs/scheduler`. Each guest has a story. The results are printed along with the machine's load.
+autoscaler and its cloud provider: it adds nodes with `devicecore fleet do add`, and removes them by deleting their
+Nodes. The manifests are in `docs/scheduler`. For each guest, a scenario is played, and the results are printed along
+with the machine's load.
 """
 
 import argparse
@@ -42,7 +43,7 @@ class Guest:
     package: str
 
     def built(self) -> Path:
-        """Return the path of the program, and build it if it is not in the cache."""
+        """Return the path of the program, after building it if it is not in the cache."""
         made = cache_of(default_version()).parent / "guests" / f"{self.package.rpartition('/')[2]}-{self.version}"
         if not made.exists():
             say(f"building {self.module} {self.version}, which takes a few minutes")
@@ -52,7 +53,7 @@ class Guest:
         return made
 
     def source(self) -> Path:
-        """Return the module's directory."""
+        """Return the directory with the module's sources."""
         found = _run("go", "mod", "download", "-json", f"{self.module}@{self.version}", cwd=Path("/"))
         return Path(json.loads(found)["Dir"])
 
@@ -79,7 +80,7 @@ class Stage:
     last_to_first: ExitStack
 
     def kubectl(self, *words: str) -> str:
-        """Run kubectl and return its output."""
+        """Run kubectl, and return its output."""
         program = self.plane.programs.path("kubectl")
         return _run(program, f"--kubeconfig={self.plane.kubeconfig()}", *words, cwd=self.plane.directory)
 
@@ -88,7 +89,7 @@ class Stage:
         return _run(*DEVICECORE, "fleet", "do", f"--control={self.control}", *words, cwd=self.plane.directory)
 
     def start(self, name: str, *words: str) -> Program:
-        """Run a guest until the end of the `with` block."""
+        """Start a guest, which runs until the stage ends."""
         found = Program(name, words, self.plane.directory)
         found.start()
         self.last_to_first.callback(found.stop)
@@ -100,7 +101,7 @@ class Stage:
         return [one for one in found if one["status"]["phase"] == phase and "deletionTimestamp" not in one["metadata"]]
 
     def ready_pods(self) -> Counter[str]:
-        """Return how many pods are ready on each node."""
+        """Return the number of ready pods on each node."""
         return Counter(pod["spec"]["nodeName"] for pod in self.pods() if _is_true(pod, "Ready"))
 
     def nodes(self) -> list[str]:
@@ -196,7 +197,7 @@ def _are_even(stage: Stage, nodes: tuple[str, ...]) -> bool:
 
 
 def autoscaler(stage: Stage) -> Mapping[str, object]:
-    """Nodes are added when pods cannot be scheduled, and removed when they are idle."""
+    """Nodes are added when pods cannot be scheduled, and idle nodes are removed."""
     stage.kubectl("cordon", "bad-0")
     stage.kubectl("apply", "-f", str(MANIFESTS / "deployment.yaml"))
     figures: dict[str, object] = {}
@@ -216,7 +217,7 @@ def autoscaler(stage: Stage) -> Mapping[str, object]:
 
 
 def _scale(stage: Stage, seen: dict[str, float]) -> None:
-    """Add nodes for unschedulable pods, and delete the Nodes that have had no pod for a while.
+    """Add nodes for unschedulable pods, and delete each Node that has had no pod for a while.
 
     `seen` contains the time at which each pod was handled, and the time since which each node has had no pod.
     """
@@ -259,9 +260,9 @@ def _stage(plane: ControlPlane) -> Iterator[Stage]:
 
 
 def main() -> int:
-    """Run the requested stories. Return the exit status."""
+    """Run the requested guests, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make guests", description=__doc__)
-    parser.add_argument("guests", nargs="*", metavar="GUEST", help=f"{', '.join(GUESTS)}; by default all")
+    parser.add_argument("guests", nargs="*", metavar="GUEST", help=f"{', '.join(GUESTS)} (default: all)")
     chosen = parser.parse_args().guests or list(GUESTS)
     if unknown := [name for name in chosen if name not in GUESTS]:
         parser.error(f"expected {', '.join(GUESTS)}, got {unknown[0]!r}")

@@ -1,4 +1,4 @@
-"""Known differences between the API server for tests and a real one, by the rows of docs/dra-fixtures.md."""
+"""The known differences between the API server for tests and a real API server, by rows of docs/dra-fixtures.md."""
 
 import json
 import re
@@ -26,13 +26,13 @@ class Answered:
 
 
 def _path(pattern: str) -> Callable[[Answered], bool]:
-    """Return a test for differences at one of these paths, in the answer or in the object of a watch event."""
+    """Return a test for differences at one of these paths in the answer, or in the object of a watch event."""
     whole = re.compile(rf"answer(\[[^\]]*\]\.object)?\.({pattern})")
     return lambda one: bool(whole.fullmatch(one.difference.path))
 
 
 def _is_nothing(value: Json) -> bool:
-    """Return whether a value contains nothing but zero values, as Go writes them for an empty struct."""
+    """Return whether a value contains nothing but zero values, which Go writes for an empty struct."""
     if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     return value in ("", 0, [], None)
@@ -113,7 +113,7 @@ _NO_JSON = _says(
 
 
 def _has_other_order(one: Answered) -> bool:
-    """Return whether both servers name the same conflicts. Go iterates over the managers in random order."""
+    """Return whether both servers name the same conflicts, in any order: Go visits the managers in random order."""
     if not (_is_refused_by_both(one) and one.difference.path.startswith("answer.details.causes[")):
         return False
     both = [
@@ -130,7 +130,7 @@ _IS_GENERATION = _path(r"metadata\.generation")
 
 
 def _is_dropped(one: Answered) -> bool:
-    """Return whether the field `none`, which Kubernetes does not know, is present or owned by a manager."""
+    """Return whether the only reason is that Kubernetes drops the unknown field `none`, which we keep."""
     found, real = one.difference, one.real
     if '"none": 1' not in str(one.asked):
         return False
@@ -164,7 +164,7 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
     "unknown fields": _is_dropped,
     "wrong types": _WRONG_TYPE,
 }
-"""The differences that each row of the page explains."""
+"""By row of the page, a function that tests whether the row explains a difference."""
 
 
 def cause_of(one: Answered) -> str:

@@ -1,7 +1,7 @@
 """A real kubelet on this machine, with a container runtime that runs nothing (`peers/cri`).
 
-Law: the machine does not change, because the kubelet has a separate mount namespace. In this namespace, /var/lib and
-the kernel settings that a kubelet writes are replaced by a directory and files of the run. Outside the namespace, the
+Law: the machine does not change, because the kubelet has a separate mount namespace. In this namespace, a directory and
+files that belong to the run replace /var/lib and the kernel settings that a kubelet writes. Outside the namespace, the
 kubelet's directory is `RealKubelet.directory`.
 """
 
@@ -33,12 +33,12 @@ _SETTINGS = (
 
 @define
 class RealKubelet(ClusterNode):
-    """A kubelet. `kubelet` and `runtime` can each be stopped, killed, paused and started again.
+    """A node with a real kubelet. `kubelet` and `runtime` can each be stopped, killed, paused and started again.
 
-    The mount namespace of the kubelet is that of `kubelet.pid`.
+    The kubelet's mount namespace is that of the process `kubelet.pid`.
 
     Attributes:
-        config: fields of KubeletConfiguration that replace ours.
+        config: fields of KubeletConfiguration that replace the default ones.
         arguments: additional arguments for the kubelet.
         machine: CPUs and memory, in cAdvisor's format, that the kubelet believes its machine has.
     """
@@ -66,7 +66,7 @@ class RealKubelet(ClusterNode):
         return found[-1]
 
     def break_runtime(self, what: str, text: str) -> None:
-        """Make the runtime fail with a message, as `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`."""
+        """Make the runtime fail with a message: in `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`."""
         file = self.home / "cri" / what
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -109,7 +109,7 @@ class RealKubelet(ClusterNode):
         return "kubelet" if self.machine is None else DESCRIBED
 
     def _machine(self) -> list[str]:
-        """Write the machine description, if any. Return the arguments that pass the description to the kubelet."""
+        """Write the machine description, if any, and return the words that pass it to the kubelet."""
         if self.machine is None:
             return []
         file = self.directory / MACHINE_FILE  # where `fits` finds the machine of a kubelet that runs elsewhere
@@ -117,7 +117,7 @@ class RealKubelet(ClusterNode):
         return ["env", f"DESCRIBED_MACHINE={file}"]
 
     def _settings(self) -> dict[Path, Path]:
-        """Copy the kernel settings that a kubelet writes. Return the original of each copy."""
+        """Copy the kernel settings that a kubelet writes, and return the original of each copy."""
         copies = {self.home / "sys" / one.replace("/", "_"): Path("/proc/sys") / one for one in _SETTINGS}
         for ours, its in copies.items():
             ours.parent.mkdir(exist_ok=True)
@@ -135,13 +135,13 @@ class RealKubelet(ClusterNode):
             "containerRuntimeEndpoint": f"unix://{socket}",
             "podLogsDir": str(self.home / "logs"),
             "volumePluginDir": str(self.home / "volume-plugins"),
-            "clusterDNS": ["10.96.0.10"],  # nothing listens there, and nothing connects
-            "nodeStatusUpdateFrequency": "1s",  # not 10s, so that tests wait less
-            "syncFrequency": "10m",  # not 1m: a kubelet would read a pod's resources from a cgroup that does not exist
-            "runtimeRequestTimeout": "1h",  # not 2m, after which a kubelet gives up on a container that starts slowly
+            "clusterDNS": ["10.96.0.10"],  # nothing listens there, and nothing connects to it
+            "nodeStatusUpdateFrequency": "1s",  # instead of 10s, so that tests wait less
+            "syncFrequency": "10m",  # instead of 1m: a kubelet then reads pods' resources from missing cgroups
+            "runtimeRequestTimeout": "1h",  # instead of 2m, after which a kubelet gives up on a slow container start
             "registryPullQPS": 0,  # otherwise, pods that arrive together wait for their images in random order
             "eventRecordQPS": 0,
-            # The test machine may forbid these, and does not need them.
+            # The test machine may forbid the following features, and does not need them.
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],

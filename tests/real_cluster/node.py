@@ -1,4 +1,4 @@
-"""The common parts of a real kubelet and a devicecore node: plugins and drivers on a node of a real cluster."""
+"""What real kubelets and devicecore nodes in a real cluster have in common: for example, plugins and drivers."""
 
 import json
 import os
@@ -25,14 +25,14 @@ _PLANTED = Path(__file__).with_name("planted.py")
 DEVICECORE = (
     (sys.executable, "-P", str(_PLANTED)) if os.environ.get(VARIABLE) else (sys.executable, "-m", "devicecore_tools")
 )
-"""The command `devicecore`, with the injected fault that the environment names, if any."""
+"""The command `devicecore`, with the injected fault that an environment variable names, if any."""
 _START = 90.0  # seconds within which the Node must be ready
 _SETTLED = 30.0  # seconds within which the Node shows a change
 
 
 @define
 class ClusterNode(ABC):
-    """A node of a real cluster, from `start` to `stop` or in a `with` statement.
+    """A node in a real cluster that runs from `start` to `stop`, or in a `with` statement.
 
     Attributes:
         plane: the control plane that the node registers with.
@@ -72,7 +72,7 @@ class ClusterNode(ABC):
 
     @property
     def kubelet(self) -> Program:
-        """The process of the kubelet or of `devicecore kubelet`."""
+        """The process that acts as the node's kubelet."""
         return self._parts["kubelet"]
 
     def start(self) -> None:
@@ -87,12 +87,12 @@ class ClusterNode(ABC):
         say(f"{type(self).__name__} has registered the Node {self.name}")
 
     def stop(self) -> None:
-        """Stop all of the node's programs. The Node stays, as if the machine were off."""
+        """Stop all of the node's programs. The Node object stays, as if the machine were off."""
         self._last_to_first.close()
         self._parts = {}
 
     def wait_until_ready(self, timeout: float = _START) -> Json:
-        """Wait until the Node is ready, and return it."""
+        """Wait until the Node is ready, and return the Node."""
 
         def ready() -> Json:
             node = self.plane.admin.get("Node", self.name)
@@ -102,14 +102,14 @@ class ClusterNode(ABC):
 
     @contextmanager
     def without_kubelet(self) -> Iterator[None]:
-        """Stop the kubelet. At the end of the `with` statement, start it again and wait until the Node is ready."""
+        """Stop the kubelet, and start it again at the end of the `with` statement."""
         self.kubelet.stop()
         yield
         self.kubelet.start()
         self.wait_until_ready()
 
     def run(self, pod: Json) -> Json:
-        """Create a pod that the scheduler can assign only to this node, wait until it runs, and return it."""
+        """Create a pod that the scheduler can assign only to this node, and return the pod once it is running."""
         self.plane.admin.create(on_node(pod, self.name))
         return self.plane.admin.wait_for_phase(pod["metadata"]["name"], "Running")
 
@@ -118,7 +118,7 @@ class ClusterNode(ABC):
         self.plane.admin.create({**pod, "spec": {**pod["spec"], "nodeName": self.name}})
 
     def plugin(self, resource: str = GPU, count: int = 4, *options: str, name: str = "") -> Program:
-        """Start a simulated plugin, and wait until the Node has its healthy devices.
+        """Start a simulated plugin, and wait until the Node has the plugin's healthy devices.
 
         `options` are passed to `devicecore plugin simulated`; `name` distinguishes additional plugins.
         """
@@ -137,7 +137,7 @@ class ClusterNode(ABC):
         return driver
 
     def driver_command(self, name: str, count: int, node: str = "", kubeconfig: Path | None = None) -> list[str]:
-        """Return the command of a simulated DRA driver.
+        """Return the command that runs a simulated DRA driver.
 
         By default, the driver publishes for this node and has permission to do so.
         """
@@ -151,7 +151,7 @@ class ClusterNode(ABC):
         return self.program(f"plugin-{fault}", *self.faulty_plugin_command(fault))
 
     def faulty_plugin_command(self, fault: str) -> list[str]:
-        """Return the command of a plugin with one fault."""
+        """Return the command that runs a plugin with one fault."""
         return [sys.executable, str(PLUGIN), str(self.device_plugins), fault]
 
     def wait_for_devices(self, driver: str, count: int) -> None:
@@ -174,7 +174,7 @@ class ClusterNode(ABC):
         self.plane.admin.wait("Node", self.name, f"to have {shown}{resource}", look)
 
     def wait_for_node(self, expected: str, look: Callable[[Json], object]) -> Json:
-        """Wait until the Node shows a change, so that every later reader sees it. Return the Node."""
+        """Wait until the Node shows a change, so that every later reader sees the change, and return the Node."""
         return self.plane.admin.wait("Node", self.name, expected, look, timeout=_SETTLED)
 
     @property
@@ -207,10 +207,10 @@ class ClusterNode(ABC):
 
 @define
 class OurNode(ClusterNode):
-    """`devicecore kubelet` as a node of the cluster, with the identity of that node.
+    """`devicecore kubelet` as a node of the cluster, with the node's own credentials.
 
     Attributes:
-        options: additional options of the command.
+        options: additional options for the command.
     """
 
     options: tuple[str, ...] = ()
@@ -224,10 +224,10 @@ class OurNode(ClusterNode):
 
 @define
 class FleetNode(ClusterNode):
-    """A node of a fleet, whose file defines the plugin and driver.
+    """The only node of a fleet, whose file also defines a plugin and a driver.
 
     Attributes:
-        capacity: the size of the node, and other fields of its group in the file.
+        capacity: the size of the node, and other fields for the node in the fleet's file.
         devices: the number of devices of the plugin and of the driver.
     """
 
@@ -257,7 +257,7 @@ class FleetNode(ClusterNode):
 
 
 def on_node(pod: Json, node: str) -> Json:
-    """Return a copy of the pod that the scheduler can assign to only one node."""
+    """Return a copy of the pod that the scheduler can assign only to this node."""
     return {**pod, "spec": {**pod["spec"], "nodeSelector": {"kubernetes.io/hostname": node}}}
 
 

@@ -1,4 +1,4 @@
-"""The command `devicecore` with the injected fault that the environment names (`plants.py`).
+"""The command `devicecore` with the injected fault that an environment variable names (see `plants.py`).
 
 Run it with `python -P`.
 """

@@ -1,8 +1,8 @@
 """Injected faults that `make cluster` must find: `make cluster PLANT=all`, or `PLANT=NAME`.
 
-Each fault was found by hand in an earlier version, or is of the same kind as such a fault. An injected fault replaces a
-devicecore function, in the test process and in each devicecore command that the tests start. A fault that its check
-misses is a gap in the check.
+Each fault was found by hand in an earlier version, or is similar to such a fault. An injected fault replaces a
+devicecore function, in the test process and in each devicecore command that the tests start. If a check misses its
+fault, the check has a gap.
 """
 
 import os
@@ -34,7 +34,7 @@ Json = Any
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLANT"
-"""The environment variable that names a process's injected fault."""
+"""The environment variable that names the fault to inject into a process."""
 
 
 @frozen
@@ -44,7 +44,7 @@ class Plant:
     Attributes:
         part: the part that the check belongs to, such as `doctor`.
         check: the expression that selects the check in the part's file (pytest: `-k`).
-        says: a string that the check's report must contain, to prove that the check failed because of the fault.
+        says: a string that the check's report must contain, which shows that the check failed because of the fault.
         grow: injects the fault.
     """
 
@@ -59,7 +59,7 @@ PLANTS: dict[str, Plant] = {}
 
 
 def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Turn a function into an injected fault with the same name. The arguments are the attributes of `Plant`."""
+    """Return a decorator that registers a function as a fault. The arguments are attributes of `Plant`."""
 
     def register(grow: Callable[[], None]) -> Callable[[], None]:
         PLANTS[grow.__name__.removeprefix("_")] = Plant(part, check, says, grow)
@@ -69,13 +69,13 @@ def plant(part: str, check: str, says: str) -> Callable[[Callable[[], None]], Ca
 
 
 def grow_planted() -> None:
-    """Inject the fault that the environment names, if any."""
+    """Inject the fault that the environment variable names, if any."""
     if name := os.environ.get(VARIABLE, ""):
         PLANTS[name].grow()
 
 
 def _around(owner: object, name: str, wrapped: Callable[..., object]) -> None:
-    """Replace a function with one that passes the original and the arguments to `wrapped`."""
+    """Replace a function with one that calls `wrapped` with the original function and the arguments."""
     original = getattr(owner, name)
 
     def planted(*arguments: object, **named: object) -> object:
@@ -91,7 +91,7 @@ _PODS = "test_a_pod_is_the_same and fleet"
 
 @plant("nodes", _PODS, "claim-that-is-old status.containerStatuses[main].allocatedResourcesStatus")
 def _health_of_claims_is_forgotten() -> None:
-    """A kubelet and a devicecore node trust a silent driver's last health report for 30 seconds."""
+    """Kubelets and devicecore nodes trust a silent driver's last health report for only 30 seconds."""
     told = set[tuple[int, str]]()
 
     def report(original: Callable[..., Any], node: VirtualNode, driver: str) -> object:
@@ -113,7 +113,7 @@ def _sizes_of_a_whole_pod_do_not_count() -> None:
 
 @plant("nodes", _PODS, "overhead status.allocatedResources")
 def _one_phase_is_wrong_and_so_are_sizes() -> None:
-    """A pod that never reaches its phase must not hide differences in other pods."""
+    """A pod that never reaches its phase must not hide the differences in other pods."""
     _sizes_of_a_whole_pod_do_not_count()
 
     def facts(original: Callable[..., Any], record: PodRecord, *rest: object) -> object:
@@ -238,7 +238,7 @@ def _a_simulated_plugin_has_one_device_less() -> None:
 def find(name: str) -> str:
     """Run the check that must find an injected fault.
 
-    Return what is wrong, or an empty string if the fault was found.
+    Return why the fault counts as not found, or an empty string if it was found.
     """
     one = PLANTS[name]
     checks = next((ROOT / "tests" / "real_cluster").glob(f"checks_{one.part}.py"))

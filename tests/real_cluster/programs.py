@@ -1,4 +1,4 @@
-"""Kubernetes' own programs as built by `make peers`, and their processes.
+"""Kubernetes' own programs, as built by `make peers`, and the processes that run them.
 
 Law: after `Program.stop` none of the program's processes remain, and its output can still be read.
 """
@@ -23,7 +23,7 @@ from tools.make_peers import default_version, problem_of, program
 
 T = TypeVar("T")
 
-_GRACE = 10.0  # seconds that a program has to end after SIGTERM
+_GRACE = 10.0  # seconds within which a program must end after SIGTERM
 _PORTS = range(15_000, 30_000)
 _LOOK_AGAIN = 0.1  # seconds between polls of something that sends no event
 
@@ -48,7 +48,7 @@ class Programs:
 
     @classmethod
     def built(cls) -> Self:
-        """Return the programs of the default version, or of the version in the variable KUBERNETES."""
+        """Return the programs for the default version, or for the version in the environment variable KUBERNETES."""
         return cls(os.environ.get("KUBERNETES") or default_version())
 
     def check(self, names: Iterable[str]) -> None:
@@ -101,19 +101,19 @@ _SET_PARENT_DEATH_SIGNAL = 1  # an option of prctl(2)
 def _end_with_parent() -> None:
     """Make the kernel end this process when its parent ends.
 
-    Otherwise, a killed run, or a pytest worker whose run was ended, leaves whole control planes behind.
+    Otherwise, a run or a pytest worker that is killed would leave whole control planes behind.
     """
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 @define
 class Program:
-    """A process that is started, stopped, killed, paused and started again. The process's output is appended to a file.
+    """A process that can be started, stopped, killed, paused and started again, and whose output is appended to a file.
 
     Attributes:
         name: the program's name in errors and in the log.
         command: the program and its arguments.
-        directory: the directory of its output, and its working directory.
+        directory: the directory that contains the program's output and its working directory.
         environment: additional environment variables.
     """
 
@@ -201,7 +201,7 @@ class Program:
         return "\n".join(text.splitlines()[-lines:])
 
     def wait_for(self, expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
-        """Wait as the function `wait_for` does. Raise RealClusterError at once if the program has ended."""
+        """Wait like the function `wait_for`, but raise RealClusterError at once if the program has ended."""
 
         def still() -> T | None:
             if not self.is_running:

@@ -36,21 +36,21 @@ _WITHOUT_PROPOSALS = """
     volume-that-is-too-small volume-too-many volume-without-room
 """
 WITHOUT_PROPOSALS = frozenset(_WITHOUT_PROPOSALS.split())
-"""The situations whose pod does not run, and for which `why` proposes nothing that `proposals_in` can carry out."""
+"""Situations whose pod does not run, and for which `why` makes no proposal that `proposals_in` can carry out."""
 
 
 def report_on(situation: Situation, objects: str) -> ClaimReport:
-    """Return the report of `why` on a situation's pod. The file `objects` contains the situation's objects."""
+    """Return the report of `why` on a situation's pod. `objects` is a file with the situation's objects."""
     trial = claims._claim_trial([objects], None, budget=Budget(), lists_claims=True)  # noqa: SLF001 - its values
     return claims._report_of_pod(trial, "", Value(situation.pod, "pod"), None)  # noqa: SLF001 - as above
 
 
 def proposals_in(report: ClaimReport, situation: Situation) -> Iterator[tuple[str, Situation]]:
-    """Yield the text of each proposal in a report on a situation's pod, with the situation after carrying it out."""
+    """Yield each proposal in a report on a situation's pod, with the situation after carrying out the proposal."""
     if report.status == 0 or not report.answers:
         return
     for change in report.answers[0].changes:
-        if not change.classes:  # the control plane's own objects are unchanged
+        if not change.classes:  # classes are shared by all situations
             yield change.sentence, changed(situation, change)
     for one in report.answers:
         is_named = one.has_devices or (not report.claims and one is report.answers[0])
@@ -60,7 +60,7 @@ def proposals_in(report: ClaimReport, situation: Situation) -> Iterator[tuple[st
 
 
 def changed(situation: Situation, change: Change) -> Situation:
-    """Return a situation in which claims have been changed; a claim that is to be released is deleted."""
+    """Return a situation with changed claims, and without the claim that is to be released, if any."""
     specs = {claim.name.partition("/")[2]: claim for claim in change.claims}
     objects = []
     for body in situation.objects:
@@ -81,7 +81,7 @@ def changed(situation: Situation, change: Change) -> Situation:
 
 
 def with_limits(pod: Json, claim: ExtendedResourceClaim) -> Json:
-    """Return a pod with the limits that a claim was created from."""
+    """Return a pod with the limits from which a changed claim would be created."""
     spec = {**pod["spec"]}
     for kind in ("initContainers", "containers"):
         containers = []
@@ -95,7 +95,7 @@ def with_limits(pod: Json, claim: ExtendedResourceClaim) -> Json:
 
 
 def spec_of(claim: UnallocatedClaim, before: Json) -> Json:
-    """Return the spec of a claim, in the form of the API."""
+    """Return a claim's spec in the API's format."""
     requests = [
         request_of(ways[0])
         if not ways[0].parent
@@ -111,13 +111,13 @@ def spec_of(claim: UnallocatedClaim, before: Json) -> Json:
 
 
 def request_of(one: DeviceRequest) -> Json:
-    """Return a request without alternatives."""
+    """Return a request without alternatives in the API's format."""
     admin = {"adminAccess": True} if one.admin_access else {}
     return {"name": one.name, "exactly": {**fields_of(one), **admin}}
 
 
 def fields_of(one: DeviceRequest) -> Json:
-    """Return the fields that a request and an alternative share."""
+    """Return the fields that requests and alternatives have in common."""
     fields: Json = {"deviceClassName": one.device_class, "allocationMode": one.mode}
     if not one.wants_all:
         fields["count"] = one.count
@@ -133,7 +133,7 @@ def fields_of(one: DeviceRequest) -> Json:
 
 
 def cured(situation: Situation, cures: list[str]) -> Situation | None:
-    """Return a situation after the changes that make a node a candidate again, or None if a change is unknown."""
+    """Return a situation after the changes that would make a node a candidate, or None if a change is unknown."""
     for cure in cures:
         found = ((form.match(cure), do) for form, do in _CURES)
         done = next(((match, do) for match, do in found if match), None)
@@ -173,7 +173,7 @@ def _has_no_affinity(situation: Situation, *_: str) -> Situation:
 
 
 def _requests(situation: Situation, size: str | None, name: str) -> Situation:
-    """Reduce a request where the pod makes it: for the pod as a whole, in an init container, or in its container."""
+    """Reduce a request at the place where the pod makes it: in the pod-level resources or in a container."""
     spec = situation.pod["spec"]
     own = {which: {**of, name: size} for which, of in spec.get("resources", {}).items() if name in of}
     if own:

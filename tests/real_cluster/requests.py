@@ -1,7 +1,8 @@
-"""Requests generated from a seed, the same for any API server.
+"""Requests that are generated from a seed, and so are the same for all API servers.
 
-Values that only a server knows are placeholders: `$version` is the last version of the request's object that the server
-returned, `$first` the first one, `$uid` its UID, and `$mark` the version of the last list.
+Values that only a server knows are placeholders: `$version` is the last resource version that the server returned for
+the request's object, `$first` is the first version, `$uid` is the object's UID, and `$mark` is the version of the last
+list.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The situations of a real kubelet that test `doctor` and `fits`. `make cluster SITUATION=NAME` runs one."""
+"""Situations of a real kubelet that test `doctor` and `fits`. `make cluster SITUATION=NAME` runs one of them."""
 
 import tests.real_cluster.situations_of_devices
 import tests.real_cluster.situations_of_documents

@@ -1,4 +1,4 @@
-"""More situations of a real kubelet: trouble with plugins, drivers, pods, files and sockets, one at a time."""
+"""More situations of a real kubelet: trouble with a plugin, a driver, a pod, a file or a socket, one at a time."""
 
 from tests.real_cluster.kubelet import RealKubelet
 from tests.real_cluster.node import GPU, is_ready
@@ -198,7 +198,7 @@ def the_socket_of_a_plugin_is_deleted(node: RealKubelet) -> None:
     socket = node.device_plugins / "gpu.sock"
     plugin = node.plugin(GPU, 4, f"--endpoint={socket.name}")
     socket.unlink()
-    # The plugin creates a new socket and registers again. Until then, its devices are unhealthy for a moment.
+    # The plugin creates a new socket and registers again. In the meantime, its devices are unhealthy.
     plugin.wait_for("the second registration", lambda: plugin.log.read_text("utf-8").count("registered with") > 1)
     node.wait_for_resource(GPU, 4)
     settle(1.0)

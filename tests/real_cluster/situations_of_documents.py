@@ -1,4 +1,4 @@
-"""More situations of a real kubelet, taken from Kubernetes' documentation and public issues, not from our checks.
+"""More situations of a real kubelet, which come from Kubernetes' documentation and public issues, not from our checks.
 
 Faulty plugins come from `devicecore_tools.conformance.faults`; their resource is `CHIP`.
 """
@@ -29,7 +29,7 @@ _RUNTIME = "failed to create shim task: OCI runtime create failed: runc create f
 
 
 def _with_condition(node: RealKubelet, kind: str, status: str, reason: str, message: str) -> None:
-    """Set a condition of the Node, as programs other than the kubelet do."""
+    """Set a condition of the Node, as a program other than the kubelet would."""
     now = node.plane.admin.get("Node", node.name)["status"]["conditions"]
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-11-28T00:00:00Z")
     added = {"type": kind, "status": status, "reason": reason, "message": message, **times}

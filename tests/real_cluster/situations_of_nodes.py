@@ -1,4 +1,4 @@
-"""More situations of a real kubelet: the Node and its scheduler, all kinds of pods, and who serves which resource."""
+"""More situations of a real kubelet: the Node and the scheduler, all kinds of pods, and who serves which resource."""
 
 import json
 from typing import Any
@@ -123,7 +123,7 @@ def a_deleted_pod_has_a_finalizer(node: RealKubelet) -> None:
     node.plugin()
     node.run({**(pod := a_pod("holder", 3)), "metadata": {**pod["metadata"], "finalizers": ["acme.io/keep"]}})
     node.plane.admin.delete("Pod", "holder")
-    settle(30.0)  # longer than a pod takes to end
+    settle(30.0)  # longer than a pod may take to end
 
 
 @situation(a_pod("one", 1), a_pod("three", 3), is_quiet=True)
@@ -201,7 +201,7 @@ def a_pod_does_not_end(node: RealKubelet) -> None:
     for method in ("StopContainer", "StopPodSandbox"):
         node.break_runtime(f"refuse/{method}", "the container is stuck in the kernel")
     node.plane.admin.delete("Pod", "holder")
-    settle(25.0)  # until then, the container may just be slow
+    settle(25.0)  # earlier, the container might just be slow
 
 
 @situation(a_pod("four", 4), is_quiet=True)

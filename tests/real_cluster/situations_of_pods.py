@@ -12,7 +12,10 @@ PLUGIN, SERVED, IMPLICIT = "acme.io/card", "example.com/gpu", "deviceclass.resou
 
 @frozen
 class Situation:
-    """A cluster's objects, and a pod for the scheduler. With `is_close`, a node of equal score is also correct."""
+    """A cluster's objects, and a pod to schedule.
+
+    With `is_close`, a different node with the same score is also correct.
+    """
 
     objects: tuple[Json, ...]
     pod: Json
@@ -20,7 +23,10 @@ class Situation:
 
 
 def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool = False, **allocatable: str) -> Json:
-    """Return a Node with 8 CPUs and 32Gi, unless `allocatable` says otherwise; `card` is the resource of a plugin."""
+    """Return a Node with 8 CPUs and 32Gi, unless `allocatable` says otherwise.
+
+    `card` stands for a plugin's resource.
+    """
     amounts = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"} | allocatable
     if "card" in amounts:
         amounts[PLUGIN] = amounts.pop("card")
@@ -41,7 +47,7 @@ def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool 
 
 
 def a_slice(node: str, driver: str = GPU, count: int = 2, where: Json = None, **fields: Json) -> Json:
-    """Return a slice with devices. Each device has the attributes index and model, and the given fields."""
+    """Return a slice with devices. Each device has the attributes `index` and `model`, and the given fields."""
     devices = [
         {
             "name": f"d{number}",
@@ -75,14 +81,17 @@ def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields:
 
 
 def a_claim(name: str, *requests: Json, held: tuple[str, str] | None = None, by: Json = (), **spec: Json) -> Json:
-    """Return a claim reserved for the pods `by`. `held` names the node and the device that it holds."""
+    """Return a claim.
+
+    `held` is the node and the device that it holds, and `by` are the pods that it is reserved for.
+    """
     claim: Json = {
         "kind": "ResourceClaim",
         "metadata": {"name": name},
         "spec": {"devices": {"requests": list(requests or (a_request(),)), **spec}},
     }
     if held is not None:
-        claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]  # added by a scheduler
+        claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]  # as added by a scheduler
         node, device = held
         first = claim["spec"]["devices"]["requests"][0]
         driver = NIC if first.get("exactly", {}).get("deviceClassName") == "nic" else GPU
@@ -108,7 +117,7 @@ def a_pod(
     ports: Json = (),
     **spec: Json,
 ) -> Json:
-    """Return a pod with one container that uses claims, and requests resources."""
+    """Return a pod with one container, which uses these claims and requests these resources."""
     resources: Json = {"claims": [{"name": one} for one in claims]} if claims else {}
     if limits:
         resources["limits"] = limits
@@ -134,7 +143,7 @@ DB, ASK = {"app": "db"}, {"app": "ask"}
 
 
 def a_term(labels: Json, key: str = HOST, **fields: Json) -> Json:
-    """Return a pod affinity term: pods with these labels, on nodes with the same value of a label."""
+    """Return a pod affinity term: pods with these labels, in the topology domain given by a node label."""
     return {"labelSelector": {"matchLabels": labels}, "topologyKey": key, **fields}
 
 
@@ -155,12 +164,12 @@ def spread(key: str = HOST, **fields: Json) -> Json:
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """Return a container's host port."""
+    """Return a container's list of ports with one host port."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
 def a_volume_claim(name: str, volume: str = "", storage_class: str = "", size: str = "1Gi") -> Json:
-    """Return a PersistentVolumeClaim, bound if it has a volume."""
+    """Return a PersistentVolumeClaim, which is bound if `volume` is given."""
     spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     spec |= {"storageClassName": storage_class} | ({"volumeName": volume} if volume else {})
     metadata: Json = {"name": name}
@@ -171,7 +180,7 @@ def a_volume_claim(name: str, volume: str = "", storage_class: str = "", size: s
 
 
 def a_volume(name: str, term: Json = None, storage_class: str = "", size: str = "1Gi", claim: str = "") -> Json:
-    """Return a PersistentVolume that the nodes of a term can use, or all nodes without a term."""
+    """Return a PersistentVolume for the nodes that match `term`, or for all nodes without it."""
     spec: Json = {
         "capacity": {"storage": size},
         "accessModes": ["ReadWriteOnce"],
@@ -216,7 +225,7 @@ def tolerating(**fields: str) -> Json:
 
 
 def both(pod: Json, first: Json = None, second: Json = None, *more: Json, **fields: bool) -> Situation:
-    """Return a situation with two nodes. Only the second has devices, unless `more` also contains slices."""
+    """Return a situation with two nodes. Only the second node has devices, unless `more` contains slices."""
     nodes = first or a_node("n1"), second or a_node("n2")
     return Situation((*nodes, a_slice("n2"), a_claim("c"), *more), pod, **fields)
 
@@ -227,7 +236,10 @@ def one(pod: Json, *objects: Json, node: Json = None, claim: Json = None, **fiel
 
 
 def fleet(pod: Json, count: int, *busy: int) -> Situation:
-    """Return a situation with many nodes of two devices each, all held except on the nodes with these numbers."""
+    """Return a situation with many nodes that have two devices each.
+
+    All devices are held except on the nodes in `busy`.
+    """
     names = [f"n{number}" for number in range(count)]
     claims = [
         a_claim(f"h{number}-{device}", held=(names[number], f"d{device}"), by=[f"p{number}-{device}"])
@@ -314,7 +326,7 @@ def a_quota(hard: Json, used: Json) -> Json:
 
 
 def room(size: str) -> tuple[Json, ...]:
-    """Return the objects that limit how large a volume of the class `tracked` can be on n1."""
+    """Return the objects that limit the size of volumes of the class `tracked` on n1."""
     topology = {"matchLabels": {HOST: "n1"}}
     return (
         {"kind": "CSIDriver", "metadata": {"name": "room.example.com"}, "spec": {"storageCapacity": True}},
@@ -329,7 +341,7 @@ def room(size: str) -> tuple[Json, ...]:
 
 
 def in_parts(node: str) -> tuple[Json, Json]:
-    """Return two slices of one pool: counters, and a device that can be allocated whole or as two halves."""
+    """Return a pool's two slices: counters, and a device that can be allocated as a whole or as two halves."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
     counters = {"name": "memory", "counters": {"mem": {"value": "40Gi"}}}
     devices = [
@@ -349,13 +361,13 @@ def in_parts(node: str) -> tuple[Json, Json]:
 
 
 def divided(total: str, policy: Json = None) -> Json:
-    """Return a slice for n1 with one device that several claims may share."""
+    """Return a slice for n1 with one device that several claims can share."""
     memory = {"value": total, **({"requestPolicy": policy} if policy else {})}
     return a_slice("n1", count=1, allowMultipleAllocations=True, capacity={"memory": memory})
 
 
 def a_share(name: str, amount: str) -> Json:
-    """Return a claim that holds a share of n1's d0."""
+    """Return a claim that holds a share of the device d0 on n1."""
     claim = a_claim(name, held=("n1", "d0"), by=["x"])
     result = claim["status"]["allocation"]["devices"]["results"][0]
     result |= {"shareID": "7c0a5b5e-0000-4000-8000-000000000001", "consumedCapacity": {"memory": amount}}
@@ -363,7 +375,7 @@ def a_share(name: str, amount: str) -> Json:
 
 
 def attached(*conditions: Json, by: Json = ("ask",)) -> tuple[Json, ...]:
-    """Return a node, a fabric device, and the claim c that holds it, with the conditions that the driver reports."""
+    """Return a node, a fabric device, and a claim that holds the device, with conditions that the driver reports."""
     claim = a_claim("c", a_request("fabric"))
     key = {"driver": FABRIC, "pool": "f1", "device": "d0"}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
@@ -393,12 +405,12 @@ def a_condition(kind: str) -> Json:
 
 
 def sized(size: str) -> str:
-    """Return the CEL expression that selects parts of devices by size."""
+    """Return a CEL expression that selects parts of devices by size."""
     return f'device.attributes["{GPU}"].size == "{size}"'
 
 
 def with_memory(amount: str, **fields: Json) -> Json:
-    """Return a request for an amount of memory."""
+    """Return a request for a device with this amount of memory."""
     return a_request(capacity={"requests": {"memory": amount}}, **fields)
 
 

@@ -1,4 +1,4 @@
-"""Pods that request devices in every way the API offers, in small clusters."""
+"""Pods in small clusters that request devices in every way that the API offers."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ THREE_WAYS = {
 
 
 def having(node: str, *devices: Json, driver: str = GPU, where: Json = None, **pool: int) -> Json:
-    """Return a slice with these devices, named d0, d1 and so on."""
+    """Return a slice with these devices, which are named d0, d1 and so on."""
     made = a_slice(node, driver, 0, where)
     named = [{"name": f"d{number}", **of} for number, of in enumerate(devices)]
     return {**made, "spec": {**made["spec"], "devices": named, "pool": {**made["spec"]["pool"], **pool}}}
@@ -68,12 +68,12 @@ def marked(effect: str = "NoSchedule") -> Json:
 
 
 def tolerated(**fields: str) -> Json:
-    """Return a request that tolerates taints of devices."""
+    """Return a request that tolerates a device taint."""
     return a_request(tolerations=[{"key": "hot", **fields}])
 
 
 def init(**fields: Json) -> Json:
-    """Return init containers, one of which has limits."""
+    """Return the field for one init container with limits."""
     limits = fields.pop("limits")
     return {"initContainers": [{**INIT, "resources": {"limits": limits}, **fields}]}
 
@@ -89,7 +89,7 @@ def beside(pod: Json, *objects: Json, **labels: Json) -> Situation:
 
 
 def counted(total: Json, *used: Json) -> tuple[Json, Json]:
-    """Return two slices of one pool of n1: counters, and devices that use them."""
+    """Return the two slices of a pool on n1: counters, and devices that consume these counters."""
     sets = [{"name": "s", "counters": {name: {"value": of} for name, of in total.items()}}]
     counters = having("n1", resourceSliceCount=2)
     spec = {name: of for name, of in counters["spec"].items() if name != "devices"}
@@ -105,14 +105,14 @@ def counted(total: Json, *used: Json) -> tuple[Json, Json]:
 
 
 def reserved_for(uid: str) -> Json:
-    """Return a claim held by an earlier pod of the same name."""
+    """Return a claim that is reserved for an earlier pod with the same name."""
     claim = a_claim("c", held=("n1", "d0"))
     claim["status"]["reservedFor"] = [{"resource": "pods", "name": "ask", "uid": uid}]
     return claim
 
 
 def with_containers(*used: Json) -> Json:
-    """Return a pod with a container for each list of claims."""
+    """Return a pod with one container for each reference to a claim."""
     pod = a_pod("c")
     containers = [
         {"name": f"k{number}", "image": "registry.example/app:1", "resources": {"claims": [of]}}

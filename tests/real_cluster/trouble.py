@@ -1,18 +1,18 @@
 """A real kubelet in trouble, the tools that diagnose it, and probe pods that show the truth.
 
-A situation is a function that causes trouble on a node, with the probe pods to try there:
+A situation is a function that causes trouble on a node, together with the probe pods to try there:
 
     @situation(a_pod("probe", 1), finds={"dead-socket"})
     def a_plugin_is_killed(node: RealKubelet) -> None:
         node.plugin().kill()
 
-Laws: If no probe starts that would start on a node without trouble, `doctor` has a finding or names a possibility that
+Laws: If a probe that would start on a healthy node does not start, `doctor` has a finding or names a possibility that
 it cannot rule out. `doctor` must find at least what it found when the situation was recorded. The record that `doctor`
-saves gives the same report as the live node. If `fits` says that a probe fits, the probe runs. If `fits` says that the
-probe does not fit, the probe does not run. `why` explains the cluster's messages about a probe that does not run.
+saves gives the same report as the live node. A probe runs if `fits` says that it fits, and does not run if `fits` says
+that it does not. `why` explains the cluster's messages about a probe that does not run.
 
-The tools' output is left in the file `said.txt` in the node's directory. If the variable RECORDS names a directory, one
-file per situation is written there, with the output of `doctor --save` and the results of the probes.
+The tools' output is written to the file `said.txt` in the node's directory. If the variable RECORDS names a directory,
+one file per situation is written there, with the output of `doctor --save` and the results of the probes.
 """
 
 import json
@@ -34,16 +34,19 @@ from tests.real_cluster.programs import Program, RealClusterError, wait_for
 Json = Any
 
 _RECORDED = Path(__file__).parents[2] / "packages" / "tools" / "tests" / "data" / "troubles"
-_DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: does not fit, or fits but no scheduler of that release would find it
-_UNTIL_RUNNING = 20.0  # seconds within which a probe runs, if it runs at all
-_UNTIL_SHOWN = 30.0  # seconds within which a kubelet shows the trouble
-_SCHEDULED = 5.0  # seconds within which the scheduler finds a node, if there is one
+_DOES_NOT_FIT = (
+    1,
+    4,
+)  # exit statuses of `fits`: the pod does not fit, or no scheduler of that release would see that it fits
+_UNTIL_RUNNING = 20.0  # seconds within which a probe must run
+_UNTIL_SHOWN = 30.0  # seconds within which a kubelet must show the trouble
+_SCHEDULED = 5.0  # seconds within which the scheduler finds a node if one fits
 _SILENCE = "it waits, and no event says why"
 
 
 @frozen
 class Situation:
-    """A problem, and the facts about it.
+    """A problem on a node, and what is known about the problem.
 
     Attributes:
         name: the name of the function that causes the problem.
@@ -78,7 +81,7 @@ SITUATIONS: dict[str, Situation] = {}
 def situation(
     *probes: Json, finds: Collection[str] = (), names: Collection[str] = (), is_quiet: bool = False, **config: Json
 ) -> Callable[[Callable[[RealKubelet], None]], Callable[[RealKubelet], None]]:
-    """Turn a function into a situation. The arguments are the attributes of `Situation`."""
+    """Return a decorator that registers a function as a situation. The arguments are attributes of `Situation`."""
 
     def register(make: Callable[[RealKubelet], None]) -> Callable[[RealKubelet], None]:
         expected = frozenset(finds), frozenset(names)
@@ -89,7 +92,7 @@ def situation(
 
 
 def a_pod(name: str, count: int = 1, resource: str = GPU, **fields: Json) -> Json:
-    """Return a pod that requests devices of a resource. `fields` are added to its spec."""
+    """Return a pod that requests devices of a resource. `fields` are added to the pod's spec."""
     resources = {"limits": {resource: str(count)}} if count else {}
     containers = [{"name": "main", "image": "registry.example/main:1", "resources": resources}]
     spec = {"terminationGracePeriodSeconds": 1, "containers": containers, **fields}
@@ -97,7 +100,7 @@ def a_pod(name: str, count: int = 1, resource: str = GPU, **fields: Json) -> Jso
 
 
 def a_claiming_pod(name: str, claim: str) -> Json:
-    """Return a pod that has a ResourceClaim."""
+    """Return a pod that uses a ResourceClaim."""
     pod = a_pod(name, 0, resourceClaims=[{"name": "device", "resourceClaimName": claim}])
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "device"}]}
     return pod
@@ -116,14 +119,14 @@ def a_claim(name: str, count: int = 1, class_name: str = "gpu.example.com") -> J
 
 
 def with_claims(node: RealKubelet, **counts: int) -> None:
-    """Create a class, and a claim with each of these names, for the given number of devices."""
+    """Create a class and, for each name in `counts`, a claim for that number of devices."""
     node.plane.admin.create(a_class())
     for name, count in counts.items():
         node.plane.admin.create(a_claim(name, count))
 
 
 def a_driver_in_use(node: RealKubelet) -> Program:
-    """Start a driver. A pod holds a device through the claim `held`; the claim `asked` is for another device."""
+    """Start a driver, run a pod that holds a device through the claim `held`, and create the claim `asked`."""
     driver = node.driver()
     with_claims(node, held=1, asked=1)
     node.run(a_claiming_pod("holder", "held"))
@@ -140,13 +143,13 @@ class Truth:
 
 @frozen
 class Verdicts:
-    """The tools' statements about a node, and the facts.
+    """What the tools say about a node, and what really happened there.
 
     Attributes:
         codes: the codes of the findings of `doctor`.
         sentences: the sentences of the findings.
-        not_ruled_out: the possibilities that `doctor` does not rule out.
-        of_record: what `doctor` says about only the record, or only the live node.
+        not_ruled_out: the possibilities that `doctor` has not ruled out.
+        of_record: what `doctor` says only about the record or only about the live node.
         fits: the exit status of `fits` for each probe.
         truths: the result of each probe.
         unexplained: the cluster's messages about probes that `why` does not explain.
@@ -211,7 +214,7 @@ def judged(plane: ControlPlane, of: Situation) -> Verdicts:
 
 
 def _keep(file: Path, record: Path, of: Situation, verdicts: Verdicts) -> None:
-    """Write a record of a node and the facts about it, in the format that the tools' tests read."""
+    """Write a record of a node and what really happened there, in the format that the tools' tests read."""
     files: dict[str, Json] = {one.name: _content(one.read_text("utf-8")) for one in sorted(record.iterdir())}
     if "node.json" in files:  # the record must not identify the machine
         info = files["node.json"]["status"]["nodeInfo"]
@@ -231,7 +234,7 @@ def _content(text: str) -> Json:
 
 
 def _clear(plane: ControlPlane, node: str) -> None:
-    """Remove anything a situation left behind."""
+    """Remove everything that a situation has left behind."""
     without = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
     plane.admin.patch("Namespace", "default", without)
     keeping = (["acme.io/keep"], ["resource.kubernetes.io/delete-protection"])
@@ -266,7 +269,7 @@ def _where(node: RealKubelet) -> tuple[object, ...]:
 
 
 def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
-    """Return the reports of `doctor` on the live node and on its record."""
+    """Return the reports of `doctor` on the live node and on the node's record."""
     living = _ours(record.parent, "doctor", *_where(node), "--plugins", "--save", record, "--json")
     recorded = _ours(record.parent, "doctor", "--root", record, "--json")
     _ours(record.parent, "doctor", "--root", record)  # for people
@@ -274,9 +277,9 @@ def _doctor(node: RealKubelet, record: Path) -> tuple[Json, Json]:
 
 
 def _doctor_late(node: RealKubelet, record: Path, expected: Collection[str]) -> tuple[Json, Json]:
-    """Return the reports of `doctor` once it has found what is expected, or after a while, even if it has not.
+    """Return the reports of `doctor` once all expected codes are found, or after a while.
 
-    A kubelet on a busy machine may not show the problem yet when it is first queried.
+    On a busy machine, a kubelet may not show the problem at once.
     """
     end = time.monotonic() + _UNTIL_SHOWN
     while True:
@@ -330,7 +333,7 @@ def _fits(node: RealKubelet, probe: Json, folder: Path) -> int:
 
 
 def _truth(node: RealKubelet, probe: Json) -> Truth:
-    """Try a probe, and return whether it runs, was rejected, or is still waiting after a while."""
+    """Create a probe, and return whether it runs within a while or, if it does not, why."""
     admin, name = node.plane.admin, probe["metadata"]["name"]
     uid = admin.create(on_node(probe, node.name))["metadata"]["uid"]
     began = time.monotonic()
@@ -351,7 +354,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         truth = Truth(runs=False, why=_waiting(node, uid))
     with (node.home / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
-    if not truth.runs:  # what `why` says about claims depends on the question, so it is only saved for people
+    if not truth.runs:  # the output of `why` about claims is not checked, only saved for people
         _ours(node.home, "why", name, "--kubeconfig", node.plane.kubeconfig())
     admin.delete("Pod", name, grace=0)
     wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)
