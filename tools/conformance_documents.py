@@ -185,6 +185,7 @@ ROWS: Sequence[Row] = (
         {
             "A driver publishes taints for its devices.": "publishes-valid-slices publishes-a-valid-change "
             "publishes-devices-that-come-back",
+            "A taint with the effect NoExecute evicts running pods.": "evicts-no-pods-at-a-restart",
             "A driver should use its name as the domain of its taints' keys.": ""
             "-a key with a different domain breaks nothing",
             "A claim that tolerates a taint may get the device.": "prepares-claims-of-any-form",

@@ -130,6 +130,11 @@ def test_a_driver_may_publish_its_devices_late_after_each_start() -> None:
     assert_all_pass(run_on(habits.PublishesLate, checks, None, QUICK))
 
 
+def test_a_driver_may_taint_its_devices_until_it_is_ready() -> None:
+    names = "evicts-no-pods-at-a-restart", "prepares-the-same-after-a-restart", "unprepares-after-a-reboot"
+    assert_all_pass(run_on(habits.WarmsUp, checks_of(*names, "keeps-nodes-apart"), None, QUICK))
+
+
 def test_a_correct_drivers_device_may_appear_and_disappear() -> None:
     changes = [check for check in CHECKS if check.group == "changes"]
     report = run_on(HotPlugs, changes, None, QUICK)

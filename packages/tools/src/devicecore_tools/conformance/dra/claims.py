@@ -32,6 +32,7 @@ from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 _PUBLISHING = 10.0  # seconds
+_WARM_UP = 10.0  # seconds for a started driver to remove the taints of its devices
 _MANY = 4  # devices: enough for one claim with two, and for other checks' claims
 
 NAMESPACE = "default"
@@ -85,6 +86,8 @@ class Claims:
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
     _allocator: Allocator | None = None
     _usable: tuple[tuple[SliceDevice, ...], set[tuple[str, str]], list[str], tuple[SliceDevice, ...]] | None = None
+    _was_usable: bool = False
+    _warmed_up: float = 0.0  # when the last process was started for whose devices this has waited
     _selected: dict[tuple[str, str], tuple[SliceDevice, list[str], bool]] = field(factory=dict)
 
     # --- devices for claims -------------------------------------------------------------------------------------------
@@ -95,6 +98,10 @@ class Claims:
 
         Raises Skip if there are no such devices.
         """
+        with suppress(Skip):  # a driver may taint its devices until it is ready
+            if self._warmed_up != self.slices.process.started_at and self._was_usable:
+                self._warmed_up = self.slices.process.started_at
+                self.slices.process.wait(lambda: not all(one.is_tainted for one in self.slices.devices), _WARM_UP)
         spec = self.class_of(self.device_class)["spec"]
         expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
         with skipping(UndecidableError):
@@ -116,6 +123,7 @@ class Claims:
                 else "the scheduler would allocate none of the published devices, because of taints or the DeviceClass"
             )
             raise Skip(reason)
+        self._was_usable = True
         found = found[:1] if self._takes_all else found
         self._usable = devices, unusable, expressions, found
         return found

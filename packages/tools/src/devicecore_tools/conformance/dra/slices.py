@@ -34,6 +34,7 @@ class PublishedSlices:
 
     Attributes:
         planted: the names of slices that checks have created.
+        wiped: the UIDs of the driver's slices that checks have deleted.
         was_late: whether the driver did not complete its pools in time at the last wait.
         device_count: the largest number of devices that were published at once.
         lost: the devices that a running process removed from a complete pool.
@@ -46,6 +47,7 @@ class PublishedSlices:
     registration: DriverRegistration
     settings: DriverTestSettings
     planted: set[str] = field(factory=set)
+    wiped: set[str] = field(factory=set)
     was_late: bool = False
     device_count: int = 0
     lost: dict[str, None] = field(factory=dict)
@@ -244,5 +246,6 @@ class PublishedSlices:
     def wipe(self) -> None:
         """Delete the driver's slices, as a kubelet does."""
         for one in self.now():
+            self.wiped.add(one["metadata"]["uid"])
             with suppress(ApiError):  # the driver may have deleted the slice in the meantime
                 self.api.delete("ResourceSlice", one["metadata"]["name"])

@@ -277,6 +277,7 @@ def names_its_node(driver: DriverUnderTest) -> str:
 
 @at_start(
     SHOULD,
+    core=True,
     expected="an owner reference to the Node, with the Node's UID",
     clause=(
         "A slice whose owner is the Node is deleted together with the Node. Otherwise, the devices of a deleted node "
@@ -344,6 +345,7 @@ def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
 
 @at_start(
     SHOULD,
+    core=True,
     expected="dddd:bb:dd.f for pciBusID and pcidddd:bb for pcieRoot",
     clause=(
         "The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because they are used "
@@ -451,6 +453,80 @@ def bare(before: Mapping[_Key, Mapping[str, Any]], now: Mapping[_Key, Mapping[st
     ]
 
 
+@across(
+    KILL,
+    SHOULD,
+    core=True,
+    expected="the pools of the previous process have slices all the time",
+    clause="The scheduler allocates the devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
+    "Allocation) If a driver deletes its slices when it starts, pods stay pending during each of its updates.",
+)
+def keeps_its_slices_at_a_restart(driver: DriverUnderTest) -> Parts:
+    """The driver is killed and restarted, and its slices are followed."""
+    _ = driver.slices.catalogue
+    present = {one["metadata"]["name"]: one["spec"]["pool"]["name"] for one in driver.slices.now()}
+    version, emptied = driver.api.store.version, set[str]()
+    yield
+    number = 0
+    for name, slice_, is_wiped in _changes(driver, version):
+        number += 1
+        pool = present.pop(name, "")
+        if slice_ is not None:
+            present[name] = slice_["spec"]["pool"]["name"]
+        elif pool not in present.values() and not is_wiped:
+            emptied.add(pool)
+    gone = sorted(emptied & {pool.name for pool in driver.slices.pools()})
+    require(not gone, f"the driver deleted all slices of the pool {some(gone)}, and created them again")
+    return f"the pools had slices all the time, with {counted(number, 'change')}"
+
+
+@across(
+    KILL,
+    MUST,
+    expected="no device gets a taint with the effect NoExecute",
+    clause="NoExecute: Evict any already-running pods that do not tolerate the device taint. (ResourceSlice, API "
+    "reference; KEP-5055) If a driver adds such a taint when it starts, each of its updates ends all pods with its "
+    "devices.",
+)
+def evicts_no_pods_at_a_restart(driver: DriverUnderTest) -> Parts:
+    """The driver is killed and restarted, and the taints in its slices are followed."""
+    before = {device.name for pool in driver.slices.catalogue for device in pool.devices if not _evicts(device.body)}
+    version = driver.api.store.version
+    yield
+    evicted = {
+        device["name"]
+        for _, slice_, _ in _changes(driver, version)
+        if slice_ is not None
+        for device in slice_["spec"].get("devices") or ()
+        if _evicts(device)
+    }
+    names = sorted(evicted & before)
+    require(not names, f"after the restart, {some(names)} had a taint with the effect NoExecute")
+    return f"{counted(len(before), 'device')} without such a taint"
+
+
+def _evicts(device: Mapping[str, Any]) -> bool:
+    return any(taint.get("effect") == "NoExecute" for taint in device.get("taints") or ())
+
+
+def _changes(driver: DriverUnderTest, version: int) -> Iterator[tuple[str, Slice | None, bool]]:
+    """Yield the changes of the driver's slices since a resource version.
+
+    Each consists of the slice's name, its new state (None if it was deleted), and whether a check has deleted it.
+
+    Raises Skip if the driver is not registered, or if too much has changed since then.
+    """
+    _ = driver.registration.instance
+    settle(driver)
+    with skipping(ApiError):
+        events, _ = driver.api.store.events_after(version, driver.api.kinds.named("ResourceSlice"))
+    for event in events:
+        one = event.after or event.before or {}
+        name = one["metadata"]["name"]
+        if name not in driver.slices.planted and one["spec"].get("driver") == driver.registration.name:
+            yield name, event.after, one["metadata"]["uid"] in driver.slices.wiped
+
+
 def _identities(driver: DriverUnderTest) -> dict[str, set[tuple[str, str]]]:
     """Return, by device name, the attributes whose values are unique among the devices."""
     found: dict[str, dict[str, list[str]]] = {}
@@ -479,7 +555,10 @@ def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
     own = pool.slices[0]["spec"]  # a driver recognizes its own slices by these fields
     spec = {name: own[name] for name in ("driver", "nodeName", "nodeSelector", "allNodes") if name in own}
     spec["devices"] = [{"name": _LEFTOVER}]
-    planted = [driver.slices.plant(spec | {"pool": {"name": "former-pool", "generation": 1, "resourceSliceCount": 1}})]
+    planted = []
+    if "nodeName" in spec:  # other publishers of the driver may have pools for several nodes
+        former = {"name": "former-pool", "generation": 1, "resourceSliceCount": 1}
+        planted.append(driver.slices.plant(spec | {"pool": former}))
     if pool.generation > 0:
         older = {"name": pool.name, "generation": pool.generation - 1, "resourceSliceCount": 1}
         planted.append(driver.slices.plant(spec | {"pool": older}))
@@ -513,12 +592,25 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
     """The driver is started on a second node with its own directories, and the slices of both nodes are compared."""
     does_not_apply_if(driver.environment.has_places, "both nodes would share the user's directories")
     settle(driver)
-    before = {one["metadata"]["name"]: (one["metadata"]["uid"], one["spec"]) for one in driver.slices.now()}
+
+    def current() -> dict[str, tuple[str, ...]]:
+        """Return what a process for another node must not change. The first process may change taints meanwhile."""
+        found: dict[str, tuple[str, ...]] = {}
+        for one in driver.slices.now():
+            spec = one["spec"]
+            names = sorted(device["name"] for device in spec.get("devices") or ())
+            found[one["metadata"]["name"]] = (
+                one["metadata"]["uid"],
+                spec.get("nodeName", ""),
+                spec["pool"]["name"],
+                *names,
+            )
+        return found
+
+    before = current()
     skip_if(not before, "the driver has published no slices")
     own = driver.environment.node
-    does_not_apply_if(
-        any(one.get("nodeName") != own for _, one in before.values()), f"the slices do not belong to {own}"
-    )
+    does_not_apply_if(any(node != own for _, node, *_ in before.values()), f"the slices do not belong to {own}")
 
     def published() -> list[Slice]:
         found: Sequence[Slice] = driver.api.objects("ResourceSlice")
@@ -526,7 +618,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
         return [one for one in mine if one["spec"].get("nodeName") == OTHER_NODE]
 
     def kept() -> list[str]:
-        now = {one["metadata"]["name"]: (one["metadata"]["uid"], one["spec"]) for one in driver.slices.now()}
+        now = current()
         return [name for name, one in before.items() if now.get(name) != one]
 
     with driver.environment.second_node() as texts:
@@ -543,7 +635,7 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
                     driver.api.delete("ResourceSlice", one["metadata"]["name"])
     require(not gone, f"the driver has changed {some(gone)} for the first node")
     does_not_apply_if(not other, "a process with a different {node} has published nothing for that node")
-    names = {one["pool"]["name"] for _, one in before.values()}
+    names = {pool for _, _, pool, *_ in before.values()}
     shared = sorted(names & {one["spec"]["pool"]["name"] for one in other})
     require(not shared, f"both nodes have a pool {some(shared)}, which a scheduler treats as one pool")
     return f"{counted(len(other), 'slice')} for the second node"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import grpc
 
+from devicecore_tools.conformance.faults.drivers.slices import EvictsAllPodsAtARestart
 from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, GoodDriver, Json, Message, write
 
 PANIC = "panic: assignment to entry in nil map\n\ngoroutine 1 [running]:\nmain.main()"
@@ -467,3 +468,11 @@ class PreparesOneByOne(PreparesSlowly):
             self.over.wait(0.1)
         with self.lock:
             return super().prepare_claim(claim, context)
+
+
+class WarmsUp(EvictsAllPodsAtARestart):
+    """For a second after each start but the first, no claim without a toleration gets one of the devices."""
+
+    is_good = True
+    fails = ()
+    effect = "NoSchedule"

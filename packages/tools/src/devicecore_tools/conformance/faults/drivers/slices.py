@@ -341,3 +341,38 @@ class LosesItsAttributesAtARestart(GoodDriver):
     def devices(self) -> list[Json]:
         devices = super().devices()
         return devices if self.is_first else [one | {"attributes": {}} for one in devices]
+
+
+@fails("keeps-its-slices-at-a-restart")
+class DeletesItsSlicesAtAStart(GoodDriver):
+    def load(self) -> None:
+        super().load()
+        for item in self.call("GET", SLICES)[1]["items"]:
+            if item["spec"]["driver"] == self.name and item["spec"].get("nodeName") == self.node:
+                self.call("DELETE", f"{SLICES}/{item['metadata']['name']}")
+
+
+@fails("evicts-no-pods-at-a-restart")
+class EvictsAllPodsAtARestart(GoodDriver):
+    """For a second after each start but the first, all devices have a taint with the effect NoExecute."""
+
+    effect = "NoExecute"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        marker = self.directory / "started"
+        self.is_ready = not marker.exists()
+        marker.touch()
+
+    def devices(self) -> list[Json]:
+        devices = super().devices()
+        if not self.is_ready:
+            devices = [one | {"taints": [{"key": "example.org/starting", "effect": self.effect}]} for one in devices]
+        return devices
+
+    def watch(self, path: str, version: str) -> None:
+        if self.is_ready:
+            super().watch(path, version)
+        else:
+            self.is_ready = self.over.wait(1.0) or True
