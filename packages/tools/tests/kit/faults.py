@@ -106,6 +106,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("short-cdi-name", CALM),
     ("joins-names", CALM),
     ("annotates-short-names", CALM),
+    ("names-all", CALM),
     ("by-position", CALM),
     ("cdi-by-position", CALM),
     ("gives-the-first", CALM),

@@ -552,6 +552,26 @@ def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
+    expected="no answer for a single device contains a CDI device named `all`, if the answers for devices differ",
+    clause="AllocateResponse includes the artifacts that needs to be injected into a container for accessing "
+    "'deviceIDs' that were mentioned. (api.proto) By convention, the CDI device `all` contains all devices of its "
+    "vendor and class. (NVIDIA Container Toolkit)",
+)
+def names_no_cdi_device_for_all(plugin: PluginUnderTest) -> str:
+    """The CDI devices in the answers for single devices are read."""
+    plugin.lists.two_devices()
+    answers = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
+    names = sorted({one.name for answer in answers.values() for one in answer.cdi_devices})
+    does_not_apply_if(not names, "the plugin gives no CDI devices")
+    are_alike = len({_key(answer) for answer in answers.values()}) == 1
+    does_not_apply_if(are_alike, "all devices have the same answer, so a container may use all of them")
+    of_all = [name for name in names if name.endswith("=all")]
+    require(not of_all, f"the answers for single devices contain {some(of_all)}")
+    return f"{counted(len(names), 'CDI device')}"
+
+
+@check(
+    MUST,
     expected=(
         "every node in the answer for several devices is also in an answer for a single device; so is every CDI "
         "device, if the answers for single devices all have the same CDI devices"

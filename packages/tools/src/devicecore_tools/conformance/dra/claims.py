@@ -278,13 +278,20 @@ class Claims:
         chosen = published if self._takes_all else devices or published
         return self.create(spec, self._allocate(spec, chosen, self._taken), name=name, namespace=namespace)
 
-    def part_of(self, device: SliceDevice) -> Claim:
-        """Create a claim for part of a device that may be allocated several times. Raises Skip as `new` does."""
-        spec = self.request(1)
-        exactly = spec["devices"]["requests"][0]["exactly"]
-        capacity = exactly.get("capacity") or _share_of([device.body.get("capacity") or {}])
-        exactly |= {"capacity": capacity} if capacity else {}
-        return self.create(spec, self._allocate(spec, [device], self._taken))
+    def part_of(self, device: SliceDevice, *, parts: int = 1) -> Claim:
+        """Create a claim with a request for each of these parts of a device that may be allocated several times.
+
+        Raises Skip as `new` does.
+        """
+        spec = self.request(*[1] * parts)
+        for request in spec["devices"]["requests"]:
+            capacity = request["exactly"].get("capacity") or _share_of([device.body.get("capacity") or {}])
+            request["exactly"] |= {"capacity": capacity} if capacity else {}
+        # One by one, because the allocator gives each device to a claim at most once.
+        one = {"devices": {**spec["devices"], "requests": spec["devices"]["requests"][:1]}}
+        allocations = [self._allocate(one, [device], self._taken) for _ in range(parts)]
+        results = [found["devices"]["results"][0] | {"request": f"r{n}"} for n, found in enumerate(allocations)]
+        return self.create(spec, {**allocations[0], "devices": {**allocations[0]["devices"], "results": results}})
 
     def create(self, spec: Json, allocation: Json | None, *, name: str = "", namespace: str = NAMESPACE) -> Claim:
         """Create a ResourceClaim with this status.allocation, or without any."""

@@ -121,6 +121,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "short-cdi-name": "gives-valid-cdi-names-and-permissions",
     "joins-names": "gives-valid-cdi-names-and-permissions",
     "annotates-short-names": "gives-valid-cdi-names-and-permissions",
+    "names-all": "names-no-cdi-device-for-all",
     "by-position": "gives-nodes-by-id",
     "cdi-by-position": "gives-nodes-by-id",
     "gives-the-first": "gives-the-nodes-of-each-device",

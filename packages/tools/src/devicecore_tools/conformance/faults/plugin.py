@@ -270,6 +270,7 @@ class Plugin:
                     "cdi-by-position": nodes,
                     "names-two": ids[:2],
                     "joins-names": [",".join(ids)],
+                    "names-all": [*ids, "all"],
                 }.get(FAULT, ids)
             ],
             annotations={"cdi.k8s.io/chip": ",".join(ids)} if FAULT == "annotates-short-names" else {},

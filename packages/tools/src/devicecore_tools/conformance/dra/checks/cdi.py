@@ -331,11 +331,11 @@ def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
         raise problem
     prepare(driver)
     files = require_own_files(driver)
-    _valid_files(driver, "several claims", ())
+    valid_files(driver, "several claims")
     return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
 
 
-def _valid_files(driver: DriverUnderTest, what: str, _: Sequence[Prepared]) -> int:
+def valid_files(driver: DriverUnderTest, what: str, _: Sequence[Prepared] = ()) -> int:
     """Check that a runtime ignores none of the driver's files."""
     for path in own_files(driver):
         try:
@@ -556,7 +556,7 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
 _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int]] = {
     "names": _valid_names,
     "resolved": _resolvable_names,
-    "files": _valid_files,
+    "files": valid_files,
     "targets": _own_targets,
     "mounts": _existing_mounts,
     "paths": _absolute_paths,

@@ -23,6 +23,7 @@ from devicecore_tools.conformance.dra.checks.cdi import (
     require_edits,
     require_separate,
     require_undone,
+    valid_files,
 )
 from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
@@ -1011,6 +1012,29 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
 
 
 @check(
+    MUST,
+    expected="valid CDI files, CDI names that can be resolved, and no names left once the claim is unprepared",
+    clause="Several requests of a claim may get shares of the same device, which differ only in their share IDs. "
+    "(KEP-5075) A container runtime refuses a CDI file with two devices of the same name. (CDI library in Go)",
+)
+def prepares_two_shares_in_one_claim(driver: DriverUnderTest) -> str:
+    """If a device can be shared, a claim that gets two shares of it is prepared and then unprepared."""
+    if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
+        raise DoesNotApply(f"{driver.registration.instance.service} has no shares")
+    device = driver.claims.free_device(shared=True)
+    driver.calls.require_preparing()
+    before = driver.environment.cdi_names()
+    claim = driver.claims.part_of(device, parts=2)
+    answer = rows(driver.calls.prepared(claim))
+    valid_files(driver, "two shares of a device")
+    require_resolvable(driver, answer)
+    added = driver.environment.cdi_names() - before
+    driver.calls.unprepared(claim)
+    require_undone(driver, added)
+    return "the claim has both shares"
+
+
+@check(
     SHOULD,
     core=True,
     expected="every answer has the share of its claim",
@@ -1060,6 +1084,29 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
         changed = sorted(name for name, value in before.items() if after[name] != value)
         require(not changed, f"when the claim was {what}, {some(changed)} changed")
     return "the claim is unchanged"
+
+
+@check(
+    MUST,
+    expected="the entry is unchanged",
+    clause="status.devices is a map whose keys are driver, pool, device and share. Each driver writes the entries for "
+    "its own devices. (KEP-4817; ResourceClaim, API reference)",
+    found=("kubernetes-sigs/dra-example-driver#267",),
+)
+def leaves_the_device_status_of_others_alone(driver: DriverUnderTest) -> str:
+    """A claim that also has a device of another driver, with an entry in status.devices, is prepared and unprepared."""
+    driver.calls.require_preparing()
+    claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
+    driver.calls.ready_devices(claim)  # whether a driver ignores foreign devices is reported by another check
+    driver.calls.unprepared(claim)
+    entry: Json = {**FOREIGN, "data": {"link": "up"}}
+    driver.api.change("ResourceClaim", claim.name, lambda body: body["status"].setdefault("devices", []).append(entry))
+    for what, call in (("prepared", driver.calls.prepared), ("unprepared", driver.calls.unprepared)):
+        call(claim)
+        status = driver.api.get("ResourceClaim", claim.name, claim.namespace).get("status") or {}
+        found = [one for one in status.get("devices") or () if one["driver"] == OTHER_DRIVER]
+        require(found == [entry], f"when the claim was {what}, the other driver's entry became {found or 'missing'}")
+    return "the other driver's entry is unchanged"
 
 
 @check(
@@ -1337,6 +1384,24 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
         found.append(answer)
         require(answer == found[0], f"the answers differ: {difference(found[0], answer)}")
     return f"{counted(len(answers), 'answer')}, all the same"
+
+
+@check(
+    MUST,
+    expected="success for both calls",
+    clause="Two pods may use the same claims and name them in different orders. Nothing in a kubelet serializes the "
+    "calls for these pods. (kubelet, DRA manager)",
+)
+def prepares_claims_in_different_orders_at_once(driver: DriverUnderTest) -> str:
+    """Two claims are prepared by two concurrent calls, which name them in opposite orders, and then unprepared."""
+    driver.claims.require_two()
+    driver.calls.require_preparing()
+    claims = [driver.claims.new(1) for _ in range(2)]
+    for call in (driver.calls.prepare, driver.calls.unprepare):
+        for answer in all_at_once(driver, [partial(call, *claims), partial(call, *reversed(claims))]):
+            failed = [foreign_text(answer[claim.uid].error) for claim in claims if answer[claim.uid].error]
+            require(not failed, f"the answer has the error: {some(failed)}")
+    return "both calls succeed"
 
 
 @check(

@@ -8,7 +8,9 @@ import json
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -408,6 +410,46 @@ class LeavesShares(GoodDriver):
         super().release(uid)
         if text:
             write(path.with_suffix(".kept.json"), text)
+
+
+@fails("prepares-two-shares-in-one-claim")
+class NamesDevicesOfAClaim(GoodDriver):
+    """The name of a CDI device contains the claim and the device, but not the share."""
+
+    def cdi_name(self, uid: str, result: Json) -> str:
+        return f"{uid}-{result['device']}"
+
+
+@fails("leaves-the-device-status-of-others-alone")
+class ReplacesTheDeviceStatus(GoodDriver):
+    """The driver replaces the list of device statuses in a claim."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        path = claim_path(claim.namespace, claim.name)
+        body = self.call("GET", path)[1]
+        own = [{"driver": self.name, "pool": one.pool_name, "device": one.device_name} for one in devices[:1]]
+        body["status"]["devices"] = [] if any(one.share_id for one in devices) else own
+        self.call("PUT", f"{path}/status", body)
+        return devices
+
+
+@fails("prepares-claims-in-different-orders-at-once")
+class LocksClaimsInOrder(GoodDriver):
+    """A call locks its claims one after another, in the order of the request, and keeps the locks until it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locks: dict[str, threading.RLock] = defaultdict(threading.RLock)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        with ExitStack() as held:
+            for claim in request.claims:
+                if not self.locks[claim.uid].acquire(timeout=20.0):
+                    context.abort(grpc.StatusCode.ABORTED, "deadlock")
+                held.callback(self.locks[claim.uid].release)
+                time.sleep(0.05)
+            return super().prepare(request, context)
 
 
 @fails("prepares-many-devices-in-one-claim")
