@@ -802,6 +802,26 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
     return f"{counted(len(sources), 'mounted path')}, all present"
 
 
+@check(
+    MUST,
+    expected="every mounted path that existed after the first call still exists after the second call",
+    clause="Mount.host_path: Path of the mount on the host (api.proto). No kubelet tells a plugin that a container has "
+    "ended, and a kubelet starts a container again without calling Allocate again.",
+)
+def keeps_the_mounts_of_other_containers(plugin: PluginUnderTest) -> str:
+    """Allocate is called for one device and then for another one, and the first device's mounts are looked up."""
+    first, second = plugin.lists.two_devices()
+    answers = allocate_or_skip(plugin, [first])
+    sources = sorted(
+        {mount.host_path for answer in answers for mount in answer.mounts if Path(mount.host_path).exists()}
+    )
+    does_not_apply_if(not sources, "the plugin mounts nothing that exists on this machine")
+    allocate_or_skip(plugin, [second])
+    gone = [path for path in sources if not Path(path).exists()]
+    require(not gone, f"Allocate for {second} has removed {some(gone)}, which {first} needs")
+    return f"{counted(len(sources), 'mounted path')} still there"
+
+
 # For each part of a response, a function that returns what the container gets, by name.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
@@ -1070,6 +1090,25 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
+    expected="two answers in the order of the containers",
+    clause=f"{PREFERENCE} PreferredAllocationRequest.container_requests is repeated. Today's kubelets send one "
+    "container per call, but the API allows more.",
+)
+def prefers_for_each_of_two_containers(plugin: PluginUnderTest) -> str:
+    """GetPreferredAllocation, if announced, is called for two containers, each of which can get any device."""
+    announced = plugin.registration.connected().options.get_preferred_allocation_available
+    does_not_apply_if(not announced, "the plugin does not announce this method")
+    container = deviceplugin.ContainerPreferredAllocationRequest(
+        available_deviceIDs=plugin.lists.healthy, allocation_size=1
+    )
+    request = deviceplugin.PreferredAllocationRequest(container_requests=[container, container])
+    answers = plugin.lists.call(rpc.GET_PREFERRED_ALLOCATION, request).container_responses
+    require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")
+    return "two answers"
+
+
+@check(
+    SHOULD,
     expected="as many ids as requested",
     clause=f"ContainerPreferredAllocationRequest.allocation_size: Number of devices to include in the preferred "
     f"allocation. {ADVICE}",
@@ -1233,6 +1272,9 @@ def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
 
+ENDS = (
+    "Kubernetes ends a pod with SIGTERM, and with SIGKILL when its grace period is over. (kubernetes.io, Pod Lifecycle)"
+)
 RESTARTS = (
     "A device plugin is expected to detect kubelet restarts and re-register itself with the new kubelet instance. "
     "(kubernetes.io, Device Plugins)"
@@ -1436,11 +1478,6 @@ def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
     plugin.kubelet.wipe()
     plugin.kubelet.serve()
     return plugin.registration.see_it_return(number)
-
-
-ENDS = (
-    "Kubernetes ends a pod with SIGTERM, and with SIGKILL when its grace period is over. (kubernetes.io, Pod Lifecycle)"
-)
 
 
 @check(

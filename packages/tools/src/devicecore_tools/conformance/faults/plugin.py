@@ -8,6 +8,7 @@ Law: without a fault, every check passes on the plugin.
 
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -210,6 +211,8 @@ class Plugin:
                     refuse(context, "no more than that")
                 case "keeps-megabytes":
                     blocks.append(os.urandom(1 << 20))
+                case "leaves-zombies":
+                    os.posix_spawn("/bin/true", ["true"], {})
                 case _:
                     pass
             taken.update(ids)
@@ -277,6 +280,7 @@ class Plugin:
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),
+                *(fresh_mounts(ids) if FAULT == "removes-former-mounts" else []),
                 *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
             ],
         )
@@ -288,7 +292,7 @@ class Plugin:
         if FAULT == "prefers-nothing" or is_late:
             context.abort(grpc.StatusCode.INTERNAL, "no preference")
         answer = api.PreferredAllocationResponse()
-        for container in request.container_requests:
+        for container in request.container_requests[: 1 if FAULT == "prefers-for-the-first" else None]:
             if FAULT == "panics-at-a-must" and container.must_include_deviceIDs:
                 print("panic: runtime error: index out of range [1] with length 1", flush=True)
                 os._exit(2)
@@ -346,6 +350,15 @@ class Plugin:
         server.add_insecure_port(f"unix:{self.socket}")
         server.start()
         return server
+
+
+def fresh_mounts(ids: list[str]) -> list[api.Mount]:
+    """Return a mount for each device, after removing those of all other devices."""
+    mounted = DIRECTORY / ".mounted"
+    shutil.rmtree(mounted, ignore_errors=True)
+    for id_ in ids:
+        (mounted / id_).mkdir(parents=True, exist_ok=True)
+    return [api.Mount(host_path=str(mounted / id_), container_path=f"/run/{id_}") for id_ in ids]
 
 
 def inside(path: str) -> str:

@@ -1399,8 +1399,8 @@ def prepares_claims_in_different_orders_at_once(driver: DriverUnderTest) -> str:
     claims = [driver.claims.new(1) for _ in range(2)]
     for call in (driver.calls.prepare, driver.calls.unprepare):
         for answer in all_at_once(driver, [partial(call, *claims), partial(call, *reversed(claims))]):
-            failed = [foreign_text(answer[claim.uid].error) for claim in claims if answer[claim.uid].error]
-            require(not failed, f"the answer has the error: {some(failed)}")
+            failed = sorted(foreign_text(entry.error) for entry in answer.values() if entry.error)
+            require(not failed, f"the errors are: {some(failed)}")
     return "both calls succeed"
 
 

@@ -30,6 +30,7 @@ class NameOfNoDevice(GoodDriver):
             "prepares-claims-at-the-same-time",
             "separates-claims-of-the-same-name",
             "separates-shares-of-a-device",
+            "prepares-two-shares-in-one-claim",
             "unprepares-at-the-same-time",
         ],
         "These checks also resolve the names of CDI devices.",
@@ -154,6 +155,7 @@ class OneFileForAll(GoodDriver):
 class NamesOfDevices(GoodDriver):
     breaks_too = {
         "separates-shares-of-a-device": "Both shares of a device have the same name.",
+        "prepares-two-shares-in-one-claim": "Both shares of a device have the same name.",
         "gives-each-variable-and-path-once": "Two claims of a pod set the same variable.",
     }
 

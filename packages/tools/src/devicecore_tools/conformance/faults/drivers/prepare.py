@@ -179,7 +179,10 @@ class LosesCdiAtReboot(GoodDriver):
 
 @fails("prepares-a-claim-of-two-devices")
 class TakesOneDevice(GoodDriver):
-    breaks_too = {"prepares-many-devices-in-one-claim": "This check's claim also has several devices."}
+    breaks_too = dict.fromkeys(
+        ["prepares-many-devices-in-one-claim", "prepares-two-shares-in-one-claim"],
+        "The claims of these checks also have several devices.",
+    )
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
