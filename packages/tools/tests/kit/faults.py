@@ -42,6 +42,7 @@ SHORT = {
     "begins-healthy": evolve(QUICK, timeout=2, undo_health="rm -f {dir}/sick"),
     "gives-up": evolve(QUICK, returning=0.8, away=4),
     "spins": evolve(QUICK, away=1),
+    "spins-without-a-socket": evolve(QUICK, away=2),
     "busy": evolve(QUICK, alone=1),
     "registers-again": evolve(QUICK, alone=1),
     "finds-its-socket": evolve(QUICK, returning=0.8),
@@ -197,6 +198,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("watches-files", RETURNS),
     ("gives-up", AWAY[:1]),
     ("spins", AWAY),
+    ("spins-without-a-socket", AWAY),
     ("floods", ["is-patient-with-a-kubelet-that-refuses"]),
     ("floods-for-one-of-two", ["is-patient-with-a-kubelet-that-refuses"]),
     (
@@ -230,6 +232,7 @@ MORE_FAULTS = {
     *("never-sick", "dies-of-a-later-change", "never-recovers"),
     *("returns-without-devices", "odd-bytes", "keeps-its-first-answer", "empties-its-directory"),
     *("returns-with-fewer-devices", "deaf-after-a-return", "floods-for-one-of-two"),
+    *("leaves-zombies", "spins-without-a-socket"),
 }
 if not TRIES_ALL_FAULTS:
     FAULTS = [fault for fault in FAULTS if fault[0] not in MORE_FAULTS]

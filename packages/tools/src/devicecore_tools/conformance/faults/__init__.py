@@ -207,6 +207,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "watches-files": "",
     "gives-up": "returns-to-a-kubelet-that-was-away",
     "spins": "is-quiet-while-the-kubelet-is-away",
+    "spins-without-a-socket": "is-quiet-while-the-kubelet-is-away",
     "floods": "is-patient-with-a-kubelet-that-refuses",
     "floods-for-one-of-two": "is-patient-with-a-kubelet-that-refuses",
     "ends-when-refused": "",

@@ -477,7 +477,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
             FAULT in {"floods", "floods-for-one-of-two"} and status is grpc.StatusCode.UNKNOWN
         ) or FAULT == "registers-again":
             retry_at = 0.0
-        elif not (FAULT == "spins" and away):
+        elif not (FAULT == "spins" and away) and not (FAULT == "spins-without-a-socket" and kubelet is None):
             over.wait(POLL_INTERVAL)
     over.wait()
     for each in (*others, *([server] if server is not None else [])):
