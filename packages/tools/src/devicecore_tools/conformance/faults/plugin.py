@@ -54,6 +54,7 @@ latest: list[str] = []  # ids in the last call
 first: dict[int, list[str]] = {}  # by the number of ids: the ids in the first call with that many
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
+mounting = threading.Lock()
 streamed: list[float] = []  # when streams began
 was_sick: list[bool] = []  # for each list so far, whether a device in it was sick
 
@@ -355,9 +356,10 @@ class Plugin:
 def fresh_mounts(ids: list[str]) -> list[api.Mount]:
     """Return a mount for each device, after removing those of all other devices."""
     mounted = DIRECTORY / ".mounted"
-    shutil.rmtree(mounted, ignore_errors=True)
-    for id_ in ids:
-        (mounted / id_).mkdir(parents=True, exist_ok=True)
+    with mounting:
+        shutil.rmtree(mounted, ignore_errors=True)
+        for id_ in ids:
+            (mounted / id_).mkdir(parents=True)
     return [api.Mount(host_path=str(mounted / id_), container_path=f"/run/{id_}") for id_ in ids]
 
 
