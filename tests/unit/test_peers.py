@@ -44,7 +44,7 @@ def test_every_program_that_make_peers_builds_is_found() -> None:
 def test_a_program_of_another_tree_is_not_taken_for_ours() -> None:
     """A runtime that an older tree left in the cache is not used."""
     (program("cri").parent / "cri").touch()
-    _refused(f"{program('cri')} is not built")
+    _refused(f"{program('cri')} has not been built")
 
 
 def test_a_program_that_is_older_than_its_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,9 @@ def test_a_text_that_kubernetes_no_longer_has_is_named(tmp_path: Path) -> None:
     ((name, path),) = make_peers.replaced(tmp_path, tmp_path, tmp_path)
     assert (name, path.read_text("utf-8")) == ("pkg/cadvisor.go", "return described(found())\n")
     texts.write_text('["pkg/cadvisor.go"]\n"missing()" = ""\n', encoding="utf-8")
-    with pytest.raises(make_peers.PeersError, match=r"expected 'missing\(\)' once in pkg/cadvisor.go, got 0 times"):
+    with pytest.raises(
+        make_peers.PeersError, match=r"expected 'missing\(\)' exactly once in pkg/cadvisor.go, found it 0 times"
+    ):
         list(make_peers.replaced(tmp_path, tmp_path, tmp_path))
 
 
