@@ -1,4 +1,4 @@
-"""Reads the recorded behavior under `tests/data`. See `tests/data/README.md` for where it comes from."""
+"""Reads the recorded behavior under `tests/data`. `tests/data/README.md` says where the recordings come from."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,14 +37,14 @@ def cases(name: str) -> Json:
 
 
 def lines(pattern: str) -> Iterator[Json]:
-    """Yield the recordings in all files whose path matches `pattern`; each line is one recording."""
+    """Yield the recordings in all files whose path matches `pattern`; each line of a file is one recording."""
     for path in sorted(DATA.glob(pattern)):
         with path.open() as recordings:
             yield from map(json.loads, recordings)
 
 
 def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> None:
-    """Check all recordings in one test, because hundreds of tests take seconds, even if each takes a millisecond.
+    """Check all recordings in one test, because hundreds of separate tests would take seconds.
 
     Raises:
         ExceptionGroup: the failures, each with the id of its recording.
@@ -61,18 +61,21 @@ def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> Non
 
 
 def share(recordings: Sequence[T], of: int) -> Sequence[T]:
-    """Return all recordings in `make laws`, else every `of`th: the others only test the same code again."""
+    """Return all recordings in `make laws`.
+
+    Otherwise, return only every `of`th, because the rest test the same code.
+    """
     return recordings if settings.get_current_profile_name() == "thorough" else recordings[::of]
 
 
 def device(row: Json) -> Device:
-    """Return the device that a row in the cases' common notation describes."""
+    """Return the device that a row describes in the notation that all cases use."""
     topology = None if row.get("numa") is None else tuple(NumaNode(node) for node in row["numa"])
     return Device(DeviceId(row["id"]), Health.HEALTHY if row.get("healthy", True) else Health.UNHEALTHY, topology)
 
 
 def resource(name: str, devices: Sequence[Json], options: PluginOptions = PluginOptions()) -> Resource:
-    """Return a resource that a live plugin serves and has reported."""
+    """Return a resource whose plugin is connected and has reported these devices."""
     plugin = Plugin(PluginId(ResourceName(name), "plugin.sock", 1), options)
     return Resource(ResourceName(name), (plugin,), DeviceReport.of(map(device, devices)))
 
@@ -83,13 +86,13 @@ def inventory(*resources: Resource) -> Inventory:
 
 
 def allocation(pod: str, container: str, name: str, devices: Sequence[str]) -> Allocation:
-    """Return devices that a container holds, without topology."""
+    """Return an allocation of devices without topology to a container."""
     nodes: dict[DeviceId, tuple[NumaNode, ...]] = {DeviceId(id_): () for id_ in devices}
     return Allocation(ContainerKey(PodUid(pod), container), ResourceName(name), nodes, Receipt(b""))
 
 
 def ledger(allocated: Json) -> Ledger:
-    """Return a ledger of `{pod: {container: {resource: [ids]}}}`."""
+    """Return a ledger with the allocations in `{pod: {container: {resource: [ids]}}}`."""
     return Ledger.of(
         allocation(pod, container, name, devices)
         for pod, containers in allocated.items()
@@ -99,7 +102,7 @@ def ledger(allocated: Json) -> Ledger:
 
 
 def pod(row: Json) -> Pod:
-    """Return a pod; containers without a name get one."""
+    """Return the pod that a row describes; containers without a name get one."""
 
     def containers(rows: Sequence[Json], kind: str) -> tuple[Container, ...]:
         return tuple(

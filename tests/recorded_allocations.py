@@ -1,4 +1,4 @@
-"""Reads the recorded allocations of Kubernetes from the `shared` directory next to the repository."""
+"""Reads recorded allocations by Kubernetes from the `shared` directory next to the repository."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ RECORDINGS = Path(__file__).parent.parent.parent / "shared" / "vectors" / "alloc
 
 
 def recordings(name: str) -> Iterator[Json]:
-    """Yield each recording in a file. The test is skipped if the directory does not exist."""
+    """Yield each recording in a file. If the directory does not exist, skip the test."""
     if not RECORDINGS.is_dir():
         pytest.skip(f"the recordings of Kubernetes' allocator are not at {RECORDINGS}")
     path = RECORDINGS / name
@@ -52,7 +52,7 @@ def held_of(recorded: Json) -> list[allocation.Held]:
 
 
 def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situation:
-    """Return the situation in which the search for a recording's devices starts."""
+    """Return the situation in which the search for a recording's allocation starts."""
     features, node = features_of(recording["features"]), allocation.node_of(recording["node"])
     return Situation(
         [allocation.claim_of(one) for one in recording["claims"]],
@@ -67,7 +67,7 @@ def situation_of(recording: Json, release: allocation.Release = RELEASE) -> Situ
 
 
 def devices_of(results: Json) -> tuple[tuple[int, str, allocation.DeviceKey], ...] | None:
-    """Return claim, request and device of each result, or None if there are no results."""
+    """Return the claim, request and device of each result, or None if there are no results."""
     if results is None:
         return None
     return tuple(
@@ -95,14 +95,14 @@ def allocation_of(
 
 
 def results_of(answer: allocation.DeviceAllocation | allocation.NoAllocation) -> Json:
-    """Return an answer's results, with the share id that all recordings have, or None if there are no results."""
+    """Return an answer's results with the share id that is used in all recordings, or None if there are no results."""
     if isinstance(answer, allocation.NoAllocation):
         return None
     return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))
 
 
 def hold(allocated: Json, results: Json, number: int) -> None:
-    """Add the devices that claims have received to the allocated devices."""
+    """Add the devices in these results to the allocated devices."""
     for index, one in enumerate(one for result in results for one in result["devices"]["results"]):
         if one.get("adminAccess"):
             continue

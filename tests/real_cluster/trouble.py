@@ -34,10 +34,7 @@ from tests.real_cluster.programs import Program, RealClusterError, wait_for
 Json = Any
 
 _RECORDED = Path(__file__).parents[2] / "packages" / "tools" / "tests" / "data" / "troubles"
-_DOES_NOT_FIT = (
-    1,
-    4,
-)  # exit statuses of `fits`: the pod does not fit, or no scheduler of that release would see that it fits
+_DOES_NOT_FIT = (1, 4)  # exit statuses of `fits`: the pod does not fit, or no scheduler sees that it fits
 _UNTIL_RUNNING = 20.0  # seconds within which a probe must run
 _UNTIL_SHOWN = 30.0  # seconds within which a kubelet must show the trouble
 _SCHEDULED = 5.0  # seconds within which the scheduler finds a node if one fits

@@ -7,9 +7,9 @@ from tests.adapters.peers import environment
 
 
 class Child(subprocess.Popen[str]):
-    """A module of these tests as a program.
+    """A program in a separate process that runs a module of these tests.
 
-    At the end of the `with` statement, the program is killed if it still exists, even if it is suspended.
+    At the end of the `with` statement, the program is killed if it is still running or suspended.
     """
 
     def __init__(self, module: str, *arguments: object) -> None:

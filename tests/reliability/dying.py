@@ -1,8 +1,8 @@
 """A program that admits pods in child processes, each of which is killed at a different system call.
 
-`python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where it was killed, its
-directory, and the answers that it had given. WAY is `shim`, where `FaultyOs` kills the child, or `strace`, where the
-kernel kills it on entry to a system call.
+`python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where the child was killed,
+its directory, and the answers that it had given. WAY is `shim`, where `FaultyOs` kills the child, or `strace`, where
+the kernel kills it on entry to a system call.
 """
 
 import json
@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 def admit_pods(directory: Path, pods: int, tell: Tell) -> None:
-    """Admit `pods` pods, and write a line for each answer with `tell`."""
+    """Admit `pods` pods, and write each answer as a line with `tell`."""
     manager, transport = in_memory(directory)
     with manager:
         transport.connect(plugin())
@@ -36,7 +36,7 @@ def admit_pods(directory: Path, pods: int, tell: Tell) -> None:
 def in_a_child(
     work: Callable[[Tell], None], attach: Callable[[int], "subprocess.Popen[str] | None"]
 ) -> tuple[int, str]:
-    """Fork, call `attach` with the child's id, and run the child; return its exit code and output."""
+    """Fork, call `attach` with the child's id, let the child do the work, and return its exit code and output."""
     told, tell = os.pipe()
     begin, go = os.pipe()
     write = os.write
@@ -66,7 +66,7 @@ def void(_: object) -> None:
 
 
 def seed(directory: Path) -> None:
-    """Create what an earlier run left behind: a checkpoint that other users may read, and half of the next file."""
+    """Create what an earlier run might leave behind: a checkpoint that others may read, and half of the next file."""
     directory.mkdir()
     manager, transport = in_memory(directory)
     with manager:
@@ -78,7 +78,7 @@ def seed(directory: Path) -> None:
 
 
 def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill the child at each call of `os`. A first run counts the calls."""
+    """Yield a report on a child that is killed, for each call of a function in `os`. A first run counts the calls."""
     counted = root / "counted"
     seed(counted)
     with FaultyOs() as healthy:
@@ -99,7 +99,7 @@ def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
 
 def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill the child on entry to each system call. A first run counts the calls by name."""
+    """Yield a report on a child that is killed on entry, for each system call. A first run counts the calls by name."""
     log, counted = root / "strace.log", root / "counted"
     seed(counted)
     code, told = in_a_child(lambda tell: admit_pods(counted, pods, tell), strace("-o", str(log)))
@@ -119,7 +119,7 @@ def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
 
 def strace(*arguments: str) -> Callable[[int], "subprocess.Popen[str]"]:
-    """Attach strace to a process."""
+    """Return a function that attaches strace to a process."""
 
     def attach(child: int) -> "subprocess.Popen[str]":
         command = ["strace", "-p", str(child), "-e", f"trace={SYSTEM_CALLS}", *arguments]
@@ -133,7 +133,7 @@ def strace(*arguments: str) -> Callable[[int], "subprocess.Popen[str]"]:
 
 
 def report(point: str, directory: Path, code: int, told: str) -> dict[str, object]:
-    """Return one line of this program's output."""
+    """Return the content of one line of this program's output."""
     answered = dict(json.loads(line) for line in told.splitlines())
     return {"point": point, "directory": str(directory), "code": code, "answered": answered}
 

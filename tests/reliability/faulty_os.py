@@ -1,6 +1,6 @@
-"""Deliberate failures of the operating system, in one process, for the calls of `os` that replace a file.
+"""Simulates failures of the operating system in one process, for the calls to `os` that replace a file.
 
-Law: only the chosen call fails; every other call is the real one.
+Law: only the chosen call fails, and every other call reaches the operating system.
 """
 
 import errno
@@ -16,13 +16,13 @@ CALLS = ("close", "fsync", "listdir", "open", "rename", "replace", "scandir", "u
 KILLS = ("killed before", "killed after", "killed half way")
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EINTR")
 HALF = "half of it"
-"""A write that writes half of its data and returns that number, which the operating system may do."""
+"""The fault of a write that writes only half of its data and returns the number of bytes, as a real write may."""
 
 
 class FaultyOs:
     """A context manager in which the `at`-th call to `os`, counted from 1, fails.
 
-    `fault` is one of `KILLS`, one of `ERRORS`, or `HALF`. With `lasting`, every later call fails too. `calls` contains
+    `fault` is one of `KILLS`, one of `ERRORS`, or `HALF`. With `lasting`, every later call fails, too. `calls` contains
     the names of all calls.
     """
 
@@ -44,7 +44,7 @@ class FaultyOs:
 
     @property
     def hit(self) -> bool:
-        """Whether a call failed."""
+        """Whether the call that has to fail was reached."""
         return 0 < self._at <= len(self.calls)
 
     def _shim(self, name: str) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ class FaultyOs:
                 raise OSError(number, os.strerror(number))
             case _:
                 pass
-        return real(*arguments, **options)  # only a write can stop halfway
+        return real(*arguments, **options)  # only a write can be done halfway
 
 
 def die() -> NoReturn:

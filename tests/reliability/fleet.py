@@ -35,7 +35,7 @@ def main(directory: str, first: str, last: str) -> None:
 
 
 def change(plugins: list[SimulatedPlugin], ended: threading.Event) -> None:
-    """Make one device of each plugin unhealthy, and later healthy again."""
+    """Make one device of each plugin unhealthy, then healthy again, and so on."""
     for health in itertools.cycle((Health.UNHEALTHY, Health.HEALTHY)):
         for each in plugins:
             if ended.wait(EVERY):

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`.
 
-`make fuzz` runs all targets. The fuzzer starts with the inputs recorded under `tests/data` and continues with those
-that an earlier run kept in `build/fuzz`. The first input that breaks a law ends the run; it is saved in
-`tests/data/fuzz`, which `test_fuzz_wire.py` reads.
+`make fuzz` runs all targets. The fuzzer starts with the inputs recorded under `tests/data`, and with those that earlier
+runs kept in `build/fuzz`. The first input that breaks a law ends the run, and is saved in `tests/data/fuzz`, which
+`test_fuzz_wire.py` reads.
 """
 
 import base64
@@ -16,7 +16,7 @@ from typing import Any
 
 atheris: Any = import_module("atheris")  # atheris has no types, and only `make fuzz` installs it
 
-with atheris.instrument_imports(include=["devicecore"]):  # no module of devicecore may be imported earlier
+with atheris.instrument_imports(include=["devicecore"]):  # no earlier import may load devicecore
     from tests.questions import MAX_SECONDS, questions
 
     from devicecore.domain.model import Device, DeviceId, NumaNode
@@ -34,7 +34,7 @@ WORDS = (
     *("\\\\ud800", "[", "]", "{", "}", "Healthy", "acme.io/gpu", "v1beta1"),
     *("apiVersion", "kind", "Pod", "metadata", "name", "spec", "containers", "resources", "limits", "<<", "&a", "*a"),
 )
-"""Words that the fuzzer would need a long time to find by changing bytes."""
+"""Words that the fuzzer would take a long time to find by changing bytes."""
 
 
 def checkpoint_seeds() -> Iterator[bytes]:
@@ -76,13 +76,13 @@ def manifest_seeds() -> Iterator[bytes]:
 
 
 def pods_file_seeds() -> Iterator[bytes]:
-    """Yield a state file with and without additional lines."""
+    """Yield a state file with additional lines, and one without."""
     yield b'{"boot": "boot", "files": {"a.json": "{}"}, "running": ["u"]}\n"v"\n"w"\n'
     yield b'{\n "boot": "",\n "files": {},\n "running": []\n}\n'
 
 
 def kubeconfig_seeds() -> Iterator[bytes]:
-    """Yield a kubeconfig with every field that is read."""
+    """Yield kubeconfigs that together have every field that is read."""
     cluster = {"server": "https://127.0.0.1", "tls-server-name": "x", "proxy-url": "http://y"}
     program = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -102,7 +102,7 @@ def kubeconfig_seeds() -> Iterator[bytes]:
 
 
 def api_answer_seeds() -> Iterator[bytes]:
-    """Yield a node with and without a status."""
+    """Yield a Node with a status, and one without."""
     fields: dict[str, Any] = {"f:status": {"f:capacity": {"f:acme.io/gpu": {}}}}
     entry = {"manager": "devicecore", "operation": "Apply", "subresource": "status", "fieldsV1": fields}
     metadata = {"name": "a", "resourceVersion": "1", "managedFields": [entry]}
@@ -111,7 +111,7 @@ def api_answer_seeds() -> Iterator[bytes]:
 
 
 def question_seeds() -> Iterator[bytes]:
-    """Yield some bytes: any bytes choose which parts of the objects grow."""
+    """Yield a few different inputs: any bytes determine which parts of the objects grow."""
     yield from (bytes([number]) for number in range(8))
 
 
@@ -128,7 +128,7 @@ SEEDS = {
 
 def main(target: str, seconds: str) -> None:
     """Fuzz one target for this many seconds."""
-    is_of_tools = target == "questions"  # the library's tests cannot read this target's inputs
+    is_of_tools = target == "questions"  # its inputs cannot be used by the library's tests
     seeds, corpus = BUILD / f"{target}-seeds", BUILD / target
     found = BUILD / f"{target}-found" if is_of_tools else DATA / "fuzz" / target
     for folder in (seeds, corpus, found):
@@ -137,7 +137,7 @@ def main(target: str, seconds: str) -> None:
         (seeds / str(number)).write_bytes(seed)
     words = BUILD / "words"
     words.write_text("".join(f'"{word}"\n' for word in WORDS))
-    logging.disable()  # each input would log a warning
+    logging.disable()  # otherwise, each input would log a warning
     arguments = [
         sys.argv[0],
         str(corpus),
@@ -146,7 +146,7 @@ def main(target: str, seconds: str) -> None:
         f"-max_total_time={seconds}",
         f"-dict={words}",
         f"-max_len={MAX_SEED_SIZE}",
-        f"-timeout={(6 if is_of_tools else 2) * MAX_SECONDS:.0f}",  # in real time, also beside other work
+        f"-timeout={(6 if is_of_tools else 2) * MAX_SECONDS:.0f}",  # in real time, even on a busy machine
         "-rss_limit_mb=2048",
         "-print_final_stats=1",
         f"-artifact_prefix={found}/",

@@ -1,4 +1,4 @@
-"""Laws for any bytes, as functions of bytes: used by Hypothesis, by atheris, and for the inputs that they found.
+"""Laws for any bytes, as functions of bytes, for Hypothesis, for atheris, and for the inputs that these have found.
 
 Law: bytes from outside become a value or one of our errors; any other exception is a bug.
 """
@@ -29,7 +29,7 @@ from devicecore.wire import conversion, deviceplugin, podresources
 from devicecore.wire.device_lists import read_devices
 
 M = TypeVar("M", bound=Message)
-SMALL_MESSAGE = 200  # bytes: so few that a fuzzer's lists come close to the limit
+SMALL_MESSAGE = 200  # bytes; so small that a fuzzer's lists come close to the limit
 RESOURCE = model.resource_name("acme.io/gpu")
 POD = model.Pod(model.PodUid("fuzz"), containers=(model.Container("main", {RESOURCE: 2}),))
 
@@ -37,7 +37,7 @@ POD = model.Pod(model.PodUid("fuzz"), containers=(model.Container("main", {RESOU
 def checkpoint(data: bytes) -> None:
     """A checkpoint is read or refused.
 
-    If read, it is the same after being written and read again, and a node starts with it.
+    If it is read, it is the same after being written and read again, and a node can start with it.
     """
     judge(data)
     try:
@@ -70,7 +70,10 @@ def manifest(data: bytes) -> None:
 
 
 def pods_file(data: bytes) -> None:
-    """A state file of manifests is used or ignored. After that, a pod can be marked and is found again."""
+    """A state file of manifests is used or ignored.
+
+    Afterwards, a pod can be marked as running, and the mark is found again.
+    """
     with TemporaryDirectory() as directory:
         path = Path(directory) / "pods.json"
         path.write_bytes(data)
@@ -81,7 +84,7 @@ def pods_file(data: bytes) -> None:
 
 
 def kubeconfig(data: bytes) -> None:
-    """A kubeconfig is used or refused in one printable line; reading it runs nothing."""
+    """A kubeconfig is used, or refused in one printable line. Reading it runs no program."""
     with TemporaryDirectory() as directory:
         path = Path(directory) / "kubeconfig"
         path.write_bytes(data)
@@ -92,7 +95,7 @@ def kubeconfig(data: bytes) -> None:
 
 
 def api_answer(data: bytes) -> None:
-    """An API server's answer becomes a node, whose patches name only our keys, or one printable line."""
+    """An API server's answer becomes a Node that can be patched, or raises ValueError."""
     try:
         node = NodeObject.parse(json.loads(data))
     except (ValueError, RecursionError):
@@ -106,7 +109,7 @@ def api_answer(data: bytes) -> None:
 
 
 def receipt(data: bytes) -> None:
-    """A receipt is refused, or it is read and stays the same after being written and read again."""
+    """A receipt is refused, or is the same after being read, written and read again."""
     try:
         response = conversion.read_receipt(model.Receipt(data))
     except UnreadableReceiptError as refusal:

@@ -1,8 +1,8 @@
-"""A program whose calls are interrupted at random times, as by Ctrl-C, and that checks the state after each one.
+"""A program that interrupts calls at random times, as Ctrl-C would, and checks the state after each interrupt.
 
 `python -m tests.reliability.interrupted devices|claims main|threads CALLS DIRECTORY` prints a line of JSON with counts.
-In `main` a timer interrupts the main thread, as Ctrl-C does. In `threads`, eight threads are interrupted by another
-one.
+With `main`, a timer interrupts the main thread, as Ctrl-C would. With `threads`, the main thread interrupts eight
+others.
 """
 
 import ctypes
@@ -33,20 +33,20 @@ from devicecore.ports.store import CheckpointStore
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
 THREADS = 8
-LIMIT = 300.0  # seconds for a hundred calls; after that, the program prints where it hangs, and ends
+LIMIT = 300.0  # seconds for a hundred calls; after that, the program prints where it hangs and exits
 
 
 class Subject(Protocol):
-    """A manager with a store, the work to do for a pod, and the checks after an interrupt."""
+    """A manager with a store, with the work for a pod and the checks after an interrupt."""
 
     def work(self, uid: str) -> None:
-        """Do the work for a pod that may be interrupted."""
+        """Do the work for a pod, which may be interrupted."""
 
     def check(self, uid: str, counts: Counter[str]) -> None:
         """Check that an interrupted pod has everything or nothing, and that the work for it can be done again."""
 
     def clean(self, uid: str) -> None:
-        """Remove everything that a pod has."""
+        """Release everything that a pod has."""
 
     def check_all(self) -> None:
         """Check that nothing is held, and that the file matches the state in memory."""
@@ -112,7 +112,7 @@ class Driver:
 
 
 class Everything:
-    """A source of claims, one for each pod and one for all of them."""
+    """A source of claims: one for each pod, and one for all pods."""
 
     def get(self, key: model.ClaimKey) -> model.ResourceClaim:
         results = (model.AllocatedDevice(Driver.name, "pool", key.name, "r"),)
@@ -120,7 +120,7 @@ class Everything:
 
 
 class Everyone(frozenset[str]):
-    """The pods that a claim is reserved for: all."""
+    """The pods for which a claim is reserved: all pods."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -166,7 +166,7 @@ class Claims:
 
 
 def watch() -> None:
-    """End the program if it hangs. This starts a thread, which must not receive the main thread's signal."""
+    """End the program if it hangs. This starts a thread that must not receive the main thread's signal."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
@@ -174,7 +174,7 @@ def watch() -> None:
 
 def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, directory: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
-    # Threads inherit blocked signals, so only this thread gets the timer's signal, and no signal arrives after the
+    # Threads inherit blocked signals, so only the main thread gets the timer's signal, and no signal arrives after the
     # timer is switched off.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     subject = kind(FileStore(directory / "checkpoint"))
@@ -211,22 +211,22 @@ class SlowStore(MemoryStore):
 
 
 class Crowd:
-    """Threads that work for pods, and a thread that interrupts them."""
+    """Threads that do the work for pods, and are interrupted by the thread that calls `run`."""
 
     def __init__(self, kind: Callable[[CheckpointStore], Subject], calls: int) -> None:
         self.counts: Counter[str] = Counter()
         self._subject = kind(SlowStore())
         self._failures: list[BaseException] = []
         self._left = list(range(calls))
-        self._inside: dict[int, int] = {}  # the thread in each slot, while it may be interrupted
-        self._pods: dict[int, str] = {}  # the pod of each slot, until it is cleaned
+        self._inside: dict[int, int] = {}  # by slot: the thread, while it may be interrupted
+        self._pods: dict[int, str] = {}  # by slot: the pod, until it is cleaned
         self._threads: dict[int, threading.Thread] = {}
 
     def run(self) -> None:
         chance = random.Random(1)  # noqa: S311 - as above
         left = 0
         while self._left and not self._failures:
-            if len(self._left) != left:  # if this stops changing, the threads hang
+            if len(self._left) != left:  # if the number stops changing, the threads hang
                 left = len(self._left)
                 faulthandler.dump_traceback_later(LIMIT, exit=True)
             self._fill_slots()
@@ -251,12 +251,12 @@ class Crowd:
         try:
             self._work_for_pods(slot)
         except KeyboardInterrupt:
-            self.counts["interrupted while it was checked"] += 1  # the interrupt was sent before the call had returned
+            self.counts["interrupted while it was checked"] += 1  # it was sent during the call
         except BaseException as error:  # noqa: BLE001 - to be raised in the main thread
             self._failures.append(error)
 
     def _work_for_pods(self, slot: int) -> None:
-        if slot in self._pods:  # a thread was interrupted while it was checked, and its pod may still have devices
+        if slot in self._pods:  # an interrupt during a check may have left devices to the pod
             self._subject.clean(self._pods[slot])
         while self._left and not self._failures:
             uid = self._pods[slot] = f"pod-{self._left.pop()}"

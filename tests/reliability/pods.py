@@ -10,11 +10,11 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 GPU = "acme.io/gpu"
 Holders = Mapping[str, tuple[str, ...]]
-"""Devices by pod."""
+"""The devices of each pod, by pod UID."""
 
 
 def pod(uid: str, size: int = 2, resource: str = GPU) -> Pod:
-    """Return a pod with one container that requests `size` devices; with 0 it requests none."""
+    """Return a pod with one container, which requests `size` devices (none if it is 0)."""
     return Pod(PodUid(uid), containers=(Container("main", {"cpu": 1, **({resource: size} if size else {})}),))
 
 
@@ -24,7 +24,7 @@ def plugin(resource: str = GPU, count: int = 32) -> SimulatedPlugin:
 
 
 def in_memory(directory: Path) -> tuple[DeviceManager, MemoryTransport]:
-    """Return a manager with its checkpoint in `directory`, and its transport in memory."""
+    """Return a manager with its checkpoint in `directory`, and the manager's in-memory transport."""
     transport = MemoryTransport()
     return DeviceManager(transport, FileStore.in_directory(directory), MemorySink()), transport
 
@@ -32,8 +32,7 @@ def in_memory(directory: Path) -> tuple[DeviceManager, MemoryTransport]:
 def admit(manager: DeviceManager, uid: str) -> tuple[str, ...]:
     """Admit a pod, and return its devices.
 
-    Raises:
-        AssertionError: the pod was not admitted.
+    Raises: AssertionError: the pod is not admitted.
     """
     verdict = manager.admit(pod(uid))
     assert isinstance(verdict, Admitted), verdict

@@ -1,8 +1,8 @@
 """A plugin that registers repeatedly, in four ways.
 
-The plugin uses the same socket again; the same path, bound again; another path, where the old instance disconnects
-after the new one has registered; and a socket that does not exist. `python -m tests.reliability.registrar DIRECTORY N`
-prints each answer with its count, and serves one plugin until the program's input ends.
+In turn, the plugin registers the same socket again, a new socket at the same path, a new socket at another path (after
+which the old instance disconnects), and a socket that does not exist. `python -m tests.reliability.registrar DIRECTORY
+N` prints how often each answer came, and serves the plugin until the program's input ends.
 """
 
 import json

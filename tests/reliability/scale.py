@@ -1,4 +1,4 @@
-"""The size of tests: small in `make test`, and in `make storm` as large as docs/maintain/promises.md promises."""
+"""The scale of tests: small in `make test`, and as large in `make storm` as docs/maintain/promises.md promises."""
 
 import os
 

@@ -1,6 +1,6 @@
-"""A plugin in a process of its own, which obeys lines on its input.
+"""A program with one plugin that obeys lines on standard input.
 
-This module imports little, because tests start many.
+This module imports little, because tests start the program many times.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A process with a manager while many plugins connect and disconnect; it measures itself and prints JSON.
+"""A program that runs a manager while many plugins connect and disconnect, measures itself, and prints JSON.
 
 `python -m tests.reliability.storm fleets DIRECTORY PLUGINS ROUNDS`: PLUGINS plugins in several processes, which are
 killed and stopped while they send lists. `python -m tests.reliability.storm registrations DIRECTORY N`: a plugin
@@ -39,7 +39,7 @@ Record = dict[str, Any]
 
 
 class Clock:
-    """A clock of monotonic seconds plus `ahead`, which jumps, but not while a thread holds `still`."""
+    """A clock of monotonic seconds plus `ahead`, which is not changed while a thread holds `still`."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -50,7 +50,7 @@ class Clock:
 
 
 class SteadyClient(threading.Thread):
-    """A thread that admits and evicts a pod with devices of the healthy plugin, and records the time of each round."""
+    """A thread that admits and evicts pods with devices of the healthy plugin, and records how long admissions take."""
 
     def __init__(self, manager: DeviceManager, clock: Clock) -> None:
         super().__init__(name="client")
@@ -61,7 +61,7 @@ class SteadyClient(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Work until `end` is called."""
+        """Admit and evict pods until `end` is called."""
         while not self._ended.wait(0.005):
             wanted = pod(f"client-{len(self.seconds)}", 2, HEALTHY)
             with self._clock.still:
@@ -87,7 +87,7 @@ class SteadyClient(threading.Thread):
 
 
 def measured() -> Record:
-    """Return this process's threads, descriptors and memory."""
+    """Return the number of this process's threads and descriptors, and its memory."""
     gc.collect()
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (rss,) = re.findall(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
@@ -99,10 +99,10 @@ def measured() -> Record:
 
 
 def settled(before: Record) -> Record:
-    """Return what `measured` returns once this process holds no more than `before`, or after a while."""
+    """Return the measurements once this process holds no more than in `before`, or after a while."""
     deadline = time.monotonic() + SETTLING
     while True:
-        with suppress(AttributeError):  # memory that glibc keeps for later does not count
+        with suppress(AttributeError):  # memory that glibc keeps for later use does not count
             ctypes.CDLL(None).malloc_trim(0)
         now = measured()
         back = now["threads"] <= before["threads"] + SLACK and now["descriptors"] <= before["descriptors"]
@@ -112,7 +112,7 @@ def settled(before: Record) -> Record:
 
 
 def live(node: NodeState) -> list[ResourceName]:
-    """Return the resources of fleets that are served and have been reported."""
+    """Return the resources of fleets whose plugins are connected and have reported devices."""
     return [
         name
         for name, resource in node.inventory.resources.items()
@@ -121,7 +121,7 @@ def live(node: NodeState) -> list[ResourceName]:
 
 
 def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int) -> Record:
-    """Start `number` plugins, and stop or kill them with signals; return the measurements."""
+    """Start `number` plugins, suspend or kill them, and return the measurements."""
     share = -(-number // PROCESSES)
     with ExitStack() as stack:
         fleet = [
@@ -131,7 +131,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
         assert [process.line() for process in fleet] == ["ready"] * len(fleet)
         manager.wait_for(lambda node: len(live(node)) == number, PATIENCE)
         during = measured()
-        fleet[0].send_signal(signal.SIGSTOP)  # a stopped fleet neither answers nor ends
+        fleet[0].send_signal(signal.SIGSTOP)  # a suspended fleet neither answers nor ends
         for process in fleet[1:]:
             process.send_signal(signal.SIGKILL)
         manager.wait_for(lambda node: len(live(node)) <= share, PATIENCE)
@@ -145,9 +145,9 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
 
 
 def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
-    """Run several fleets, one after another."""
+    """Run several fleets one after another, and yield the measurements."""
     with managed(directory) as (manager, clock):
-        one_fleet(directory, manager, clock, 2 * PROCESSES)  # this creates the objects that are kept from then on
+        one_fleet(directory, manager, clock, 2 * PROCESSES)  # creates the objects that are kept from then on
         before = measured()
         client = SteadyClient(manager, clock)
         client.start()
@@ -159,7 +159,7 @@ def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
 
 
 def registrations(directory: str, number: str) -> Iterator[Record]:
-    """Run a plugin that registers this many times."""
+    """Run a plugin that registers this many times, and yield the measurements."""
 
     def one_plugin(node: NodeState) -> bool:
         known = node.inventory.resources.get(ResourceName(RESOURCE))
@@ -184,7 +184,7 @@ def registrations(directory: str, number: str) -> Iterator[Record]:
 def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None]:
     """Run a manager, and a healthy plugin in a separate process."""
     clock = Clock()
-    # With the limit, 10,000 registrations would take minutes, as intended; the limit has its own tests.
+    # Registrations are not limited: otherwise, 10,000 of them would take minutes. The limit has its own tests.
     transport = GrpcUnixTransport(directory, limits=PluginLimits(registrations_per_second=None))
     sink = JsonFileSink(f"{directory}/status.json")
     manager = DeviceManager(transport, FileStore.in_directory(directory), sink, clock=clock)

@@ -1,4 +1,4 @@
-"""No matter at which system call of a checkpoint write a process is killed, its earlier answers are not lost."""
+"""A process that is killed at any system call of a checkpoint write does not lose its earlier answers."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.reliability.scale import scale
 
 
 def deaths(way: str, directory: Path, pods: int) -> Iterator[Any]:
-    """Yield the lines of `dying` as they are printed."""
+    """Yield the lines that `dying` prints, as soon as they are printed."""
     command = [sys.executable, "-m", "tests.reliability.dying", way, str(directory), str(pods)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as program:
         assert program.stdout is not None
@@ -27,7 +27,7 @@ def deaths(way: str, directory: Path, pods: int) -> Iterator[Any]:
 
 
 def check_what_is_left(death: Any) -> None:  # noqa: ANN401 - JSON is of any type
-    """Check that every answer is restored, that there is at most one more pod, and that the next manager works."""
+    """Check that every answer is restored with at most one other pod, and that the next manager works."""
     point, directory = death["point"], Path(death["directory"])
     answered = {"pod-old": ["gpu-0", "gpu-1"], **death["answered"]}
     manager, transport = in_memory(directory)
@@ -36,7 +36,7 @@ def check_what_is_left(death: Any) -> None:  # noqa: ANN401 - JSON is of any typ
         assert manager.restored.skipped == (), point
         restored = {uid: list(devices) for uid, devices in held(manager).items()}
         assert answered.items() <= restored.items(), point
-        assert len(restored) <= len(answered) + 1, point  # one pod may be saved without an answer
+        assert len(restored) <= len(answered) + 1, point  # one pod may have been saved but not answered
         transport.connect(plugin())
         for uid in ("pod-0", "pod-1", "pod-next"):
             restored[uid] = list(admit(manager, uid))
@@ -73,6 +73,6 @@ def test_killed_by_the_kernel_on_entry_of_every_system_call(directory: Path) -> 
         if death["code"] == -9:
             killed_at.add(death["point"].split()[4])
         else:
-            assert death["code"] == 0  # the run that counts the calls, or a run with one call fewer
+            assert death["code"] == 0  # the run that counts the calls, or one that made fewer calls
     assert {"write", "fsync", "openat", "close"} < killed_at
     assert any(name.startswith("rename") for name in killed_at), killed_at

@@ -1,4 +1,4 @@
-"""If the disk fails, the admission is refused, and neither memory nor the file nor its directory has changed."""
+"""If the disk fails, the admission is refused, and the state in memory, the file and its directory are unchanged."""
 
 import errno
 import itertools
@@ -20,7 +20,7 @@ from tests.reliability.pods import Holders, admit, held, in_memory, plugin, pod
 
 
 def on_disk(directory: Path) -> Holders:
-    """Return the devices that each pod would hold after a restart, by restoring a copy of the file."""
+    """Return the devices that each pod would hold after a restart, which is tried with a copy of the file."""
     copy = directory.with_name(f"{directory.name}-copy")
     copy.mkdir()
     try:
@@ -69,7 +69,7 @@ def test_if_any_call_fails_the_admission_is_refused_or_complete(directory: Path,
                 assert isinstance(verdict, Admitted), point
             if not lasting:
                 assert held(manager) == on_disk(place), point
-            admit(manager, "pod-2")  # an earlier failure does not cause the next admission to be refused
+            admit(manager, "pod-2")  # the next admission is not refused because of an earlier failure
             assert held(manager) == on_disk(place), point
         assert {path.name for path in place.iterdir()} == {CHECKPOINT_NAME}, point
     assert refused == {"open", "write", "fsync", "close", "replace"}
@@ -87,7 +87,7 @@ def test_a_partial_write_is_continued(directory: Path) -> None:
 
 
 def test_a_power_cut_finds_the_blob_before_its_name_and_the_name_before_the_answer(directory: Path) -> None:
-    """A test cannot cut the power, and a kernel keeps a killed process's writes, so the order of calls is checked."""
+    """A test cannot cut the power, and the kernel keeps a killed process's writes, so the order of calls is checked."""
     manager, transport = in_memory(directory)
     with manager:
         transport.connect(plugin())
@@ -119,7 +119,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Callable[[], None]:
-    """Fill the disk; return a function that frees the space again."""
+    """Fill the disk, and return a function that frees the space again."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         any(file.write(bytes(4096)) == 0 for _ in itertools.count())
@@ -176,7 +176,7 @@ def test_an_eviction_with_a_full_disk_is_saved_when_there_is_space(small_disk: P
 
 
 def on_disk_elsewhere(disk: Path) -> Holders:
-    """Return `on_disk` for a copy on another file system, because this one is full."""
+    """Return `on_disk` for a copy of the file on another file system, because this file system is full."""
     copy = disk.with_name(f"{disk.name}-elsewhere")
     copy.mkdir()
     try:
@@ -187,7 +187,7 @@ def on_disk_elsewhere(disk: Path) -> Holders:
 
 
 def test_a_process_at_its_file_size_limit_refuses_the_pod(directory: Path) -> None:
-    """Where mounting is not allowed, a limit of the process acts like a full disk: half a write, and then an error."""
+    """Without permission to mount, a limit on file sizes acts like a full disk: a partial write, and then an error."""
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"

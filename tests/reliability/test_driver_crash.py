@@ -1,4 +1,4 @@
-"""If a driver is killed at any change to a file, the next one finds the existing files, and can undo everything."""
+"""If a driver is killed at any change to a file, the next driver finds the existing files and can undo everything."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ FIRST, SECOND = (ClaimRef(ClaimKey("default", name), ClaimUid(f"uid-{name}")) fo
 
 
 class KilledError(BaseException):
-    """Raised where the process would end."""
+    """Raised at the point where the process would be killed."""
 
 
 @define
@@ -33,7 +33,7 @@ class Process:
     is_dead: bool = False
 
     def change(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, wrapped so that this process may not survive it."""
+        """Return `function`, wrapped so that this process may be killed at the call."""
 
         def changing(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the function has it
             if self.is_dead:
@@ -70,7 +70,7 @@ def driver_at(place: Path) -> SimulatedDriver:
 
 
 def left(place: Path) -> list[str]:
-    """Return the remaining files, without the lock file."""
+    """Return the names of the remaining files, without the lock file."""
     return sorted(path.name for path in place.rglob("*") if path.is_file() and path.name != "lock")
 
 
@@ -107,7 +107,7 @@ def test_a_driver_that_is_killed_at_any_change_leaves_nothing_that_stays(
                 assert driver_at(place).prepare([FIRST, SECOND]) == answer
             known = {path.stem for path in (place / "state").glob("*.json")}
             resolvable = {path.stem.removeprefix(f"{DRIVER}-device-") for path in (place / "cdi").glob("*.json")}
-            assert known <= resolvable, number  # a recorded claim has its CDI file again
+            assert known <= resolvable, number  # each recorded claim has its CDI file again
             released = driver.unprepare([FIRST, SECOND])
         assert released == {FIRST.uid: UnprepareResult(), SECOND.uid: UnprepareResult()}
         assert left(place) == [], number

@@ -1,7 +1,8 @@
-"""A running object can be neither started nor stopped in a fork, and it keeps running in the parent.
+"""A running object can be neither started nor stopped in a fork, and keeps running in the parent.
 
-Law: each class that starts threads, processes, sockets or connections is in a table here, or has only `HasLifecycle`'s
-start and stop, which refuse. A class that is in no table fails the test, whether it is public or not.
+Law: each class that starts threads or processes, or opens sockets or connections, is in a table here or inherits
+`start` and `stop` from `HasLifecycle`, which refuse in a fork. Any other class fails the test, whether it is public or
+not.
 """
 
 import importlib
@@ -31,12 +32,12 @@ __all__ = ["kubeconfig"]  # a fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 
-LIMIT = 30  # seconds for the work in a fork
+LIMIT = 30  # seconds that a fork may take
 HANGS = -signal.SIGALRM
 
 
 def kubelets(kind: Callable[[], Runs]) -> MakeLifecycle:
-    """Return a function that makes kubelets for tests of this kind."""
+    """Return a function that makes harnesses for kubelets of this kind."""
 
     @contextmanager
     def made() -> Iterator[LifecycleHarness]:
@@ -55,7 +56,7 @@ MAKERS: dict[str, MakeLifecycle] = {
 
 
 def in_fork(action: Callable[[], object]) -> int:
-    """Call `action` in a fork. Return 0, or 1 if it raises, or `HANGS`."""
+    """Call `action` in a fork, and return 0, 1 if it raises an error, or `HANGS`."""
 
     def limited() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -66,14 +67,14 @@ def in_fork(action: Callable[[], object]) -> int:
 
 
 def refused(subject: Runs) -> None:
-    """Check that an object that another process has started can be neither started nor stopped."""
+    """Check that an object that another process has started refuses to start and to stop."""
     for call in (subject.stop, subject.start, subject.stop):
         with pytest.raises(ForkedError):
             call()
 
 
 def check(make: Callable[[], AbstractContextManager[LifecycleHarness]]) -> None:
-    """Start an object, check that a fork can neither start nor stop it, and then use it here."""
+    """Start an object, check that a fork can neither start nor stop the object, and then use it in this process."""
     with make() as harness:
         subject = harness.new()
         try:
@@ -106,7 +107,7 @@ def test_what_talks_to_an_api_server_is_refused_in_a_fork(
 
 
 def classes_that_run() -> set[type]:
-    """Return all classes of our distributions that can be started, except abstract ones."""
+    """Return all classes in our distributions whose objects can be started, except abstract classes."""
     for package in (devicecore, devicecore_tools, devicecore_fleet, devicecore_numa):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and ".faults" not in module.name:

@@ -1,4 +1,4 @@
-"""No driver or device plugin can fill the state files so that other pods are refused."""
+"""No driver or device plugin can fill a state file so that other pods are refused."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,8 @@ from tests.reliability.scale import scale
 Caplog = pytest.LogCaptureFixture
 GREEDY, MODEST = DriverName("greedy.example.com"), DriverName("modest.example.com")
 GPU, NIC = resource_name("example.com/gpu"), resource_name("example.com/nic")
-ENOUGH = 40  # so many answers filled the file before limits existed
-TRIES = scale(2, ENOUGH)  # tries of an answer that is too large by itself; the first is refused
+ENOUGH = 40  # this many answers filled the file before there were limits
+TRIES = scale(2, ENOUGH)  # tries with an answer that is too large by itself; even the first is refused
 
 
 class Driver(DraDriver):
@@ -65,7 +65,7 @@ class Driver(DraDriver):
 
 
 class DraNode:
-    """A manager with two drivers, each of which gives the same answer for each claim."""
+    """A manager with two drivers, each of which gives the same answer for all claims."""
 
     def __init__(self, store: CheckpointStore, devices: Sequence[PreparedDevice]) -> None:
         self.claims, transport = MemoryClaims(), MemoryDriverTransport()
@@ -106,7 +106,7 @@ ANSWERS = {
 
 def test_no_name_in_a_refused_response_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     node = DraNode(MemoryStore(), ANSWERS["many CDI names"])
-    monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that accessing a name raises an error
+    monkeypatch.delattr("devicecore.domain.dra.answers.is_cdi_name")  # so that access to a name raises an error
     assert node.refusal("greedy", GREEDY) is not None
     node.greedy.devices = (PreparedDevice("pool", "device", cdi_ids=("n",)),)
     with pytest.raises(NameError):
@@ -147,7 +147,7 @@ def test_a_file_of_claims_beyond_the_limits_is_read_and_only_shrinks() -> None:
     entries = [ClaimEntry(name, name, "default", (name,), {GREEDY: large}) for name in ("a", "b", "c", "d", "e")]
     node = DraNode(MemoryStore(encode(entries)), large)
     assert node.manager.restored.claims == len(entries)
-    assert node.refusal("a", GREEDY) is None  # the same answer as before
+    assert node.refusal("a", GREEDY) is None  # the answer is the same as before
     assert node.refusal("new", GREEDY) is not None
     node.greedy.devices = (*large, *numbered(1, "another"))
     assert node.refusal("b", GREEDY) is not None
@@ -156,7 +156,7 @@ def test_a_file_of_claims_beyond_the_limits_is_read_and_only_shrinks() -> None:
 
 
 class Plugin(DevicePlugin):
-    """A plugin whose answers have `size` bytes in an annotation."""
+    """A plugin whose answers contain an annotation of `size` bytes."""
 
     def __init__(self, resource: str, size: int) -> None:
         self.resource = resource_name(resource)
@@ -217,7 +217,7 @@ def test_a_checkpoint_beyond_the_limit_is_read_and_large_answers_are_refused(mon
 
 
 def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(directory: Path, caplog: Caplog) -> None:
-    """Each control character takes six bytes in the file, so eight lists of 1 MB used to fill it."""
+    """Each control character takes six bytes in the file, so eight lists of 1 MB used to fill the file."""
     plugins = scale(3, 8)
     lists = [[f"{number}".rjust(4_000, "\x01") for number in range(count)] for count in (100, 101, 200)]
     transport = GrpcUnixTransport(directory)

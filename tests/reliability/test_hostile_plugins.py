@@ -1,6 +1,6 @@
-"""Plugins that send too much, too often, or nothing at all; and directories that are not what they should be.
+"""Plugins that send too much, too often, or nothing at all, and directories that are not as they should be.
 
-With STORM=1 the attacks have their full size, and `make storm` runs them.
+In `make storm`, which sets STORM=1, the attacks have their full size.
 """
 
 import logging
@@ -38,7 +38,7 @@ def messages(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
 
 
 class SlowListener(Recorder):
-    """A listener that takes a while for each list of a flood, and records when it was called."""
+    """A listener that takes a while for each list in a flood, and records the pauses between its calls."""
 
     SECONDS = 0.02
 
@@ -89,9 +89,9 @@ class TestTooMuch:
     def test_a_list_of_too_many_devices_is_counted_before_it_is_read(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Each device in these 500 KB would be a value of about 100 bytes.
+        """Each device in these 500 KB would become a value of about 100 bytes.
 
-        A message of 4 MB may have 2,000,000 devices.
+        A message of 4 MB may contain 2,000,000 devices.
         """
         list_ = deviceplugin.ListAndWatchResponse(devices=[deviceplugin.Device()] * (MAX_DEVICES + 1))
 
@@ -112,7 +112,7 @@ class TestTooMuch:
             deviceplugin.ListAndWatchResponse(
                 devices=[{"ID": f"gpu-{number:05}", "health": "Healthy"} for number in (*range(devices), devices + n)]
             )
-            for n in range(2)  # one device differs, so that no list equals the previous one
+            for n in range(2)  # one device differs, so that no list equals the one before
         ]
         ended = threading.Event()
 
@@ -138,7 +138,7 @@ class TestTooMuch:
             wait_until(lambda: listener.reports >= 3 * floods, "every flood has been heard")
         assert listener.max_at_once == 1
         assert min(listener.pauses) >= 3 * SlowListener.SECONDS * 0.9
-        assert max(durations) < 20  # seconds, on a loaded machine; it usually takes a few milliseconds
+        assert max(durations) < 20  # seconds, on a loaded machine; usually, a call takes a few milliseconds
 
     def test_registrations_at_one_mute_socket_are_bounded_and_block_no_other(
         self, directory: Path, recorder: Recorder
@@ -229,7 +229,7 @@ class TestRegistry:
     def test_the_kubelets_own_socket_is_never_dialed(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Here, the registry is the plugin directory itself, and a second name is a link to the kubelet's socket."""
+        """The registry is the plugin directory itself, which also contains a hard link to the kubelet's socket."""
         transport = GrpcUnixTransport(directory, plugins_registry=directory)
         transport.start(recorder)
         os.link(directory / "kubelet.sock", directory / "second-name.sock")
@@ -266,7 +266,7 @@ class TestRegistry:
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The 1,100th failure would happen after 36 hours; here, there are no pauses."""
+        """With the usual pauses, the 1,100th failure would happen after 36 hours."""
         monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
         monkeypatch.setattr(watcher, "INTERVAL", 0.0)
         with socket.socket(socket.AF_UNIX) as dead:

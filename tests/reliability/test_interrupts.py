@@ -25,7 +25,7 @@ FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would 
     ],
 )
 def test_after_an_interrupt_the_manager_works_correctly(what: str, way: str, calls: int, tmp_path: Path) -> None:
-    """A pod has all of its devices or none, no turn or reservation is left, and file and memory agree."""
+    """A pod has all of its devices or none, no turn or reservation is left, and the file agrees with memory."""
     with tempfile.TemporaryDirectory(dir=FAST if os.access(FAST, os.W_OK) else tmp_path) as directory:
         command = [sys.executable, "-m", "tests.reliability.interrupted", what, way, str(calls), directory]
         run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=3600)

@@ -1,7 +1,7 @@
-"""A manager is killed during admissions: the next one knows every completed admission, and no device has two owners.
+"""After a manager is killed during admissions, the next one knows all completed ones, and no device has two owners.
 
-`test_crash.py` kills at each system call of one write. Here many admissions and evictions run over real sockets, and
-the kill comes at any time.
+`test_crash.py` kills a manager at each system call of one write. Here, many admissions and evictions run over real
+sockets, and the kill comes at any time.
 """
 
 import json
@@ -26,16 +26,16 @@ from tests.reliability.scale import scale
 RESOURCES = ("acme.io/gpu", "acme.io/nic")
 THREADS = 4
 ANSWERS = (12, 25, 7, 40, 1)
-"""The number of answers after which each run is killed."""
+"""After how many answers each run is killed."""
 
 Devices = list[list[str]]
-"""Container, resource and device id of each device of a pod."""
+"""The container, resource and device id for each device that a pod holds."""
 
 
 def main(directory: str) -> None:
-    """Run a manager, and print what was restored and then every result.
+    """Run a manager, and print what was restored, and then every admission and eviction.
 
-    The pod of every third admission is not evicted.
+    Every third admitted pod is not evicted.
     """
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager, ThreadPoolExecutor(THREADS) as threads:
@@ -81,7 +81,7 @@ class Answers:
     evicting: set[str] = field(factory=set)
 
     def record(self, said: Any) -> bool:  # noqa: ANN401 - JSON is of any type
-        """Record a line that a run has printed; return whether it reports an admission."""
+        """Record a line that a run has printed, and return whether the line reports an admission."""
         if "evicting" in said:
             self.evicting.add(said["evicting"])
             del self.holding[said["evicting"]]

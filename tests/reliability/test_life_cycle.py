@@ -1,7 +1,7 @@
 """Starts, stops, forks and calls from inside a callback, at any time.
 
 Law: each call is correct or raises a clear error, and none hangs. A call that might hang runs in a daemon thread or in
-a forked process, and has `LIMIT` seconds.
+a forked process, and may take `LIMIT` seconds.
 """
 
 import gc
@@ -104,7 +104,7 @@ class Store(MemoryStore):
 
 
 class Transport(MemoryTransport):
-    """A transport that counts its starts, and calls a function before each."""
+    """A transport that counts its starts, and calls a function before each start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,13 +127,13 @@ class Transport(MemoryTransport):
 
 
 def test_a_stop_during_a_start_leaves_nothing_running() -> None:
-    """The start raises an error: without its directory, it could write the next owner's file if it continued."""
+    """The start raises an error: if it continued without its directory, it could overwrite the next owner's file."""
     store, transport, gate = Store(), Transport(), Gate(LIMIT)
     store.before_load = gate.wait
     manager = DeviceManager(transport, store, MemorySink())
     start = in_thread(manager.start)
     assert gate.reached.wait(LIMIT)
-    in_thread(manager.stop).result(LIMIT)  # a stop does not wait for a disk that hangs
+    in_thread(manager.stop).result(LIMIT)  # does not wait for the disk, which hangs
     gate.release()
     with pytest.raises(ManagerStoppedError):
         start.result(LIMIT)
@@ -197,7 +197,7 @@ def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
 
 
 def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory: Path) -> None:
-    """This is the situation of the previous test, with real sockets and files."""
+    """The situation is that of the previous test, with real sockets and files."""
     gate = Gate(LIMIT)
 
     class SlowStore(FileStore):
@@ -220,7 +220,7 @@ def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory:
 
 
 def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
-    """After the last start or stop, the manager can be started, used and stopped."""
+    """After all these starts and stops, the manager can be stopped, started and used."""
     transport = Transport()
     manager = DeviceManager(transport, Store(), MemorySink())
 
@@ -329,7 +329,7 @@ def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
 
 
 def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(directory: Path) -> None:
-    """The event of a plugin waits for the publication, and a stop that waited for the event would never end."""
+    """A plugin's event waits for the publication, so a stop that waited for the event would never end."""
     sink, plugin, errors = ActingSink(), gpus(), list[DeviceCoreError]()
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
 
@@ -348,14 +348,14 @@ def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(direct
         with serve_plugin(plugin, directory):
             manager.wait_for(lambda state: state.inventory.current_report(GPU), LIMIT)
             while sink.action == fail:
-                time.sleep(0.001)  # no event says that the sink has failed
+                time.sleep(0.001)  # no event tells that the sink has failed
             assert in_thread(manager.tick).result(LIMIT).capacity == {GPU: 4}
     assert [type(error) for error in errors] == [CalledFromInsideError]
 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_an_observer_that_admits_a_pod(same: bool) -> None:
-    """An admission of the same pod would wait for itself, so it raises an error; a different pod is admitted."""
+    """An admission of the same pod would wait for itself, so it raises an error. A different pod is admitted."""
     transport = Transport()
     inner = pod("p" if same else "other")
     errors: list[DeviceCoreError] = []
@@ -417,7 +417,7 @@ NOTHING_RAISED = "nothing was raised"
 
 
 def in_fork(action: Callable[[], object]) -> str:
-    """Call `action` in a forked process; return the class and the text of the error that it raises."""
+    """Call `action` in a forked process, and return the class and the text of the error that it raises."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
@@ -458,7 +458,7 @@ def assert_all_refused(calls: Sequence[Callable[[], object]]) -> None:
 
 @in_a_fork
 def test_use_of_a_device_manager_after_a_fork_is_an_error() -> None:
-    """This holds even if a thread that does not exist in the fork held a lock."""
+    """The calls do not hang even if a thread that does not exist in the fork held a lock."""
     store, transport, gate = Store(), Transport(), Gate(LIMIT)
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(gpus())
@@ -496,7 +496,7 @@ def dra_manager(store: Store) -> DraManager:
 
 @in_a_fork
 def test_use_of_a_dra_manager_after_a_fork_is_an_error() -> None:
-    """This holds even if a thread that does not exist in the fork held a lock and the turn of the pod."""
+    """The calls do not hang even if a thread that does not exist in the fork held a lock and the pod's turn."""
     store, gate, slow = Store(), Gate(LIMIT), pod_with_claim("slow")
     with dra_manager(store) as manager:
         manager.prepare(pod_with_claim("p"))
@@ -541,7 +541,7 @@ def test_a_fork_can_read_the_state_of_its_parent() -> None:
 
 
 def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
-    """Health changes, evictions and the end of pods are saved later."""
+    """Changes of health, evictions and the ends of pods are saved later."""
     store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate(LIMIT)
     with DeviceManager(transport, store, MemorySink(), pods=pods) as manager:
         plugin = gpus(8)

@@ -1,7 +1,7 @@
-"""A manager that is started and killed again and again, with a failing disk and a jumping clock.
+"""A manager that is started and killed again and again, with a failing disk and a clock that jumps.
 
-Law: an acknowledged admission is in the checkpoint of the next life, a device is held by at most one pod, and a saved
-eviction frees its devices. `make storm` has 200 lives.
+Law: an acknowledged admission is in the checkpoint that the next life reads, a device is held by at most one pod, and a
+saved eviction frees the pod's devices. `make storm` has 200 lives.
 """
 
 import os
@@ -31,7 +31,7 @@ def pod(name: str) -> Pod:
 
 
 def holders(path: Path) -> dict[str, str]:
-    """Return the pod of each device, after checking that each device is held once."""
+    """Return the pod that holds each device, after checking that no device is held twice."""
     found: dict[str, str] = {}
     for entry in decode(path.read_bytes()).verified().entries or () if path.exists() else ():
         for ids in (entry.device_ids or {}).values():
@@ -42,12 +42,12 @@ def holders(path: Path) -> dict[str, str]:
 
 
 def live(path: Path, seed: int, said: int) -> None:
-    """Admit and evict pods until this process ends, and print what was tried and what succeeded."""
+    """Admit and evict pods, write what was tried and what succeeded, and kill this process."""
     chance, clock, transport = Random(seed), Clock(), MemoryTransport()  # noqa: S311 - it must be repeatable
     manager = DeviceManager(transport, FileStore(path), MemorySink(), clock=clock)
     manager.start()
     transport.connect(SimulatedPlugin(GPU))
-    write = os.write  # the real function: `os.write` may be faulty later
+    write = os.write  # the real function, because `os.write` may be faulty later
     for _ in range(chance.randrange(STEPS)):
         clock.ahead += chance.choice(JUMPS)
         name = f"pod-{chance.randrange(PODS)}"
@@ -72,7 +72,7 @@ def life(path: Path, seed: int) -> list[list[str]]:
     receiving, said = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(60)  # a life that does not end is an error
+        signal.alarm(60)  # a life that does not end counts as an error
         with suppress(BaseException):
             live(path, seed, said)
         os._exit(1)
@@ -102,5 +102,5 @@ def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path) -> None:
         assert not lost, seed
         assert not leaked, seed
     with DeviceManager(MemoryTransport(), FileStore(path), MemorySink()):
-        assert [one.name for one in tmp_path.iterdir()] == ["checkpoint"]  # leftovers of killed managers are gone
+        assert [one.name for one in tmp_path.iterdir()] == ["checkpoint"]  # the leftovers of killed managers are gone
     assert acknowledged > LIVES

@@ -1,7 +1,8 @@
-"""A memory allocation that fails, each in turn, while a manager saves and while it restores.
+"""Each memory allocation fails in turn while a manager saves, and while a manager restores.
 
 Law: whichever allocation fails, nothing waits forever, and the file is the old one or the new one. CPython itself does
-not survive every failed allocation: some end CPython with a signal, which is one more way to die during a save.
+not survive every failed allocation. Some failures end the process with a signal, which is one more way to die during a
+save.
 """
 
 import os
@@ -37,7 +38,7 @@ def manager_at(path: Path) -> tuple[DeviceManager, MemoryTransport]:
 
 
 def saved(path: Path) -> bytes:
-    """Make a pod hold a device, and return the checkpoint."""
+    """Admit a pod with a device, and return the checkpoint."""
     manager, transport = manager_at(path)
     with manager:
         transport.connect(SimulatedPlugin(GPU))
@@ -50,9 +51,9 @@ def holders(path: Path) -> set[str]:
 
 
 def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
-    """Call what `prepare` returns in a fork in which an allocation fails. Return whether that allocation was reached.
+    """In a fork, call what `prepare` returns while an allocation fails, and return whether that allocation was reached.
 
-    A fork is needed, because the failure may damage Python's own bookkeeping, which the next test needs.
+    A fork is needed because the failure may damage Python's own data, which the next test needs.
     """
     child = os.fork()
     if child == 0:
@@ -74,7 +75,7 @@ def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
 def fail_in_turn(prepare: Callable[[], Callable[[], object]], check: Callable[[], object]) -> int:
     """Fail each allocation of an action in turn, and check the result each time.
 
-    Return how many failures had an effect.
+    Return the number of failures that had an effect.
     """
     failed = idle = 0
     for number in range(0, MOST, STEP):
@@ -82,7 +83,7 @@ def fail_in_turn(prepare: Callable[[], Callable[[], object]], check: Callable[[]
         check()
         failed += had_effect
         idle = 0 if had_effect else idle + 1
-        if idle * STEP > 2000:  # the action makes fewer allocations
+        if idle * STEP > 2000:  # the action makes no more allocations
             break
     assert idle, "there are more allocations than were tried"
     return failed

@@ -1,4 +1,4 @@
-"""A directory belongs to one manager at a time, and to the next one as soon as the first has ended or was killed."""
+"""A directory belongs to one manager at a time, and to the next as soon as that manager has ended or was killed."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def managed(directory: Path | str) -> DeviceManager:
 
 
 def main(directory: str, uid: str) -> None:
-    """Run a manager, admit a pod, print its devices and the id of a child process that outlives us, and wait."""
+    """Run a manager, admit a pod, print the pod's devices and the id of a child process that outlives us, and wait."""
     try:
         with managed(directory) as manager:
             manager.wait_for(lambda node: bool(node.inventory.status().allocatable), PATIENCE)
@@ -52,7 +52,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
             assert (directory / "kubelet_internal_checkpoint").read_bytes() == blob
             first.kill()
             first.wait()
-            with managed(directory) as third:  # possible at once, although a child of the first process still runs
+            with managed(directory) as third:  # at once, although a child of the first process is still running
                 assert held(third) == {"pod-1": tuple(devices)}
                 third.wait_for(lambda node: bool(node.inventory.status().allocatable.get(ResourceName(GPU))), PATIENCE)
                 assert not set(admit(third, "pod-3")) & set(devices)
@@ -61,7 +61,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
 
 
 def test_a_refused_manager_changes_no_file(directory: Path) -> None:
-    """The refused manager sets no invalid checkpoint aside, because the file belongs to the running manager."""
+    """The refused manager does not set an invalid checkpoint aside, because the file belongs to the running manager."""
     with managed(directory):
         checkpoint = directory / CHECKPOINT_NAME
         checkpoint.write_bytes(b"{torn")

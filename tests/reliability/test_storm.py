@@ -1,4 +1,4 @@
-"""Many plugins and registrations: after they have ended, nothing is left."""
+"""Many plugins and registrations, after which no thread, descriptor or memory is left in use."""
 
 import json
 import subprocess
@@ -14,8 +14,8 @@ from tests.reliability.storm import PROCESSES, SLACK
 
 MOST_THREADS = 32
 MOST_MEGABYTES = 200
-NOISE = 16  # megabytes that an allocator may keep or give back
-GENEROUS = scale(60, 10)  # seconds: the longest wait of a healthy pod on a busy machine
+NOISE = 16  # megabytes that the memory allocator may keep or give back
+GENEROUS = scale(60, 10)  # seconds: the longest admission with the healthy plugin on a busy machine
 
 
 def storm(scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON is of any type
@@ -45,7 +45,7 @@ def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed
         assert fleet["during"]["megabytes"] <= MOST_MEGABYTES
         # one descriptor for each plugin
         assert number <= fleet["during"]["descriptors"] <= before["descriptors"] + number + 16
-        assert fleet["stopped"] == -(-number // PROCESSES)  # plugins that are only stopped are not lost
+        assert fleet["stopped"] == -(-number // PROCESSES)  # plugins that are only suspended are not lost
         assert fleet["removed"] == number
         assert fleet["after"]["descriptors"] <= before["descriptors"] + 1  # the client's file may be open
     assert record["after"]["threads"] <= before["threads"] + SLACK

@@ -1,4 +1,4 @@
-"""A plugin that is stopped during Allocate delays no other pod, and its late answer is not used."""
+"""A plugin that is suspended during Allocate delays no other pod, and its late answer is not used."""
 
 import json
 import os
@@ -23,7 +23,7 @@ STUCK = "acme.io/stuck"
 
 
 class StuckPlugin(SimulatedPlugin):
-    """A plugin that stops its own process in its first Allocate, and answers after SIGCONT and a line of input."""
+    """A plugin that suspends its own process in its first Allocate, and answers after SIGCONT and a line of input."""
 
     def __init__(self) -> None:
         super().__init__(STUCK, simulated_devices("stuck", 2))
@@ -31,7 +31,7 @@ class StuckPlugin(SimulatedPlugin):
         self.may_continue = threading.Event()
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Answer, the first time late."""
+        """Answer a request, the first one late."""
         self.calls += 1
         if self.calls == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -61,7 +61,7 @@ def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(direc
         ended = threading.Event()
         waiting = caller.submit(manager.admit, pod("pod-stuck", 1, STUCK))
         waiting.add_done_callback(lambda _: ended.set())
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the process is stopped during Allocate
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the process is suspended during Allocate
 
         verdicts = [manager.admit(pod(f"pod-{size}", size)) for size in (0, 1, 2)]
         assert [type(verdict) for verdict in verdicts] == [Admitted] * 3

@@ -1,6 +1,6 @@
 """Old and new instances of one plugin, in real processes.
 
-Law: the instance that registered last is used, no matter in what order the instances disconnect.
+Law: of the connected instances, the one that registered last is used, no matter in what order they disconnect.
 """
 
 import signal
@@ -23,7 +23,7 @@ from tests.reliability.storm import measured, settled
 
 @contextmanager
 def instance(directory: Path, name: str, *devices: str) -> Generator[Child, None, None]:
-    """Run an instance of the plugin that serves and is not registered yet."""
+    """Run an instance of the plugin that serves but is not registered yet."""
     with Child("signing_plugin", directory, name, *devices) as process:
         assert process.line() == "serving"
         yield process
@@ -36,7 +36,7 @@ def registered(process: Child) -> str:
 
 
 def lists(*ids: str) -> "Lists":
-    """Return the condition that the healthy devices are exactly `ids`."""
+    """Return a condition that is true if the healthy devices are exactly `ids`."""
     return Lists(ids)
 
 
@@ -53,7 +53,7 @@ class Lists:
 
 @pytest.fixture
 def manager(directory: Path) -> Generator[DeviceManager, None, None]:
-    """A manager over real sockets."""
+    """A running manager that uses real sockets."""
     store = FileStore.in_directory(directory)
     with DeviceManager(GrpcUnixTransport(directory), store, MemorySink()) as manager:
         yield manager
@@ -100,7 +100,7 @@ def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, ma
 
 @pytest.mark.parametrize("way", ["disconnect", "killed"])
 def test_late_disconnects_and_lists_change_no_new_instance(directory: Path, manager: DeviceManager, way: str) -> None:
-    """Two sockets, as with maxSurge: kubernetes#121994, #135437."""
+    """Two instances have two sockets, as with maxSurge (kubernetes#121994, #135437)."""
     with instance(directory, "a.sock", "d0", "d1") as old, instance(directory, "b.sock", "d0", "d1", "d2") as new:
         assert registered(old) == "StatusCode.OK"
         manager.wait_for(lists("d0", "d1"), PATIENCE)
@@ -136,7 +136,7 @@ def test_the_older_instance_is_used_when_the_newer_one_is_lost(directory: Path, 
 
 
 def test_a_closed_connection_leaves_no_file_descriptor(directory: Path) -> None:
-    """The plugin continues to run, so its side does not close the connection."""
+    """The plugin continues to run, so only the manager's side can close the connection."""
     transport, known = GrpcUnixTransport(directory), ResourceName(GPU)
     with (
         DeviceManager(transport, FileStore.in_directory(directory), MemorySink()) as manager,
