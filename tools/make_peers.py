@@ -279,7 +279,7 @@ def walking_in_order(sources: Path, tree: Path) -> Iterator[tuple[str, Path]]:
     for name, walked in tomllib.loads(IN_ORDER.read_text("utf-8")).items():
         text = (sources / name).read_text("utf-8")
         for one in walked:
-            names = [one] if isinstance(one, str) else one  # a list has the names of one map in several releases
+            names = [one] if isinstance(one, str) else one  # a list contains the names of one map in different releases
             expression = next((each for each in names if f" range {each} {{" in text), "")
             if not expression:
                 raise PeersError(f"{name} does not iterate over {' or '.join(names)}, which {IN_ORDER.name} names")

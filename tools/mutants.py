@@ -557,7 +557,7 @@ def _run_tests(
     except (ValueError, SyntaxError) as error:
         results.send(f"impossible: {error}")
         os._exit(0)
-    # Give the last test a successor, so that pytest does not tear down shared fixtures, which end with the fork.
+    # Give the last test a successor, so that pytest does not tear down shared fixtures: they end with the fork anyway.
     for test, following in zip(tests, [*tests[1:], 0], strict=True):
         results.send(test)
         item = session.items[test]

@@ -95,7 +95,7 @@ def test_values_behind_escapes_are_counted_when_they_appear() -> None:
         ("\U0001f600".encode() * 6_000_000, "too much memory"),
         (b'"' + b"\xff" * (MAX_REPLACED + 1) + b'"', "bytes that are not UTF-8"),
         (b'"' + b"\\ud800" * (MAX_REPLACED + 1) + b'"', "escapes in a text with surrogates"),
-        (b"[" * 90_000 + b"0," * (MAX_DEEP_MEMBERS - 80_000) + b"0" + b"]" * 90_000, "nested deeply"),
+        (b"[" * 90_000 + b"0," * (MAX_DEEP_MEMBERS - 80_000) + b"0" + b"]" * 90_000, "deeply nested"),
     ],
     ids=["bytes", "wide characters", "no UTF-8", "surrogates", "deep"],
 )

@@ -241,7 +241,10 @@ _types = cache(get_type_hints)
 
 @frozen
 class UnresolvableError(Exception):
-    """No runtime could resolve a name. `invalid` says what is wrong with a file that may define it, or is empty."""
+    """No runtime could resolve a name.
+
+    `invalid` says what is wrong with a file that may define the name, or is empty.
+    """
 
     problem: str
     invalid: str = ""

@@ -76,7 +76,7 @@ class Refused:
 
         @property
         def devices(self) -> NoReturn:
-            """Raise AttributeError, which names the reason for the verdict."""
+            """Raise an AttributeError that names the reason for the verdict."""
             message = f"the pod was refused, so it has no devices: {self.error}"
             raise AttributeError(message)
 
@@ -99,7 +99,7 @@ class NotReady:
 
         @property
         def devices(self) -> NoReturn:
-            """Raise AttributeError, which names the reason for the verdict."""
+            """Raise an AttributeError that names the reason for the verdict."""
             message = f"the pod has no devices yet: {self.error}"
             raise AttributeError(message)
 

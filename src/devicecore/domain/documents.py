@@ -1,7 +1,7 @@
 """The values in parsed documents from outside, such as API objects, manifests and kubeconfigs.
 
 Law: a value is read as the expected type or refused with an error that names the file, the line if it is known, and the
-path to the field. A null is a missing field, and unknown fields are ignored.
+path to the field. A null counts as a missing field, and unknown fields are ignored.
 """
 
 from collections.abc import Mapping

@@ -47,7 +47,7 @@ def json_text(value: object) -> bytes:
     if _fast_dumps is not None:
         try:
             return with_escapes(_fast_dumps(value))
-        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where in the string
+        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where it is in the string
             pass
     return with_escapes(utf8(_DUMPS(value)))
 
@@ -62,7 +62,7 @@ def with_escapes(json: bytes) -> bytes:
 
 
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
-    """Prepare the devices of each NUMA node for JSON, sorted as strings, so 10 comes before 2.
+    """Prepare the devices of each NUMA node for JSON. The nodes are sorted as strings, so 10 comes before 2.
 
     `numa_dump` checks the numbers.
     """

@@ -27,7 +27,7 @@ GRACE_PERIOD = 300.0
 class DeviceReport:
     """One complete list of devices (kubelet: `allDevices`, `healthyDevices`, `unhealthyDevices` of one resource).
 
-    An id that is listed twice with different health is in both sets, as in a kubelet; `devices` contains the last one.
+    An id that is listed twice with different health is in both sets, as in a kubelet; `devices` has its last entry.
     """
 
     devices: DevicesById

@@ -12,7 +12,10 @@ from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
 
 @frozen
 class Allocated:
-    """Devices were allocated to a container. The checkpoint contains them, and the answer to the admission follows."""
+    """Devices were allocated to a container.
+
+    The checkpoint already contains this allocation. The admission is answered after the notification.
+    """
 
     pod: PodUid
     allocation: Allocation

@@ -69,13 +69,13 @@ def _value(kind: str, text: str, zero: float = 0.0) -> CelValue:
 
 
 def quantity_message(quantity: Quantity) -> CelValue:
-    """Return a quantity as a value of CEL."""
+    """Return a quantity as a CEL value."""
     return _value("Quantity", str(quantity.nanos), 0.0 if quantity.is_int64 else -0.0)
 
 
 @lru_cache(maxsize=256)  # cached, because the devices of a node have few different versions
 def version_message(text: str, *, normalize: bool = False) -> CelValue:
-    """Return a version as a value of CEL. Raises ValueError if `text` is not a version."""
+    """Return a version as a CEL value. Raises ValueError if `text` is not a version."""
     return _value("Semver", str(SemanticVersion.parse(text, normalize=normalize)))
 
 

@@ -248,7 +248,7 @@ _Registration = _Accepted | _Refused | _Unregistered
 
 
 class ServedPlugin(ServedSockets[PluginService]):
-    """A served plugin: a context manager that stops serving it on exit. `serve_plugin` creates and starts it.
+    """A served plugin: a context manager that stops serving it on exit. `serve_plugin` returns one that has started.
 
     `kubelet_socket` is where the plugin registers, or None if a kubelet's plugin watcher is to find it.
     """

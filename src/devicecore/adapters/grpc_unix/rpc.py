@@ -88,7 +88,7 @@ _NO_ANSWER = (
 )
 
 Behavior = Callable[[Any, Any], Any]
-"""A coroutine function of a request and a context, or an asynchronous generator function if the method streams."""
+"""A coroutine function of a request and a context; if the method streams, an asynchronous generator function."""
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:

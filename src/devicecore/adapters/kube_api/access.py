@@ -45,7 +45,7 @@ _parameters = lru_cache(64)(lambda *pairs: urlencode(pairs))
 
 
 def compact(body: Json) -> bytes:
-    """Return JSON to compare values by, as fast as possible. In the JSON, a number that is not finite may be null."""
+    """Quickly return JSON by which values can be compared. In the JSON, a number that is not finite may be null."""
     with suppress(TypeError):  # a number or string that only Python's own json module can write
         if _dumps is not None:
             return _dumps(body)
@@ -288,7 +288,7 @@ class ApiServer:
     ) -> Iterator[tuple[str, T]]:
         """Yield the changes that the selected objects have undergone since a version.
 
-        `selected` comes from `selectors`. A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if bookmarks are
+        `selected` is what `selectors` returns. A change consists of `ADDED`, `MODIFIED`, `DELETED` or, if bookmarks are
         requested, `BOOKMARK`, and the object as `parse` returns it. If `since` is empty, the first events are the
         current objects. The server ends the watch after a few minutes. Raises RequestError, for example if the server
         no longer knows the version `since`.
@@ -326,7 +326,7 @@ class ApiServer:
         return answer
 
     def _leave_parent(self) -> None:
-        """In a fork, abandon the parent's connection: each process would read answers to the other's requests.
+        """In a fork, abandon the parent's connection; otherwise, each process would read the other's answers.
 
         The connection is not shut down, because that would end it for the parent, and nothing is called that may wait
         for a lock.
@@ -352,7 +352,7 @@ class ApiServer:
             connection.close()
 
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which sends `request`. If the credentials have expired, send it once more.
+        """Return the result of `call`, which sends `request`. If the credentials have expired, make the call once more.
 
         Raises RequestError if `call` raises.
         """

@@ -201,7 +201,7 @@ def _tls(cluster: Value, user: Value) -> Callable[[], ssl.SSLContext]:
     is_plain = httpx2.URL(cluster["server"].text()).scheme == "http"
 
     def context() -> ssl.SSLContext:
-        if is_plain:  # an unused context need not read the machine's certificate authorities, which takes 30 ms
+        if is_plain:  # without TLS, do not read the machine's certificate authorities, which takes 30 ms
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         made = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
         if is_insecure:

@@ -1,6 +1,7 @@
 """Runs a credential program (`exec` in a kubeconfig).
 
-Law: The program always ends: by itself, or killed because it took too long, printed too much or is no longer needed.
+Law: The program always ends: it exits by itself, or is killed because it took too long, printed too much or is no
+longer needed.
 """
 
 import json
@@ -71,7 +72,10 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
 def _output(
     process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """Return the output until the process closes both streams, or has ended while its children print nothing."""
+    """Return the output.
+
+    Reading ends when the process has closed both streams, or has exited and its children print nothing.
+    """
     printed: dict[IO[bytes] | None, bytes] = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
         for stream in printed:

@@ -92,7 +92,7 @@ class Budget:
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection whose reads and writes use up a budget. `copy` is a duplicate of its socket, for `cut`."""
+    """A connection whose reads and writes use up a budget. `copy` duplicates the connection's socket, for `cut`."""
 
     def __init__(self, stream: httpcore2.NetworkStream, budget: Budget, copy: socket.socket) -> None:
         self._stream = stream

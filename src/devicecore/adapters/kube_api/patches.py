@@ -66,7 +66,7 @@ class Wanted:
         return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
 
     def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
-        """Return the desired state if an earlier run wrote these keys. A key that a status named does not change."""
+        """Return the desired state if an earlier run wrote these keys. Keys that a status has named do not change."""
         capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
         return Wanted({**capacity, **self.capacity}, {**allocatable, **self.allocatable})
 

@@ -73,14 +73,14 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken. If
-        # `with` were used on the condition itself, an interrupt could, because conditions are implemented in Python.
+        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken, but it
+        # could if `with` were used on the condition itself, because conditions are implemented in Python.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing
         self._published: Wish | None = nothing  # None if it is not known
         self._has_wanted = False  # whether anything has been published so far
-        # the version from which to watch: empty for the start, or None if it is not known
+        # the version from which to watch: empty to begin with the current objects, or None if it is not known
         self._version: str | None = None
         self._must_compare = False
         self._is_missing = False  # whether the object is missing; as soon as it appears, we try again
@@ -173,7 +173,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
     def _reconcile(self) -> None:
         """Write until the API server shows the desired state, then call `_succeeded`.
 
-        Raises RequestError if that fails.
+        Raises RequestError if writing fails.
         """
 
     def _publish(self, _: threading.Event) -> None:
@@ -228,7 +228,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @abstractmethod
     def _events(self, version: str) -> Iterable[tuple[str, Seen]]:
-        """Watch from a version until the server ends the watch. Raises RequestError if that fails."""
+        """Watch from a version until the server ends the watch. Raises RequestError if the watch fails."""
 
     @abstractmethod
     def _seen(self, kind: str, found: Seen) -> None:

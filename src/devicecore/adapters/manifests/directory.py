@@ -80,7 +80,7 @@ class ManifestPods(PodSource):
         self._problems: tuple[ManifestError, ...] = ()
         self._pods: tuple[Pod, ...] = ()
         self._uids: frozenset[PodUid] = frozenset()
-        self._last_read = ""  # the last file that was read in turn; see `_choose`
+        self._last_read = ""  # the file whose turn was last; see `_choose`
         self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
         self._is_kept = True  # whether the state file contains the manifests in force
@@ -219,7 +219,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _read(self, found: dict[str, Stamp | str]) -> bool:
-        """Read the selected files that have changed or may have changed. Return whether anything may differ."""
+        """Read the selected files that have changed or may have changed. Return whether anything may have changed."""
         changed = False
         new: dict[str, Stamp] = {}
         uncertain: dict[str, Stamp] = {}
@@ -238,7 +238,10 @@ class ManifestPods(PodSource):
         return changed
 
     def _choose(self, new: dict[str, Stamp], uncertain: dict[str, Stamp]) -> dict[str, Stamp]:
-        """Return the files to read now: the smallest ones, so that they need not wait, and one more file in turn."""
+        """Return the files to read now: the smallest ones, so that they need not wait, and one of the others.
+
+        The other files take turns.
+        """
         stamps = new | uncertain
         chosen: dict[str, Stamp] = {}
         size = 0

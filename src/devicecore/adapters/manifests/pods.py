@@ -64,7 +64,7 @@ class Manifest:
 def read_manifest(text: str, file: str) -> Manifest:
     """Parse a manifest, which is YAML or JSON.
 
-    `file` names the manifest in errors, and the UIDs of pods without one are derived from this name.
+    `file` names the manifest in errors, and pods without a UID get one derived from this name.
 
     Raises ManifestError if something in the manifest cannot be used, or if the manifest is empty, as a file may be
     while it is being written.
@@ -96,7 +96,7 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 
     Args:
         text: YAML or JSON.
-        file: the manifest's name. It appears in errors, and the UIDs of pods without one are derived from this name.
+        file: the manifest's name. This name appears in errors, and pods without a UID get one derived from the name.
 
     Raises:
         ManifestError: something in the manifest is unusable, or the manifest contains no pod.

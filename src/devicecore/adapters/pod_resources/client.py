@@ -1,6 +1,6 @@
 """A client for the pod-resources API of `devicecore kubelet` or a real kubelet.
 
-Law: Every call ends within its timeout, with an answer or with the reason of the last failure.
+Law: Every call ends within its timeout, with an answer or with the reason for the last failure.
 """
 
 import os

@@ -104,7 +104,7 @@ class PrometheusMetrics:
         Args:
             state: the state whose devices are counted, such as `lambda: manager.state`.
             claims: the claims that are counted if they are prepared, such as `lambda: dra_manager.claims`.
-            plugins: whether each plugin is registered, by its socket in the directory of a plugin watcher.
+            plugins: for the socket of each plugin that a plugin watcher has found, whether the plugin is registered.
             sink_problem: why the node's status cannot be published, or None.
 
         Raises:
@@ -351,7 +351,7 @@ def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[
 def _dra(
     operations: Mapping[tuple[str, bool], _Read], driver_calls: Mapping[tuple[str, str, str], _Read]
 ) -> Iterator[Metric]:
-    """Yield metrics of operations and driver calls. There are none without dynamic resource allocation."""
+    """Yield metrics of operations and driver calls, or nothing without dynamic resource allocation."""
     if operations:
         yield _family(
             HistogramMetricFamily,
@@ -371,7 +371,7 @@ def _dra(
 
 
 def _checkpoints(saves: Mapping[str, tuple[int, _Read]]) -> Iterator[Metric]:
-    """Yield the saves of files. A program whose stores are not measured shows none."""
+    """Yield the metrics of saves by file, or nothing if no store is measured."""
     if saves:
         yield _family(
             HistogramMetricFamily,

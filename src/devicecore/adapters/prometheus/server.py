@@ -70,7 +70,7 @@ class _Listener(ThreadingWSGIServer):
         super().__init__(address, _Handler, bind_and_activate=False)
 
     def listen(self) -> None:
-        """Bind the address. Raises OSError if that fails, and OverflowError if the port number is invalid."""
+        """Bind the address. Raises OSError if it cannot be bound, and OverflowError if the port number is invalid."""
         self.server_bind()
         self.server_activate()
 
@@ -162,7 +162,7 @@ class MetricsServer(HasLifecycle):
         self._listener = _Listener(family, (str(address[0]), self._port))
         self._listener.listen()
         self._port = self._listener.server_port
-        answer: Any = self._answer  # for mypy, which cannot match it with the parameters of `call`
+        answer: Any = self._answer  # mypy cannot match the type of the method with the parameters of `call`
         self._listener.set_app(partial(self._lifecycle.call, "a scrape", answer))
         self._thread = threading.Thread(
             target=self._listener.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True

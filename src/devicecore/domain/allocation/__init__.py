@@ -156,7 +156,7 @@ def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAlloca
 
 
 def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
-    """Return correct devices: those that Kubernetes finds if they are correct, or otherwise `taken` with the faults."""
+    """Return the devices that Kubernetes finds if they are correct, or otherwise `taken` with the faults to blame."""
     causes: tuple[Cause, ...] = ()
     if taken and may_differ(situation):
         answer = answer_of_kubernetes(situation)

@@ -44,7 +44,7 @@ class Shortage:
 def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
     """Yield the constraints of a claim that no choice of devices can satisfy.
 
-    Constraints on alternatives, all devices, admin access or shared devices are left out.
+    Constraints on requests with alternatives, for all devices, for admin access or for shared devices are left out.
     """
     devices: dict[DeviceRequest, Sequence[PoolDevice]] = {}
     alike: dict[object, list[tuple[Constraint, list[DeviceRequest]]]] = defaultdict(list)

@@ -80,7 +80,10 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class Release(Enum):
-    """A release of Kubernetes whose allocator differs from the previous release's. The value is its usual name."""
+    """A release of Kubernetes whose allocator differs from the previous release's.
+
+    The value is the release's usual name.
+    """
 
     V1_36_2 = "1.36.2"
     V1_36_3 = "1.36.3"

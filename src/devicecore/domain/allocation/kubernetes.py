@@ -1,8 +1,7 @@
 """The search of a Kubernetes release, reproduced with the release's faults, so that it finds the same devices.
 
 Law: with the faults of a release, `KubernetesSearch` finds the devices that the release's scheduler finds, correct or
-not. The faults that an answer depends on are the cause of the answer. docs/claims.md shows the smallest case of each
-fault.
+not. The faults that an answer depends on are its causes. docs/claims.md shows the smallest case of each fault.
 """
 
 from collections import defaultdict
@@ -233,7 +232,7 @@ class KubernetesAnswer:
         is_right: whether the rules allow these devices.
         is_known: whether the scheduler's search ends within a bounded number of steps.
         error: the scheduler's error if a request asks for all devices and a constraint forbids one of them.
-        is_undecided: whether the search ends with a different error.
+        is_undecided: whether the search ends with an error other than `error`.
     """
 
     taken: tuple[Taken, ...] | None = None

@@ -30,7 +30,7 @@ class Pool:
         elsewhere: the other devices of the pool, which also consume its counters.
         counters: quantities by counter, by counter set.
         problem: why the pool provides no devices, or an empty string if the pool provides devices.
-        is_incomplete: whether the number of slices is not the number that they declare.
+        is_incomplete: whether the number of slices differs from the number that they declare.
         has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
         is_obsolete: whether a newer generation contains nothing for the node, in which case nothing is missing.
     """

@@ -36,7 +36,7 @@ from devicecore.domain.quantity import Quantity
 MAX_SLICE_DEVICES = 128
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
-MAX_ATTRIBUTES = 64  # the API allows 32, with 48 values
+MAX_ATTRIBUTES = 64  # the API allows 32 attributes with 48 values in total
 MAX_ATTRIBUTE_TEXT = 64
 
 _ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
@@ -159,7 +159,9 @@ def _held(result: Value, claim: str, pods: tuple[str, ...]) -> Held | None:
 
 
 _FIELDS_OF_WHOLE_DEVICES = frozenset({"request", "driver", "pool", "device"})
-"""Nearly all results have only these fields, and are read faster: a large cluster has a hundred thousand claims."""
+"""Nearly all results have only these fields. Such results are read faster, because a large cluster has a hundred
+thousand claims.
+"""
 
 
 def _check_kind(one: Value, kind: str) -> str:
@@ -270,7 +272,9 @@ def _device(name: str, device: Value, driver: str, pool: str, *, per_device: boo
 
 
 _FIELDS_OF_MOST = frozenset({"name", "attributes", "capacity"})
-"""Nearly all devices have only these fields, and are read faster: a large cluster has a hundred thousand of them."""
+"""Nearly all devices have only these fields. Such devices are read faster, because a large cluster has a hundred
+thousand of them.
+"""
 
 
 def _capacity(one: Value) -> Capacity:

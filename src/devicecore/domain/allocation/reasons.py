@@ -117,9 +117,9 @@ class CapacityExceeded(Reason):
         name: the name of the capacity.
         needed: what a share would consume.
         free: the amount that is left, or None if the device has no such capacity.
-        allowed: what a share may consume, if that matters.
+        allowed: the amounts that a share may consume, or an empty string if the needed amount is allowed.
         asked: the requested amount, or None if the request names no amount and consumes the default or everything.
-        total: what the device has.
+        total: the total amount that the device has.
     """
 
     summary = "short of capacity"
@@ -185,7 +185,7 @@ ALWAYS = GateOff | InUse | NotSelected | NotTolerated | OnOtherNode
 
 
 def mentioned(expression: str, device: PoolDevice) -> list[str]:
-    """Return the device's values that an expression names: `model is "A100"`."""
+    """Return the device's values that an expression names, such as `model is "A100"`."""
     words = set(_WORD.findall(expression))
     found = [f"the driver is {device.key.driver}"] if "driver" in words else []
     capacities = [(name, one.value) for name, one in sorted(device.capacity.items())]

@@ -125,7 +125,7 @@ class DeviceAllocation:
         return config
 
     def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
-        """Return the nodes on which the devices can be used, or None if that is possible on all nodes."""
+        """Return the nodes on which the devices can be used, or None if they can be used on all nodes."""
         term: dict[str, list[object]] = {"matchFields": [], "matchExpressions": []}
         for one in taken:
             place = one.candidate.slice.place_of(one.candidate.device)

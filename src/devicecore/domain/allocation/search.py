@@ -92,7 +92,7 @@ class Taken:
 
     claim: int
     request: DeviceRequest = field(repr=lambda one: one.result_name)
-    candidate: Candidate = field(repr=lambda one: str(one.key))  # a whole candidate would show its pool
+    candidate: Candidate = field(repr=lambda one: str(one.key))  # the repr of a whole candidate would include its pool
     consumed: Mapping[str, Quantity] = {}
 
     @property
@@ -369,7 +369,7 @@ class Search:
                 continue  # a scheduler may find devices before it evaluates that expression
 
     def _all_have_values(self) -> bool:
-        """Return whether all selectors can be evaluated. If not, a scheduler may fail before it notices a shortage."""
+        """Return whether all selectors can be evaluated. Otherwise, a scheduler may fail before it sees a shortage."""
         try:
             for number, claim in enumerate(self.claims):
                 for request in claim.alternatives:
@@ -380,7 +380,7 @@ class Search:
         return True
 
     def _may_suffice(self, claim: int, request: DeviceRequest, wanted: int) -> bool:
-        """Return false if a request has too few devices: with one value, with distinct values, or because of counters.
+        """Return False if too few devices fit a request: in all, under one of the constraints, or because of counters.
 
         This check also finds the reasons against each device.
         """

@@ -43,7 +43,7 @@ def _power(length: int) -> int:
 
 
 def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
-    """Return the hash of what was hashed up to `state`, followed by `data`, in plain Python."""
+    """Return the hash of what was hashed up to `state`, followed by `data`, computed in plain Python."""
     for byte in data:
         state = (state ^ byte) * _PRIME & _MASK
     return state

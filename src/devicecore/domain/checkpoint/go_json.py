@@ -88,7 +88,7 @@ def _parsed(text: str) -> Json:
     except RecursionError:
         members = text.count(",") + text.count("[") + text.count("{")
         if members > MAX_DEEP_MEMBERS:
-            problem = f"nested deeply, expected at most {MAX_DEEP_MEMBERS:,} values, got {members:,}"
+            problem = f"expected at most {MAX_DEEP_MEMBERS:,} values in deeply nested text, got {members:,}"
             raise ValueError(problem) from None
         value = _DeepParser(text).parse()
     return value

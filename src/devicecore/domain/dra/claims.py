@@ -280,7 +280,7 @@ class ClaimCache:
 
 
 def _resize(sizes: dict[DriverName, int], before: ClaimInfo | None, after: ClaimInfo | None) -> None:
-    """Adjust the size of each driver's answers to the change of a claim. Equal objects are not measured."""
+    """Update the size of each driver's answers after a claim has changed. Unchanged objects are not measured."""
     old, new = (claim.drivers if claim else {} for claim in (before, after))
     if old is new:
         return

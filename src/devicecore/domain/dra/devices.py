@@ -16,7 +16,7 @@ from devicecore.domain.model import Container, Pod
 
 
 def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tuple[PreparedDevice, ...]:
-    """Return the devices of a container, once for each request, in the order of the claims, and by driver name.
+    """Return the devices of a container by claim, request and driver, each device once for each request that it serves.
 
     Raises ClaimInfoError if the container names a claim that no pod has asked to prepare, and DraError if the claim for
     one of the pod's entries is not known.

@@ -37,7 +37,7 @@ Each device counts as 100 more characters. The names and messages of one report 
 """
 
 MAX_SIZE = 12_000_000
-"""The maximum number of these characters for all drivers together."""
+"""The maximum number of characters of names and messages kept for all drivers together."""
 
 _ELLIPSIS = "..."
 _SIZE_OF_DEVICE = 100
@@ -270,6 +270,6 @@ def _claim_healths(
 
 
 def _key(pod: Pod, named: ContainerClaim) -> ClaimKey:
-    """Return the key of the claim that a container names: of the one created for the entry, or of the entry's own."""
+    """Return the key of the claim that a container names: the one created for the entry, or the entry's own claim."""
     direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
     return claim_key(pod, pod.generated_claims.get(named.name) or direct or "")

@@ -1,8 +1,8 @@
 """Preparing the claims of a pod: which drivers to call, and what to save before and after (kubelet-dra.md 4).
 
 Laws: a pod is added to a claim, and the claim is saved, before any driver is called for the claim. A driver that has
-answered for a claim is not called again for another pod. An answer replaces the driver's earlier answer, so no device
-is listed twice.
+answered for a claim is not called again when another pod uses the claim. An answer replaces the driver's earlier
+answer, so no device is listed twice.
 
 The manager takes these steps: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
 `advance` returns a question, the manager passes the question through `begin_to_ask`, calls the driver, and saves the
@@ -79,8 +79,8 @@ def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Con
 def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
     """Add a pod to checked claims. A claim that is already in the cache keeps its drivers and devices.
 
-    The error is an `OldClaimError`; the pod is still added to the claims that come before the one with the error, as in
-    a kubelet.
+    If a claim in the cache has a different UID, the result contains an `OldClaimError`; the pod is still added to the
+    claims before that one, as in a kubelet.
     """
     changed: dict[ClaimKey, ClaimInfo] = {}
     for claim in claims:

@@ -284,7 +284,7 @@ class _WantedSlices:
         return {"apiVersion": "v1", "kind": "Node", "name": self.pool.node, "uid": self.node_uid, "controller": True}
 
     def is_shown_by(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
-        """Return whether a slice shows the desired devices, as the server writes them."""
+        """Return whether a slice shows the desired devices, either as they were sent or as the server returned them."""
         if one.name not in self.devices or one.count != len(self.devices):
             return False
         sent, kept = canonical(self.devices[one.name]), canonical(one.devices)

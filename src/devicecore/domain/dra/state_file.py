@@ -207,7 +207,7 @@ def decode(blob: bytes) -> DecodedState:
 
 @frozen
 class StateReport:
-    """A verdict on a file with its reasons. Unknown values are None, and `problem` is empty if nothing is wrong."""
+    """A verdict on a file, with its reasons. Unknown values are None, and `problem` is empty if nothing is wrong."""
 
     verdict: FileVerdict
     stored: int | None = None

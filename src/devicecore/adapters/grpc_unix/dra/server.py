@@ -64,8 +64,8 @@ def serve_driver(
         endpoint: the path of a separate socket for the driver's services; None to use the registration socket.
         socket_name: the name of the registration socket; None for `<driver>-reg.sock`. Two instances of a driver, as
             in a rolling update, need two names.
-        services: the services that the driver lists at registration, the preferred service first. Unknown names are
-            only listed.
+        services: the services that the driver lists at registration, the preferred service first. A service
+            with an unknown name is listed but not served.
         wait_for_registry: whether to wait in the background for `registry` to exist, in case no kubelet has run yet.
         poll_interval: seconds between two checks of whether the sockets still exist.
         report_period: seconds after which the last health report is repeated.
@@ -149,7 +149,7 @@ class DriverService(Service):
 
 
 class ServedDriver(ServedSockets[DriverService]):
-    """A served driver: a context manager that stops serving it on exit. `serve_driver` creates and starts it."""
+    """A served driver: a context manager that stops serving it on exit. `serve_driver` returns one that has started."""
 
     def __init__(
         self,
