@@ -1,4 +1,4 @@
-"""Runs many seeds and reports the progress on stderr. The exit status is 1 if a law was broken."""
+"""Runs many seeds and reports progress on stderr. The exit status is 1 if a law was broken."""
 
 import argparse
 import logging
@@ -9,10 +9,10 @@ from tests.simulation.run import Simulation
 
 
 def main() -> int:
-    """Run the seeds that the command line names, and return the exit status."""
+    """Run the seeds given on the command line, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_seeds, default=_seeds("0-9"), metavar="SEED|FIRST-LAST")
-    parser.add_argument("--steps", type=int, default=1000, help="how many steps each seed is run for (%(default)s)")
+    parser.add_argument("--steps", type=int, default=1000, help="number of steps to run for each seed (%(default)s)")
     parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args()
     began, actions, broken = time.monotonic(), 0, 0

@@ -1,4 +1,4 @@
-"""The laws of a manager: each function is one law, and yields a sentence for each violation.
+"""The laws of a manager: each function is a law, and yields a sentence for each violation.
 
 Law: a law compares the manager's state and the file with what `World` recorded, and changes neither.
 """
@@ -44,7 +44,7 @@ def free_reserved_and_allocated_devices_are_all_devices(world: World) -> Violati
 
 
 def containers_of_a_pod_share_only_reusable_devices(world: World) -> Violations:
-    """Later containers may reuse the devices of an init container that ends; other devices are never shared."""
+    """Later containers can reuse the devices of an init container that ends. No other devices are shared."""
     for uid, pod in world.specs.items():
         order = {container.name: place for place, container in enumerate(pod.in_start_order)}
         mine = [holding for holding in _all_holdings(world.node.ledger) if holding.key.pod == uid]
@@ -94,7 +94,7 @@ def the_manager_takes_over_what_plugins_report(world: World) -> Violations:
 
 
 def sanitizing_never_lowers_allocatable(world: World) -> Violations:
-    """Sanitizing lowers no number, and each result is at least the number of devices in use."""
+    """Sanitizing a node's allocatable lowers no number, and each result is at least the number of devices in use."""
     allocatable = dict(world.node.inventory.status().allocatable)
     ledger = world.node.ledger
     for pod in list(ledger.allocations)[:1]:
@@ -106,7 +106,7 @@ def sanitizing_never_lowers_allocatable(world: World) -> Violations:
 
 
 def no_port_is_called_while_the_state_is_locked(world: World) -> Violations:
-    """The manager calls neither the store nor the sink nor a plugin while it holds the lock of its state."""
+    """The manager does not call the store, the sink or a plugin while it holds the lock of its state."""
     for method in world.locked_calls:
         yield f"{method} was called while the state was locked"
 
@@ -135,7 +135,7 @@ AT_ANY_TIME: tuple[Callable[[World], Violations], ...] = (
 
 
 def the_file_restores_to_the_ledger_in_memory(world: World) -> Violations:
-    """If the last save succeeded, a manager that restores the file has the same ledger."""
+    """If the last save succeeded, a manager that restores the file gets the same ledger."""
     if not world.disk.up_to_date or not world.is_new_pair(world.disk.content.blob, world.node):
         return
     data = _on_disk(world.disk.content.blob)
@@ -181,7 +181,7 @@ AFTER_A_START: tuple[Callable[[World], Violations], ...] = (a_good_file_is_used_
 
 
 def the_latest_instance_is_asked_for_healthy_devices(world: World, attempt: Attempt, call: Call) -> Violations:
-    """Allocate goes to the instance that registered last, for devices that are healthy or reused inside the pod."""
+    """Allocate goes to the instance that registered last, for devices that are healthy or reused within the pod."""
     assert call.plugin is not None
     name, devices = call.plugin.resource, frozenset(call.arguments[0])
     latest = world.plugin_record.live(name)[-1:]
@@ -206,7 +206,7 @@ WHEN_A_PLUGIN_IS_ASKED: tuple[Callable[[World, Attempt, Call], Violations], ...]
 
 
 def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """After a refusal, the pod holds in memory and in the file what it held before."""
+    """A refused pod holds what it held before, both in memory and in the file."""
     pod = attempt.pod.uid
     if isinstance(verdict, Admitted):
         return
@@ -239,7 +239,7 @@ def an_undisturbed_failure_changes_nothing(world: World, attempt: Attempt, verdi
 
 
 def an_admitted_pod_has_what_it_asks_for(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """Each request is satisfied, or named as unhandled, which the manager does only for resources it does not know."""
+    """Each request is satisfied or, if the manager does not know the resource, named as unhandled."""
     if not isinstance(verdict, Admitted) or attempt.ended:
         return
     has, unhandled = holdings(verdict.allocations), set(verdict.unhandled)
@@ -260,7 +260,7 @@ def an_admitted_pod_has_what_it_asks_for(world: World, attempt: Attempt, verdict
 
 
 def an_admitted_pod_keeps_what_it_had(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """A pod in admission keeps its devices, even if no source lists it as active."""
+    """A pod in admission keeps its devices even if no source lists it as active."""
     del world
     had = attempt.before.ledger.of_pod(attempt.pod.uid)
     if isinstance(verdict, Admitted) and not attempt.ended and verdict.allocations[: len(had)] != had:
@@ -268,7 +268,7 @@ def an_admitted_pod_keeps_what_it_had(world: World, attempt: Attempt, verdict: V
 
 
 def a_late_answer_is_never_taken(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """No pod gets an answer that a plugin gave after the deadline of the admission."""
+    """No pod gets an answer that arrived after the deadline of its admission."""
     del world
     if isinstance(verdict, Admitted) and attempt.called and attempt.answered_at >= attempt.deadline:
         yield f"{attempt.pod.uid} got an answer that was {attempt.answered_at - attempt.deadline:g} seconds late"
@@ -286,7 +286,7 @@ def a_pod_waits_only_for_a_plugin_that_has_not_reported(world: World, attempt: A
 
 
 def a_running_pod_survives_a_restart(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """Until all pods are known again, a running container is admitted as it is, and no plugin is called for it."""
+    """Until all pods are known again, a running container is admitted as is, and no plugin is called for it."""
     wants = [container for container in attempt.containers if _asked(attempt.pod, container)]
     if world.pods.ready or not all(_ran_before(world, attempt.pod, container) for container in wants):
         return
@@ -297,7 +297,7 @@ def a_running_pod_survives_a_restart(world: World, attempt: Attempt, verdict: Ve
 
 
 def the_ledger_is_never_asked_for_devices_in_use(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """The ledger would raise `DeviceHeldError`; the manager never depends on that check."""
+    """The ledger would raise `DeviceHeldError`, but the manager never relies on that check."""
     del world
     if isinstance(verdict, Refused) and isinstance(verdict.error, DeviceHeldError):
         yield f"{attempt.pod.uid}: {verdict}"
@@ -344,7 +344,10 @@ def _known(resource: Resource | None) -> frozenset[DeviceId]:
 
 
 def _asked(pod: Pod, container: Container) -> dict[ResourceName, int]:
-    """Return a container's requests to device plugins. A request for 0 counts: a kubelet still requires the plugin."""
+    """Return a container's requests for plugins' resources.
+
+    A request for 0 counts, because it still requires the plugin.
+    """
     return {
         ResourceName(name): size
         for name, size in container.limits.items()

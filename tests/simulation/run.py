@@ -1,6 +1,6 @@
-"""A run of the simulation, which follows from a seed, and its outcome.
+"""A run of the simulation, which depends only on a seed, and its outcome.
 
-Law: the same seed gives the same run, to the last line of its trace, because one `Random` makes every choice.
+Law: the same seed gives the same run, down to the last line of its trace, because one `Random` makes every choice.
 """
 
 from random import Random
@@ -23,7 +23,7 @@ class Problem:
 
 @frozen
 class Outcome:
-    """How a run ended. `actions` counts the steps and the actions during calls to plugins."""
+    """The outcome of a run. `actions` is the number of steps and of actions during calls to plugins."""
 
     seed: int
     steps: int
@@ -49,8 +49,8 @@ class Simulation:
 
     Args:
         seed: the seed of the `Random` that makes every choice.
-        steps: how many steps, not counting the actions during calls to plugins.
-        manager: what makes the manager: `DeviceManager`, or a subclass to be tested.
+        steps: the number of steps, not counting the actions during calls to plugins.
+        manager: what creates the manager: `DeviceManager`, or a subclass to be tested.
     """
 
     seed: int
@@ -58,7 +58,7 @@ class Simulation:
     manager: ManagerType = field(default=DeviceManager, kw_only=True)
 
     def run(self) -> Outcome:
-        """Take all steps, or stop at the step that breaks a law."""
+        """Take all steps, but stop at a step that breaks a law."""
         chance = Random(self.seed)  # noqa: S311 - a run has to be repeatable, not secret
         steps, problem = Steps(chance, self.manager), None
         try:

@@ -1,7 +1,7 @@
 """The actions of the simulation: each is one method, and a `Random` chooses the next one.
 
-Law: everything runs in one thread. While the manager waits for a plugin it holds no lock, so other threads could run;
-the simulation then takes other actions, nested at most `MAX_DEPTH` deep.
+Law: everything runs in one thread. While the manager waits for a plugin, it holds no lock, and other threads could call
+it. At these points, the simulation takes further actions, nested at most `MAX_DEPTH` deep.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ _PREFERENCES: tuple[faults.Fault, ...] = (
 
 @frozen
 class LawBrokenError(BaseException):
-    """A law is broken. This is not an `Exception`, because the manager catches the exceptions of plugins."""
+    """Raised when a law is broken. It is not an `Exception`, because the manager catches the exceptions of plugins."""
 
     law: str
     violation: str
@@ -89,7 +89,7 @@ class Steps:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def take_step(self) -> None:
-        """Take one action, with the actions during its calls to plugins, and check the laws.
+        """Take one action, and further actions during its calls to plugins, and check the laws.
 
         Raises:
             LawBrokenError: a law is broken.
@@ -103,7 +103,7 @@ class Steps:
         self._check(laws.AT_REST)
 
     def _act(self, actions: Sequence[tuple[int, str]]) -> None:
-        """Take one of `actions`, pairs of a weight and the name of a method, and check the laws."""
+        """Take one of `actions`, which are pairs of a weight and a method's name, and check the laws."""
         weights, names = zip(*actions, strict=True)
         (name,) = self._chance.choices(names, weights)
         self.world.actions_done += 1
@@ -126,7 +126,7 @@ class Steps:
         self.trace.append(f"{self.step:5}{'  ' * self._depth} {text}")
 
     def _one_of(self, things: Sequence[T]) -> list[T]:
-        """Return a list with one of `things`, or an empty list if there are none."""
+        """Return a list that contains one of `things`, or nothing if there are none."""
         return [self._chance.choice(things)] if things else []
 
     def _with_probability(self, probability: float) -> bool:
@@ -162,13 +162,13 @@ class Steps:
         self._check(laws.AT_ANY_TIME)
 
     def restart(self) -> None:
-        """Stop the manager and start another, while the containers continue to run."""
+        """Stop the manager and start another one. The containers continue to run."""
         self.world.manager.stop()
         self._log("restart")
         self.start()
 
     def reboot(self) -> None:
-        """Restart the machine, so that no container is running any longer."""
+        """Restart the machine, so that no containers are running any longer."""
         self.world.pods.running = set()
         self._log("reboot")
         raise PowerCutError
@@ -188,7 +188,7 @@ class Steps:
         self.cut_power()
 
     def pass_time(self) -> None:
-        """Move the clock forward by seconds or minutes."""
+        """Advance the clock by seconds or minutes."""
         shorter, longer = (0.5, 1.0, 5.0, 20.0), (BUDGET + 1, GRACE_PERIOD - 1, GRACE_PERIOD + 1)
         seconds = self._chance.choice(shorter if self._with_probability(0.8) else longer)
         self.world.clock.advance(seconds)
@@ -197,7 +197,7 @@ class Steps:
             self.tick()
 
     def break_the_disk(self) -> None:
-        """Make one save or all later saves fail, or cut the power before or after a save."""
+        """Make one save or all later ones fail, or cut the power before or after a save."""
         dishonest = (faults.Loses(), faults.Tears(), faults.Tears(0.9))  # the port forbids these faults
         honest = (faults.Fails(), faults.FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
         if self._with_probability(0.2):
@@ -241,7 +241,7 @@ class Steps:
                 self._stop("an_occupied_socket_is_refused", socket)
 
     def lose_a_plugin(self) -> None:
-        """Disconnect an instance; its `PluginLost` arrives at once, twice or late."""
+        """Disconnect an instance. Its `PluginLost` arrives at once, twice or late."""
         world = self.world
         for instance in self._one_of(world.instances):
             world.instances.remove(instance)
@@ -286,7 +286,7 @@ class Steps:
                 instance.plugin.set_health(device.id, health)
 
     def change_the_devices(self) -> None:
-        """Make a plugin list different devices."""
+        """Change the devices that a plugin lists."""
         for instance in self._one_of(self.world.instances):
             devices = self._devices(instance.plugin.resource)
             self._log(f"{instance} has {' '.join(device.id for device in devices)}")
@@ -303,7 +303,7 @@ class Steps:
         self._log(f"the next {method} has the fault {fault}")
 
     def _devices(self, resource: ResourceName) -> list[Device]:
-        """Return some of the possible devices, most of them healthy; a device never changes its NUMA node."""
+        """Return some of the possible devices, most of them healthy. A device never changes its NUMA nodes."""
         kind = resource.partition("/")[2]
         numbers = sorted(self._chance.sample(range(MAX_DEVICES), self._chance.randint(1, MAX_DEVICES)))
         return [
@@ -342,14 +342,14 @@ class Steps:
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Admit a new pod, or one that was admitted before, as after a restart."""
+        """Admit a new pod or, as after a restart, one that was admitted before."""
         for pod in self._applicants():
             self._log(f"admit {pod.uid}: {_spec(pod)}")
             ask = partial(self.world.manager.admit, pod)
             self._conclude(pod, self._await(pod, pod.in_start_order, ask, laws.WHEN_A_POD_IS_ANSWERED))
 
     def admit_by_container(self) -> None:
-        """Admit the containers of a pod one after another, until one is refused."""
+        """Admit the containers of a pod one by one, until one is refused."""
         for pod in self._applicants():
             verdict: Verdict = Admitted(pod)
             for container in pod.in_start_order:
@@ -360,12 +360,12 @@ class Steps:
             self._conclude(pod, verdict)
 
     def _applicants(self) -> list[Pod]:
-        """Return a list of one pod to admit, or an empty list."""
+        """Return a list that contains a pod to admit, or nothing."""
         is_new = len(self.world.specs) < MAX_PODS and self._with_probability(0.6 if self.world.pods.ready else 0.2)
         return [self._new_pod()] if is_new else self._one_of(self._idle())
 
     def _conclude(self, pod: Pod, verdict: Verdict) -> None:
-        """Make an admitted pod active; delete a refused pod in half of the cases."""
+        """Make an admitted pod active, or delete a refused pod in half of all cases."""
         if pod.uid in self.world.specs:
             if isinstance(verdict, Admitted):
                 self.world.pods.active.add(pod.uid)
@@ -374,7 +374,7 @@ class Steps:
                 self.world.forget(pod.uid)
 
     def start_a_container(self) -> None:
-        """Start a container of an admitted pod; earlier init containers have ended, and earlier sidecars run."""
+        """Start a container of an admitted pod. Earlier init containers have ended, and earlier sidecars run."""
         for pod in self._one_of([pod for pod in self._idle() if pod.uid in self.world.answers]):
             container = self._chance.choice((pod.containers[-1], *pod.in_start_order))
             self._log(f"start {container.name} of {pod.uid}")
@@ -404,7 +404,7 @@ class Steps:
         ask: Callable[[], Verdict],
         all_laws: Sequence[Callable[..., Violations]],
     ) -> Verdict:
-        """Call `ask`, and check the laws against the verdict."""
+        """Call `ask`, and check whether its verdict obeys the laws."""
         world = self.world
         attempt = world.begin(pod, containers)
         verdict = ask()
@@ -447,7 +447,7 @@ class Steps:
         self._log(f"capacity: {dict(status.capacity)}")
 
     def ask_for_hints(self) -> None:
-        """Ask for topology hints, as a topology manager does."""
+        """Request topology hints, as a topology manager does."""
         for pod in self._one_of(list(self.world.specs.values())):
             names = [None, *(container.name for container in pod.in_start_order)]
             hints = self.world.manager.topology_hints(pod, self._chance.choice(names))
@@ -493,7 +493,7 @@ class Steps:
 
 
 def _topology(resource: ResourceName, number: int) -> tuple[NumaNode, ...] | None:
-    """Return the NUMA nodes of a device: one for a GPU, two or none for an FPGA, unknown for a NIC."""
+    """Return the NUMA nodes of a device: one for a GPU, two or none for an FPGA, and an unknown one for a NIC."""
     if resource == GPU:
         return (NumaNode(number % 2),)
     if resource == FPGA:

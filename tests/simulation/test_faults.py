@@ -1,4 +1,4 @@
-"""Without an entry in the script, a faulty adapter changes nothing; an entry changes the call that it names."""
+"""A faulty adapter changes only the calls that have an entry in its script."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ def test_without_an_entry_a_plugin_is_unchanged() -> None:
 
 
 def outcomes(action: Callable[[], object], times: int) -> list[str]:
-    """Return the result of each of several calls: `ok`, or the cause of the failure."""
+    """Return the outcome of each of several calls: `ok`, or the cause of the failure."""
 
     def outcome() -> str:
         try:
@@ -155,7 +155,7 @@ def test_a_permanent_entry_holds_until_it_is_cleared() -> None:
 
 
 def test_faults_are_combined_in_their_order() -> None:
-    """The first fault decides whether the next ones are called."""
+    """The first fault decides whether the following ones are called."""
     rig = Rig()
     rig.script.on("Allocate", faults.TakesTime(1.0), faults.FailsAfterwards("in the end"))
     rig.script.on("Allocate", faults.Fails("at once"), faults.TakesTime(1.0), nth=2)
@@ -164,7 +164,7 @@ def test_faults_are_combined_in_their_order() -> None:
 
 
 def test_a_custom_function_is_a_fault() -> None:
-    """A custom function can read the call, and change its arguments and its answer."""
+    """A custom function can see the call, and change its arguments and its answer."""
 
     def greedy(call: faults.Call) -> object:
         available, must_include, size = call.arguments
@@ -190,7 +190,7 @@ def test_a_custom_function_is_a_fault() -> None:
     ids=repr,
 )
 def test_a_call_fails_or_is_late(fault: faults.Fault, cause: str, asked: int, passed: float) -> None:
-    """Check the caller's error, the number of calls that reach the plugin, and the time that passes."""
+    """Check the caller's error, the number of calls that reach the plugin, and how much time passes."""
     rig = Rig()
     rig.script.on("Allocate", fault)
     assert outcomes(lambda: rig.allocate(timeout=5.0), 1) == [cause]
@@ -225,7 +225,7 @@ def test_an_answer_to_allocate_is_empty() -> None:
     ids=repr,
 )
 def test_a_preference_is_wrong(fault: faults.Fault, answer: Sequence[str]) -> None:
-    """The fault works in a transport and in a plugin."""
+    """The fault has the same effect in a transport and in a plugin."""
     rig = Rig()
     rig.script.on("GetPreferredAllocation", fault)
     assert rig.prefer() == answer
@@ -235,7 +235,7 @@ def test_a_preference_is_wrong(fault: faults.Fault, answer: Sequence[str]) -> No
 
 
 def test_a_gate_suspends_a_call() -> None:
-    """The call is suspended before the plugin is called or after it has answered."""
+    """The call is suspended before the plugin is called, or after it has answered."""
     for gate, asked in ((faults.Gate(20.0), 0), (faults.Gate(20.0, after=True), 1)):
         rig = Rig()
         rig.script.on("Allocate", gate)
@@ -256,7 +256,7 @@ def test_a_gate_that_is_not_released_raises() -> None:
 
 
 def test_the_caller_gets_the_error_of_a_plugin() -> None:
-    """In memory, the text of the plugin's exception is the cause."""
+    """With `MemoryTransport`, the cause is the text of the plugin's exception."""
     script, network = faults.Script(), MemoryTransport()
     network.start(lambda _: None)
     connection = network.connect(faults.FaultyPlugin(NotingPlugin(), script))
@@ -310,7 +310,7 @@ def test_a_registration_fails_at_the_options() -> None:
 
 
 def test_a_stream_is_dropped_in_the_middle_of_a_call() -> None:
-    """`PluginLost` is delivered once; later events are dropped, and calls fail."""
+    """`PluginLost` is delivered once. Later events are dropped, and later calls fail."""
     rig = Rig()
     rig.script.on("Allocate", faults.Meanwhile(lambda: rig.transport.drop(rig.id)))
     assert rig.allocate() == "gpu-0"
@@ -347,7 +347,7 @@ def test_a_stopped_transport_delivers_no_event() -> None:
     ids=repr,
 )
 def test_a_write_fails_is_lost_or_torn(fault: faults.Fault, left: bytes, raises: bool) -> None:
-    """Check the content of the disk afterwards, and whether the save raises an error."""
+    """Check whether the save raises an error, and what is on the disk afterwards."""
     script, inner = faults.Script(), MemoryStore(b"old old!")
     store = faults.FaultyStore(inner, script)
     script.on("save", fault)

@@ -1,8 +1,8 @@
-"""Mutation tests: each removes one protection of the manager, and a law or a race test must fail without it.
+"""Mutation tests: each removes one protection of the manager, and then a law or a race test must fail.
 
 Law: every protection has a check that fails when the protection is removed. Each mutation is a mistake that a developer
-could make; many of them are what a kubelet does. To save time, a mutation has a seed that broke the law; if that seed
-no longer does, the test tries others.
+could make, and many of them do what a kubelet does. To save time, each mutation names a seed that has broken the law.
+If that seed no longer does, the test tries others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -52,14 +52,14 @@ HALF_FAILED = races.test_130145_a_half_failed_admission_leaks_nothing
 TOO_LATE = races.test_117435_an_answer_after_the_budget_is_never_taken
 
 breaks = Mutations()
-"""Mutations that break a law of the simulation, each with the law, and the seed that is tried first."""
+"""Mutations that break a law of the simulation, each with that law and the seed that is tried first."""
 
 fails = Mutations()
-"""Mutations that make a test of races fail, each with the test."""
+"""Mutations that make a race test fail, each with that test."""
 
 
 def of_allocations_only(ledger: Ledger) -> Ledger:
-    """Return the ledger with the devices in use rebuilt from allocations only, as a kubelet does."""
+    """Return the ledger with the devices in use rebuilt from allocations only, as in a kubelet."""
     nothing = {reservation.resource: DeviceSet() for reservation in ledger.reservations}
     rebuilt = Ledger.of(ledger)
     in_use = {**nothing, **{name: rebuilt.in_use(name) for name in rebuilt.resources}}
@@ -379,7 +379,7 @@ def test_the_simulation_finds_the_missing_protection(
 ) -> None:
     remove(monkeypatch)
     problems = (Simulation(seed, STEPS).run().problem for seed in (first, *SEEDS))
-    # A run may break another law first, so several seeds are tried.
+    # A run may break a different law first, so several seeds are tried.
     assert any(problem and problem.law == law for problem in problems)
 
 

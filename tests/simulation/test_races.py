@@ -1,7 +1,7 @@
-"""Races that were defects of a kubelet (the number of the issue is in the test's name) or could be ours.
+"""Races that were defects of a kubelet (such tests have the issue's number in their names) or could be ours.
 
-Law: each test fixes the order of two operations, with real threads and with gates that suspend calls to plugins, store
-and sink. No test sleeps, and no result depends on which thread is faster.
+Law: each test fixes the order of two operations with real threads and with gates that suspend calls to the plugins, the
+store and the sink. No test sleeps, and no result depends on the speed of a thread.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from devicecore.testing import faults
 T = TypeVar("T")
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
-TIMEOUT = 60.0  # seconds of real time until a test that hangs fails
+TIMEOUT = 60.0  # seconds of real time after which a test that hangs fails
 
 
 class PreferringPlugin(SimulatedPlugin):
@@ -60,7 +60,7 @@ def nics(count: int) -> SimulatedPlugin:
 
 
 def pod(uid: str, *limits: Mapping[str, int]) -> Pod:
-    """Return a pod with a container for each of `limits`, by default with one container that requests a GPU."""
+    """Return a pod with a container for each of `limits`. The default is one container that requests a GPU."""
     one_gpu: tuple[Mapping[str, int], ...] = ({GPU: 1},)
     containers = [Container(f"c{number}", limit) for number, limit in enumerate(limits or one_gpu)]
     return Pod(PodUid(uid), containers=tuple(containers))
@@ -71,7 +71,7 @@ def shortage(requested: int, available: int) -> str:
 
 
 class Rig:
-    """A manager whose ports can be suspended, and threads. Every admitted pod is active until `end_pod`."""
+    """Threads, and a manager whose calls to ports can be suspended. Every admitted pod is active until `end_pod`."""
 
     def __init__(
         self, *plugins: SimulatedPlugin, store: MemoryStore | None = None, pods: MemoryPods | None = None
@@ -113,7 +113,7 @@ class Rig:
         return self.manager.state
 
     def admit(self, wanted: Pod) -> Verdict:
-        """Admit a pod in this thread, and list it as active."""
+        """List a pod as active, and admit it in this thread."""
         self.pods.active.add(wanted.uid)
         return self.manager.admit(wanted)
 
@@ -136,7 +136,7 @@ class Rig:
     ) -> Iterator["Future[T]"]:
         """Call `action` in another thread, and suspend its call of `method` until the block ends.
 
-        The thread is suspended before the call, or after it if `answered` is set.
+        The thread is suspended before the call or, if `answered` is set, after it.
         """
         gate = faults.Gate(TIMEOUT, after=answered)
         self._gates.append(gate)
@@ -149,13 +149,13 @@ class Rig:
         future.exception(TIMEOUT)
 
     def assert_waiting(self, future: "Future[T]") -> "Future[T]":
-        """Check that the thread is still blocked after 0.2 s. A slow machine can only make this check miss a defect."""
+        """Check that the thread is still blocked after 0.2 s. On a slow machine, this check can only miss a defect."""
         done, _ = wait([future], timeout=0.2)
         assert not done
         return future
 
     def check(self) -> None:
-        """Check that no device is shared, no device is reserved, and the file matches the state in memory."""
+        """Check that no device is shared or reserved, and that the file matches the state in memory."""
         ledger = self.node.ledger
         given = [(held.resource, device) for held in ledger for device in held.devices]
         assert len(given) == len(set(given))
@@ -255,7 +255,7 @@ def test_137534_a_reserved_device_goes_to_no_other_pod(meanwhile: Interruption) 
 
 
 def test_137534_two_pods_get_the_same_preference() -> None:
-    """After the plugin's answer the manager chooses again, and reserves in the same step."""
+    """After the plugin's answer, the manager chooses again, and reserves the devices in the same step."""
     with Rig(PreferringPlugin(GPU, simulated_devices("gpu", 2))) as rig:
         with rig.suspended("GetPreferredAllocation", rig.admit, pod("first")) as first:
             assert list(devices(rig.admit(pod("second")))) == ["gpu-0"]
@@ -273,7 +273,7 @@ def test_137534_the_last_device_is_taken_while_the_plugin_is_called() -> None:
 
 
 def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
-    """The message is that of any failed GetPreferredAllocation (kubelet.md 5.5)."""
+    """The message is the same as for any other failed GetPreferredAllocation call (kubelet.md 5.5)."""
     with Rig() as rig:
         connection = rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 2)))
         rig.script.on("GetPreferredAllocation", faults.Meanwhile(connection.disconnect))
@@ -283,7 +283,7 @@ def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
 
 
 def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
-    """Admissions of one pod run one after another, and the second admission returns the devices of the first."""
+    """Admissions of the same pod run one after another, and the second one returns the devices of the first."""
     with Rig(gpus(4)) as rig:
         asked: list[str] = []
         rig.script.always("Allocate", faults.Meanwhile(lambda: asked.append("Allocate")))
@@ -300,7 +300,7 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
 @pytest.mark.parametrize("fault", [faults.Fails("no"), faults.NeverAnswers(), faults.AnswersNothing()], ids=repr)
 @pytest.mark.parametrize("at", range(1, 5))
 def test_130145_a_half_failed_admission_leaks_nothing(fault: faults.Fault, at: int) -> None:
-    """If any Allocate call of an admission fails, nothing has changed, and another pod can get all devices."""
+    """If any Allocate call of an admission fails, nothing changes, and another pod can get all devices."""
     greedy = pod("greedy", {GPU: 2, NIC: 1}, {GPU: 1, NIC: 1})
     with Rig(gpus(3), nics(2)) as rig:
         before, blob, published = rig.node, rig.store.blob, len(rig.sink.published)
@@ -324,7 +324,7 @@ def test_137317_a_failing_preference_leaks_nothing() -> None:
 
 
 def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> None:
-    """Only the reservations of the failed admission are released, although another pod was admitted meanwhile."""
+    """Only the reservations of the failed admission are released, even if another pod was admitted in the meantime."""
     with Rig(gpus(3)) as rig:
         failing = pod("failing", {GPU: 1}, {GPU: 1})
         rig.script.on("Allocate", faults.Fails("no"), nth=3)
@@ -336,7 +336,7 @@ def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> Non
 
 
 def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
-    """During the save the devices are reserved; after a failed save they are free in memory and in the file."""
+    """The devices are reserved during the save. After it has failed, they are free in memory and in the file."""
     with Rig(gpus(1)) as rig:
         before = rig.node
         with rig.suspended("save", rig.admit, pod("first"), then=[faults.DISK_FULL]) as first:
@@ -400,7 +400,7 @@ def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
 
 
 def test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing() -> None:
-    """Two instances on the same path are different, so late events from the first do not affect the second."""
+    """Two instances on the same path are distinct, so late events from the first one do not affect the second."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "gpu.sock")
         old.disconnect()
@@ -425,7 +425,10 @@ def test_124716_a_socket_in_use_is_not_registered_again() -> None:
 
 
 def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
-    """The plugin's devices are no longer allocatable. The admission in progress fails; existing allocations stay."""
+    """The plugin's devices are no longer allocatable, and the admission in progress fails.
+
+    Existing allocations stay.
+    """
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
         kept = rig.admit(pod("kept"))
@@ -439,7 +442,7 @@ def test_a_plugin_lost_while_it_is_called_changes_no_other_allocation() -> None:
 
 
 def test_a_resource_that_expires_during_an_admission_is_still_required() -> None:
-    """The manager decides at the start of an admission which requests it handles, so the pod is refused."""
+    """The manager decides at the start of an admission which requests it will handle, so the pod is refused."""
     with Rig(gpus(1)) as rig:
         rig.network.connect(nics(1)).disconnect()
         rig.clock.advance(290.0)
@@ -456,7 +459,10 @@ def test_a_resource_that_expires_during_an_admission_is_still_required() -> None
 
 
 def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
-    """No container runs and no plugin is registered, so the verdict is `NotReady`; later, the pod keeps its devices."""
+    """While no plugin is registered, the verdict is `NotReady`.
+
+    Once the plugin is back, the pod gets the same devices.
+    """
     with Rig(gpus(4)) as rig:
         had = devices(rig.admit(pod("first", {GPU: 2})))
     with Rig(store=rig.store, pods=MemoryPods(active={PodUid("first")}, ready=False)) as rig:
@@ -472,7 +478,7 @@ def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
 
 
 def test_118559_a_pod_that_runs_survives_a_restart() -> None:
-    """A running pod is admitted without its plugin, while a new pod has to wait for it."""
+    """A running pod is admitted without its plugin, but a new pod has to wait for the plugin."""
     with Rig(gpus(4)) as rig:
         had = devices(rig.admit(pod("first", {GPU: 2})))
     running = pod("first", {GPU: 2})
@@ -496,7 +502,7 @@ def test_138446_an_ended_init_container_does_not_reject_its_pod() -> None:
 
 
 def test_a_manager_that_dies_while_a_plugin_is_called_allocated_nothing() -> None:
-    """The next manager knows the answered admission, and can allocate the device that was only reserved."""
+    """The next manager knows the admission that was answered, and can allocate the device that was only reserved."""
     with Rig(gpus(2)) as rig:
         answered = rig.admit(pod("answered"))
         assert isinstance(answered, Admitted)
@@ -511,7 +517,7 @@ def test_a_manager_that_dies_while_a_plugin_is_called_allocated_nothing() -> Non
 
 
 def test_a_manager_restarted_while_a_plugin_is_called_allocated_nothing() -> None:
-    """The restarted manager knows only answered admissions; the old admission is refused."""
+    """The restarted manager knows only admissions that were answered, and refuses the one that was in progress."""
     with Rig(gpus(1)) as rig:
         with rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight:
             rig.manager.stop()
@@ -523,7 +529,7 @@ def test_a_manager_restarted_while_a_plugin_is_called_allocated_nothing() -> Non
 
 
 def test_a_manager_that_has_stopped_writes_nothing() -> None:
-    """Another manager may own the store now, so an admission that ends after the stop saves nothing."""
+    """By now, another manager may own the store, so an admission that ends after the stop saves nothing."""
     with Rig(gpus(1)) as rig:
         with (
             rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight,
@@ -547,7 +553,7 @@ def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
 
 
 def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
-    """A manager that is not running has not read the file, so it could free devices in use, or give them to pods."""
+    """A manager that is not running does not know the file's content, so it could free or allocate devices in use."""
     with Rig(gpus(1)) as rig:
         rig.admit(pod("first"))
         blob = rig.store.blob
@@ -568,7 +574,7 @@ def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
 
 
 class LateOwner(MemoryTransport):
-    """A directory that another manager owns until we start; just before it stops, that manager admits a pod."""
+    """A transport whose directory another manager owns until the start. Before it stops, that manager admits a pod."""
 
     def __init__(self, before_it_stops: Callable[[], None]) -> None:
         super().__init__()
@@ -580,7 +586,7 @@ class LateOwner(MemoryTransport):
 
 
 def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
-    """The file is read only after the directory has been claimed, because until then, the file may change."""
+    """The file is read only after the directory has been claimed, because it may change until then."""
     with Rig(gpus(2)) as rig:
 
         def before_it_stops() -> None:
@@ -606,7 +612,7 @@ def test_a_plugin_that_registers_while_the_file_is_read_waits() -> None:
 
 
 def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> None:
-    """The transport is started first, so it is stopped again if the file can be neither read nor set aside."""
+    """The transport, which is started first, is stopped again if the file can be neither read nor set aside."""
     with Rig(gpus(2)) as rig:
         had = devices(rig.admit(pod("first")))
         rig.manager.stop()
@@ -651,7 +657,7 @@ def test_an_older_status_is_never_published_last() -> None:
 
 
 class SlowPods(MemoryPods):
-    """A source of pods whose next list has a gate: iterating over the list waits at the gate before the first pod."""
+    """A source of pods whose next list has a gate, at which iterating over the list waits before the first pod."""
 
     gate: faults.Gate | None = None
 
@@ -662,7 +668,7 @@ class SlowPods(MemoryPods):
 
 
 class SlowList(Collection[PodUid]):
-    """A list of pods whose iteration begins with a wait at a gate."""
+    """A list of pods. Iterating over it first waits at a gate."""
 
     def __init__(self, pods: Collection[PodUid], gate: faults.Gate) -> None:
         self._pods = pods

@@ -1,4 +1,4 @@
-"""The simulation breaks no law, is repeatable, and names the command that repeats a broken law."""
+"""The simulation breaks no law, is repeatable, and names the command that repeats a run that broke a law."""
 
 import os
 import subprocess
@@ -25,14 +25,14 @@ COMMAND = (sys.executable, "-m", "tests.simulation")
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_law_is_broken(seed: int) -> None:
-    """Only 500 steps are taken for each seed; `make simulate` takes more than 100,000."""
+    """Only 500 steps are taken for each seed. `make simulate` takes more than 100,000 steps."""
     outcome = Simulation(seed, steps=500).run()
     assert outcome.problem is None, outcome
     assert outcome.actions > outcome.steps == 500
 
 
 def broken_law(chance: Random, steps: int, manager: ManagerType = DeviceManager) -> tuple[str, list[str]]:
-    """Return the law that a run breaks, or an empty string, and the trace of the run."""
+    """Return the law that a run breaks (an empty string if none), and the trace of the run."""
     run = Steps(chance, manager)
     try:
         run.start()
@@ -52,13 +52,13 @@ def test_no_law_is_broken_by_what_hypothesis_chooses(chance: Random, steps: int)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    """The traces are equal to the last line, and a different seed gives a different trace."""
+    """The traces are equal down to the last line, and a different seed gives a different trace."""
     assert Simulation(1, 300).run() == Simulation(1, 300).run()
     assert Simulation(1, 300).run().trace != Simulation(2, 300).run().trace
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one() -> None:
-    """The command that repeats a problem can therefore end at the problem's step."""
+    """So the command that repeats a problem can stop at the problem's step."""
     shorter, longer = Simulation(3, 100).run(), Simulation(3, 200).run()
     assert longer.trace[: len(shorter.trace)] == shorter.trace
 
@@ -96,7 +96,7 @@ def test_a_problem_names_the_command_that_repeats_it(
 
 
 def test_a_subclass_of_the_manager_can_be_simulated() -> None:
-    """A manager that admits every pod breaks a law."""
+    """For example, a manager that admits every pod breaks a law."""
 
     class AdmitsAll(DeviceManager):
         def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
@@ -108,7 +108,7 @@ def test_a_subclass_of_the_manager_can_be_simulated() -> None:
 
 
 def test_an_outcome_as_text() -> None:
-    """The text contains the law in words and the command that repeats the run."""
+    """The text contains the law in words, and the command that repeats the run."""
     assert str(Outcome(7, 10, 12, ())) == "seed 7: 10 steps, all laws held"
     assert str(Outcome(7, 10, 12, (), Problem(10, "no_device_has_two_owners", "gpu-0 has"))) == (
         "seed 7, step 10: no device has two owners: gpu-0 has\n"
@@ -127,7 +127,7 @@ def test_many_seeds_are_run_and_counted(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_an_error_that_is_not_the_managers_own_breaks_a_law() -> None:
-    """Any other error is a defect."""
+    """For example, `evict` must not raise `ZeroDivisionError`."""
 
     class Raising(DeviceManager):
         def evict(self, pods: Iterable[PodUid]) -> None:

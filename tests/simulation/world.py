@@ -1,7 +1,7 @@
 """Everything that surrounds a device manager: clock, disk, sink, plugins, pods and power.
 
-Law: the world records events and the state that a manager must have as a result, as simply as possible, and never
-queries the manager.
+Law: the world records events, and the state in which they must leave the manager, as simply as possible, and never asks
+the manager itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from devicecore.ports.transport import Listener
 from devicecore.testing import faults
 
 BUDGET = 60.0
-"""Seconds that one admission may take."""
+"""The number of seconds that one admission may take."""
 
 Holdings = Mapping[tuple[str, ResourceName], frozenset[DeviceId]]
 """The devices of one pod, by container and resource."""
@@ -33,16 +33,19 @@ ManagerType = Callable[..., DeviceManager]
 
 
 def holdings(allocations: Sequence[Allocation]) -> Holdings:
-    """Return the devices of `allocations`, which belong to one pod."""
+    """Return the devices in `allocations`, which belong to one pod."""
     return {(held.key.container, held.resource): frozenset(held.numa_nodes) for held in allocations}
 
 
 class PowerCutError(BaseException):
-    """The machine has no power. This is not an `Exception`, so that the manager does not catch it and continue."""
+    """Raised when the machine has no power.
+
+    It is not an `Exception`, because the manager would catch that and continue.
+    """
 
 
 class Disk(CheckpointStore):
-    """A store that records the blob that was saved last (`promised`), and the blob of a failed save (`attempted`)."""
+    """A store that records the last blob that was saved (`promised`), and the blob of a failed save (`attempted`)."""
 
     def __init__(self, script: faults.Script) -> None:
         self.content = MemoryStore()
@@ -54,7 +57,7 @@ class Disk(CheckpointStore):
 
     @property
     def honest(self) -> bool:
-        """Whether the disk's content is possible in a correct store."""
+        """Whether a correct store could have the disk's content."""
         blob = self.content.blob
         return blob == self.promised or (self.attempted is not None and blob == self.attempted)
 
@@ -77,18 +80,18 @@ class Disk(CheckpointStore):
         self.promised, self.attempted = blob, None
 
     def set_aside(self) -> str | None:
-        """Move the blob out of the way."""
+        """Set the blob aside."""
         place = self._store.set_aside()
         self.trust_content()
         return place
 
     def trust_content(self) -> None:
-        """Treat the content as promised, because the manager has restarted and knows no other content."""
+        """Treat the content as promised, because the manager has restarted and knows nothing else."""
         self.promised, self.attempted = self.content.blob, None
 
 
 class ObservedSink(NodeStatusSink):
-    """A sink that records the last status, if it was `accepted`, and a status that was published twice."""
+    """A sink that records the last status if it was `accepted`, and any status that was published twice in a row."""
 
     def __init__(self, script: faults.Script) -> None:
         self.accepted: NodeStatus | None = NodeStatus()
@@ -110,7 +113,7 @@ class ObservedSink(NodeStatusSink):
 
 @define
 class PluginRecord:
-    """What plugins reported to one manager: the last list of each live instance, in the order of registration."""
+    """What plugins have reported to one manager: the last list of each live instance, in the order of registration."""
 
     lists: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     reported: set[ResourceName] = field(factory=set)
@@ -139,14 +142,14 @@ class PluginRecord:
 
 
 class ObservedTransport(faults.FaultyTransport):
-    """A transport that records the events that its listener accepts in `plugin_record`."""
+    """A transport that records in `plugin_record` the events that its listener accepts."""
 
     def __init__(self, transport: MemoryTransport, script: faults.Script, clock: faults.ManualClock) -> None:
         super().__init__(transport, script, clock)
         self.plugin_record = PluginRecord()
 
     def start(self, listener: Listener) -> None:
-        """Start, and record events before the listener gets them."""
+        """Start the transport. Events are recorded before the listener gets them."""
 
         def observed(event: Event) -> None:
             self.plugin_record.note(event)  # before the call, because laws are checked while the listener runs
@@ -161,7 +164,7 @@ class ObservedTransport(faults.FaultyTransport):
 
 
 class Plugin(SimulatedPlugin):
-    """A plugin that prefers the last of the available devices."""
+    """A plugin that prefers the last available devices."""
 
     def __init__(self, resource: ResourceName, devices: Sequence[Device], options: PluginOptions) -> None:
         super().__init__(resource, devices)
@@ -188,10 +191,10 @@ class Instance:
 
 @define(eq=False)
 class Attempt:
-    """An admission in progress, and the state, file, disk, pods, sink and clock at its start.
+    """An admission in progress, and what the world was like when it began.
 
     `called` counts the admission's Allocate calls, `answered_at` is the time of the last answer from a plugin, and
-    `ended` is whether the pod ended before its admission did.
+    `ended` says whether the pod ended before its admission did.
     """
 
     pod: Pod
@@ -209,10 +212,11 @@ class Attempt:
 
 
 class World:
-    """One machine, and the manager that runs on it now.
+    """A machine, and the manager that currently runs on it.
 
-    `answers` contains the devices of the last answer for each active pod. `actions_done` counts actions. `found` is the
-    content of the disk at the last start, and `was_running` are the containers that were running then.
+    `answers` contains the devices of the last answer for each active pod. `actions_done` is the number of actions so
+    far. `found` is the content of the disk at the last start, and `was_running` is the set of containers that were
+    running then.
     """
 
     def __init__(self, manager: ManagerType, topology: Topology) -> None:
@@ -256,7 +260,7 @@ class World:
         self.sink.before_call = partial(self.note_a_locked_call, "publish")
 
     def note_a_locked_call(self, method: str) -> None:
-        """Record `method` if the state is locked: then the manager called the port while it held the lock."""
+        """Record `method` if the state is locked, that is, if the manager held the lock when it called the port."""
         if self.manager._state._lock.locked():  # noqa: SLF001 - no caller of the manager can see this lock
             self.locked_calls.append(method)
 
@@ -267,7 +271,7 @@ class World:
 
     @property
     def plugin_record(self) -> PluginRecord:
-        """What plugins reported to the manager."""
+        """What plugins have reported to the manager."""
         return self.transport.plugin_record
 
     @property
@@ -276,7 +280,7 @@ class World:
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:
-        """Start a new manager with the disk's content. The old manager is not stopped, but no longer used.
+        """Start a new manager with the disk's content. The old manager is not stopped, but is no longer used.
 
         Raises:
             StoreError: the manager's start failed.
@@ -291,9 +295,7 @@ class World:
             # The disk broke its promise or could not be read, so the lost data is no longer expected.
             self.answers = {pod: restored[pod] for pod in self.answers if pod in restored}
         for pod in unanswered & self.answers.keys() & restored.keys():
-            if (
-                restored[pod].items() >= self.answers[pod].items()
-            ):  # the power failed after the save and before the answer
+            if restored[pod].items() >= self.answers[pod].items():  # the power failed between the save and the answer
                 self.answers[pod] = restored[pod]
 
     def connect(self, resource: ResourceName, socket: str, devices: Sequence[Device], options: PluginOptions) -> None:
@@ -308,12 +310,15 @@ class World:
         self.all_instances.append(connection.id)
 
     def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
-        """Return whether either value is new since the last call; if not, the slow reading of a file is skipped."""
+        """Return whether either value has changed since the last call.
+
+        If not, a file need not be read, which is slow.
+        """
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node
 
     def begin(self, pod: Pod, containers: tuple[Container, ...]) -> Attempt:
-        """Record an admission, with the state of everything before it."""
+        """Record the start of an admission."""
         self.in_flight.append(
             Attempt(
                 pod,
@@ -330,7 +335,7 @@ class World:
         return self.in_flight[-1]
 
     def forget(self, pod: PodUid) -> None:
-        """End the pod: no source lists it any longer."""
+        """End the pod, so that no source lists it any longer."""
         for attempt in self.in_flight:
             attempt.ended |= attempt.pod.uid == pod
         self.pods.active.discard(pod)

@@ -1,4 +1,7 @@
-"""The laws of the DRA manager with a fault at every call to a port in turn. `make test` tries some of these faults."""
+"""The laws of the DRA manager, with a fault at each call to a port in turn.
+
+`make test` tries only some of the faults.
+"""
 
 from collections.abc import Iterator
 from itertools import product
@@ -10,7 +13,7 @@ from tests.simulation.dra.world import FAULTS, Action, Fault, run
 
 
 def parsed(text: str) -> list[Action]:
-    """Return the actions that the text of a scenario lists."""
+    """Return the actions listed in the text of a scenario."""
     return [tuple(action.split()) for action in text.split(", ")]
 
 
@@ -33,7 +36,7 @@ BESIDE = parsed("prepare first, prepare second, prepare third, unprepare first, 
 
 
 def places(actions: list[Action]) -> Iterator[tuple[int, int, str]]:
-    """Yield each call to a port that a scenario makes if nothing fails: action, number of the call, port."""
+    """Yield each call to a port that a scenario makes if nothing fails, as action number, call number and port."""
     for number, calls in enumerate(run(actions, {})):
         for call, port in enumerate(calls):
             yield number, call, port
@@ -52,13 +55,13 @@ def test_the_laws_hold_with_another_action_alongside_every_call(name: str) -> No
     actions = SCENARIOS[name]
     cases = product([(number, call) for number, call, port in places(actions) if port != "disk"], BESIDE)
     for (number, call), action in share(list(cases), of=5):
-        if action[1:] != actions[number][1:]:  # a kubelet prepares and releases a given pod one step at a time
+        if action[1:] != actions[number][1:]:  # a kubelet performs one operation at a time on a given pod
             run(actions, {number: [Fault(call, "beside", action)]})
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_laws_hold_with_two_faults_of_drivers_in_a_row(name: str) -> None:
-    """The second fault is in the action after that of the first fault."""
+    """The second fault occurs in the action that follows the one with the first fault."""
     actions = SCENARIOS[name]
     drivers = [(number, call) for number, call, port in places(actions) if port == "driver"]
     first = ("error", "silent, done", "missing", "power cut after")

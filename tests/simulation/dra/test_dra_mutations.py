@@ -1,6 +1,6 @@
-"""Each mutation removes one protection, and the test shows that the world notices.
+"""Each mutation removes one protection, and the test shows that this is noticed.
 
-Many of the mutations are what a kubelet does, or what a developer who does not know the reasons for the code might
+Many of the mutations do what a kubelet does, or what a developer who does not know the reasons for the code might
 write.
 """
 
@@ -33,14 +33,14 @@ from tests.simulation.dra.test_dra_faults import BESIDE, SCENARIOS, places
 from tests.simulation.dra.world import FAULTS, Fault, WatchedTurns, run
 from tests.unit import test_dra_manager as unit
 
-Anything = Any  # arguments of the real function, which the mutation passes on
+Anything = Any  # arguments that the mutation passes on to the real function
 
 
 breaks = Mutations()
-"""Mutations that break a law of the world, each with the law, and a scenario that shows it."""
+"""Mutations that break a law of the world, each with that law and a scenario in which it is broken."""
 
 fails = Mutations()
-"""Mutations that make a test fail, each with the test."""
+"""Mutations that make a test fail, each with that test."""
 
 
 # --- what is saved, and when ------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def drivers_are_called_before_the_pod_is_saved(patch: Patch) -> None:
 
 @breaks("M10 the file is the cache", "one pod")
 def answers_are_not_saved(patch: Patch) -> None:
-    """kubernetes#140471: a kubelet saves answers with the next write."""
+    """kubernetes#140471: a kubelet saves answers only with the next write."""
     _not_saving(patch, "state")
 
 
@@ -130,13 +130,13 @@ def answers_are_appended(patch: Patch) -> None:
 
 @breaks("each device once", "one pod")
 def answers_are_appended_within_one_run(patch: Patch) -> None:
-    """kubernetes#140274 fixes this in 1.37: a pod with two drivers is prepared again after one of them has failed."""
+    """Fixed in 1.37 by kubernetes#140274: a pod with two drivers is prepared again after one of them has failed."""
     answers_are_appended(patch)
 
 
 @breaks("has two calls at once", "two pods of one claim")
 def nobody_waits_for_a_turn(patch: Patch) -> None:
-    """Two pods that share a claim and start together both call the driver, as in a kubelet."""
+    """As in a kubelet, two pods that share a claim and start at the same time both call the driver."""
 
     def at_once(_self: Anything, _keys: Anything, call: Anything, *_: Anything) -> Turn[Any]:
         return Turn((), call)
@@ -311,7 +311,7 @@ def failures_are_counted_as_successes(patch: Patch) -> None:
 
 
 def plays(scenario: str) -> Iterator[Callable[[], object]]:
-    """Yield runs of a scenario: without a fault, with each fault, and with each action alongside each call."""
+    """Yield runs of a scenario: one without faults, one for each fault, and one for each action alongside each call."""
     actions = SCENARIOS[scenario]
     yield lambda: run(actions, {})
     found = list(places(actions))
@@ -340,7 +340,7 @@ def test_a_protection_that_is_taken_out_is_missed(
                 noticed.append(str(broken))
                 if law in noticed[-1]:
                     return
-    except AssertionError as broken:  # the error comes from `places`, which plays the scenario without faults
+    except AssertionError as broken:  # raised by `places`, which plays the scenario without faults
         noticed.append(str(broken))
     assert any(law in problem for problem in noticed), noticed[:3]
 
@@ -351,19 +351,19 @@ def test_a_protection_that_is_taken_out_is_missed(
 
 @fails(unit.test_slices_are_deleted_30_seconds_after_the_last_connection)
 def no_connection_is_seen(patch: Patch) -> None:
-    """M12: slices of a driver that is connected would be deleted."""
+    """M12: the slices of a connected driver are deleted."""
     patch.setattr(DriverRegistry, "is_connected", lambda _self, _driver: False)
 
 
 @fails(unit.test_slices_are_deleted_30_seconds_after_the_last_connection)
 def slices_are_deleted_at_once(patch: Patch) -> None:
-    """M12: a driver that restarts would lose its slices."""
+    """M12: a driver that restarts loses its slices."""
     patch.setattr(drivers, "WIPE_DELAY", 0)
 
 
 @fails(unit.test_slices_of_a_driver_that_is_back_within_30_seconds_stay)
 def a_deletion_is_not_called_off(patch: Patch) -> None:
-    """M12: a driver that returns within 30 seconds would lose its slices."""
+    """M12: a driver that returns within 30 seconds loses its slices."""
     with_wipe = drivers._with_wipe  # noqa: SLF001 - the mutated part is private
 
     def keeping(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
@@ -375,14 +375,14 @@ def a_deletion_is_not_called_off(patch: Patch) -> None:
 
 @fails(unit.test_a_driver_that_goes_step_by_step_puts_no_deletion_off)
 def each_event_puts_a_deletion_off(patch: Patch) -> None:
-    """M12: the slices of a driver that disconnects step by step would stay longer than 30 seconds."""
+    """M12: the slices of a driver that disconnects step by step stay for more than 30 seconds."""
     with_wipe = drivers._with_wipe  # noqa: SLF001 - the mutated part is private
     patch.setattr(drivers, "_with_wipe", lambda registry, driver, now: with_wipe(registry.wiped(driver), driver, now))
 
 
 @fails(unit.test_slices_of_all_drivers_are_deleted_at_the_start)
 def nothing_is_deleted_at_the_start(patch: Patch) -> None:
-    """M12: slices of drivers that ended while the kubelet was down would stay."""
+    """M12: the slices of drivers that ended while the kubelet was down stay."""
     begin = DriverList.begin
 
     def beginning(self: DriverList, run_: Anything) -> None:
@@ -417,7 +417,7 @@ def the_newest_instance_is_called_connected_or_not(patch: Patch) -> None:
 
 @fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def a_driver_without_a_connection_counts_as_not_registered(patch: Patch) -> None:
-    """M13: the error would say that the driver does not exist, not that it cannot be reached."""
+    """M13: the error says that the driver does not exist, not that it cannot be reached."""
     choose = DriverRegistry.choose
 
     def choosing(self: DriverRegistry, driver: DriverName) -> InstanceId:
@@ -430,7 +430,7 @@ def a_driver_without_a_connection_counts_as_not_registered(patch: Patch) -> None
 
 @fails(unit.test_the_health_of_claimed_devices_is_reported)
 def a_report_does_not_count_at_its_limit(patch: Patch) -> None:
-    """M15: the limit is strict."""
+    """M15: a report has expired only when it is older than the limit."""
     patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated >= self.limit)
 
 
@@ -465,7 +465,7 @@ def health_is_not_saved(patch: Patch) -> None:
 @fails(unit.test_the_health_of_claimed_devices_is_reported)
 @fails(unit.test_a_report_that_changes_nothing_is_not_saved)
 def each_report_is_a_change(patch: Patch) -> None:
-    """M15: the file is written, and observers are notified, only if the health of a device changes."""
+    """M15: the file is written and observers are notified even if the health of no device has changed."""
     patch.setattr(DeviceHealth, "differs_from", lambda _self, _other: True)
 
 

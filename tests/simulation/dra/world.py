@@ -1,8 +1,8 @@
 """A node with claims, drivers, an API server and a disk, where any call may fail.
 
-The world plays actions on a `DraManager`. Before an action, one fault may be armed at one of the calls that the action
-makes to a port. After each action, and inside each call of a driver, the laws are checked; violations are recorded in
-`broken`, because an exception inside a driver would count as the driver's.
+The world plays actions on a `DraManager`. Before an action, a fault can be set for one of the calls that the action
+makes to a port. The laws are checked after each action and during each call to a driver. Violations are recorded in
+`broken`, because an exception in a driver would count as the driver's own.
 """
 
 import threading
@@ -54,17 +54,17 @@ CLAIMS: Mapping[str, Sequence[tuple[DriverName, str]]] = {
 }
 PODS: Mapping[str, Sequence[str]] = {"first": ["one", "two"], "second": ["two", "three"], "third": ["one"]}
 
-PATIENCE = 60.0  # seconds until a test stops waiting for something that should come at once
-_HELD = 1.0  # seconds after which a lock counts as held during the call, not just briefly
+PATIENCE = 60.0  # seconds until a test stops waiting for something that should happen at once
+_HELD = 1.0  # seconds after which a lock counts as held for the whole call, not just briefly
 
 
 class PowerCutError(BaseException):
-    """Raised where the process would end; only the world catches it."""
+    """Raised at the point where the process would end. Only the world catches it."""
 
 
 @frozen
 class Fault:
-    """A fault at a call: the number of the call to a port since the fault was armed, and what happens there."""
+    """A fault in a call to a port: the call's number since the fault was set, and what happens in the call."""
 
     call: int
     kind: str
@@ -72,7 +72,7 @@ class Fault:
 
 
 Action = tuple[str, ...]
-"""An action, and the pod, claim or driver it affects."""
+"""The name of an action, and the pod, claim or driver that it affects, if any."""
 
 DRIVER_FAULTS = (
     "error",
@@ -176,7 +176,7 @@ class Driver(DraDriver):
 
     @contextmanager
     def _calling(self, claims: Sequence[ClaimRef]) -> Iterator[None]:
-        """Check that a driver has at most one call for a claim at a time."""
+        """Check that the driver gets at most one call at a time for each claim."""
         uids = {claim.uid for claim in claims}
         if self.called & uids:
             self.world.broken.append(f"{self.name} has two calls at once for {self.called & uids}")
@@ -194,7 +194,7 @@ class Driver(DraDriver):
         )
 
     def _fault(self, method: str) -> str | None:
-        """Return this call's fault, or raise its error if it precedes the driver's work."""
+        """Return this call's fault, or raise the error of a fault that precedes the driver's work."""
         fault = self.world.call("driver")
         if fault == "power cut before":
             raise PowerCutError
@@ -209,7 +209,7 @@ class Driver(DraDriver):
     def _spoilt(
         self, method: str, fault: str | None, answer: dict[ClaimUid, Result], empty: Result, failed: Result
     ) -> dict[ClaimUid, Result]:
-        """Return the answer, as changed by a fault that follows the driver's work; raise the fault's error, if any."""
+        """Return the answer as changed by a fault that follows the driver's work, or raise the fault's error."""
         first = next(iter(answer))
         if fault == "power cut after":
             raise PowerCutError
@@ -236,7 +236,7 @@ class World:
 
     def __init__(self) -> None:
         self.broken: list[str] = []
-        self.calls: list[str] = []  # the kinds of calls made by the action in progress
+        self.calls: list[str] = []  # the ports called by the action in progress
         self.saves = 0
         self.faults: list[Fault] = []
         self.disk = Disk(self)
@@ -245,7 +245,7 @@ class World:
         self.drivers = {name: Driver(name, self) for name in (A, B)}
         self.pods = MemoryPods()
         self.allocations: dict[ClaimUid, tuple[AllocatedDevice, ...]] = {}
-        self.using: dict[str, frozenset[ClaimUid]] = {}  # by name of a pod whose preparation has succeeded
+        self.using: dict[str, frozenset[ClaimUid]] = {}  # the claims of each prepared pod, by the pod's name
         self.ending: set[str] = set()  # pods that are being released, or whose release has failed
         self._generation = 0
         self._known: dict[ClaimKey, ClaimInfo] = {}
@@ -290,7 +290,7 @@ class World:
         if fault is None:
             return None
         if fault.beside is not None:
-            if port != "disk":  # during a save, another thread would wait for a lock, as it should
+            if port != "disk":  # during a save, another thread rightly waits for a lock
                 self._play_beside(fault.beside)
             return None
         return fault.kind if fault.kind in FAULTS[port] else None
@@ -318,9 +318,9 @@ class World:
     # --- actions ------------------------------------------------------------------------------------------------------
 
     def play(self, action: Action, *faults: Fault) -> bool:
-        """Play an action with faults, and return whether it failed.
+        """Play an action with these faults, and return whether it failed.
 
-        Afterwards the laws hold, or `broken` says which do not.
+        Afterwards, `broken` lists the laws that do not hold.
         """
         self.calls, self.faults, has_failed = [], list(faults), False
         before = self.disk.blob
@@ -341,7 +341,7 @@ class World:
     def _join(self) -> None:
         for thread in self._beside:
             thread.join(PATIENCE)
-            assert not thread.is_alive(), "an action alongside another one hangs"
+            assert not thread.is_alive(), "an action alongside another action hangs"
         self._beside.clear()
 
     def _act(self, action: Action) -> None:
@@ -349,7 +349,7 @@ class World:
 
     def _prepare(self, name: str) -> None:
         if name in self.ending:
-            return  # a kubelet does not start a pod that it is ending
+            return  # a kubelet does not start a pod that it is terminating
         self.pods.active.add(PodUid(name))
         pod = pod_of(name)
         blob = self.disk.blob
@@ -402,7 +402,7 @@ class World:
 
     @contextmanager
     def _one_sample(self, operation: str) -> Iterator[None]:
-        """Check M14, and that the manager raises only the library's errors."""
+        """Check M14, and let through no errors other than the library's own."""
         metrics, count, failed = self.metrics, len(self.metrics.operations), False
         try:
             yield
@@ -425,7 +425,7 @@ class World:
         return ClaimCache() if self.disk.blob is None else _cache_in(self.disk.blob)
 
     def check_prepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """Check M2, M6, M7 and M17, which hold whenever a driver is called to prepare."""
+        """Check M2, M6, M7 and M17, which hold whenever a driver is called to prepare claims."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
@@ -438,7 +438,7 @@ class World:
                 self.broken.append(f"M6 calls only with cause: {known} is prepared")
 
     def check_unprepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """Check M3, M6, M7 and M17, which hold whenever a driver is called to release."""
+        """Check M3, M6, M7 and M17, which hold whenever a driver is called to release claims."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
@@ -452,7 +452,7 @@ class World:
                 self.broken.append(f"a claim is released while {users} use it: {ref}")
 
     def _check_locks(self) -> None:
-        """Check M17: a call to a driver is made without a lock. Another thread may hold a lock briefly."""
+        """Check M17: the caller of a driver holds no lock. Another thread may hold one briefly."""
         manager: Any = self.manager
         for lock in (manager._saved._saved._lock, manager._saved._state._lock, manager._drivers._state._lock):  # noqa: SLF001 - whose lock it is, no port tells
             if not lock.acquire(timeout=_HELD):
@@ -461,7 +461,7 @@ class World:
             lock.release()
 
     def _check(self, action: Action, before: bytes | None) -> None:
-        """Check what holds after every action."""
+        """Check the laws that hold after every action."""
         saved, known = self.saved().claims, self.manager.claims.claims
         self._expect("M10 the file is the cache", _durable(known), _durable(saved))
         for key, entry in known.items():
@@ -484,7 +484,7 @@ class World:
             self._check_user(pod, uids)
 
     def _check_user(self, name: str, uids: frozenset[ClaimUid]) -> None:
-        """Check M1 and M9: drivers have prepared a prepared pod's claims, and its containers get the CDI names."""
+        """Check M1 and M9: the drivers have prepared the pod's claims, and its containers get the CDI names."""
         for uid in uids:
             for result in self.allocations[uid]:
                 if uid not in self.drivers[result.driver].prepared:
@@ -512,12 +512,12 @@ class World:
 
 
 class _FailedError(Exception):
-    """A public call failed with one of the library's errors."""
+    """Raised when a public call has failed with one of the library's errors."""
 
 
 @lru_cache(maxsize=16)
 def _cache_in(blob: bytes) -> ClaimCache:
-    """Decode a file once, because the laws read it several times for each action."""
+    """Decode a file. The result is cached, because the laws read each file several times."""
     return decode(blob).cache
 
 
@@ -526,7 +526,7 @@ def _durable(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, object]:
 
 
 def run(actions: Sequence[Action], faults: Mapping[int, Sequence[Fault]]) -> list[list[str]]:
-    """Play actions, each with its faults, and end the world. Return the kinds of calls that each action made.
+    """Play actions, each with its faults, and end the world. Return the ports that each action called.
 
     Raises:
         AssertionError: a law is broken.
