@@ -25,7 +25,7 @@ class NodeStatus:
 def sanitize_allocatable(
     allocatable: Mapping[ResourceName, int], in_use: Mapping[ResourceName, int]
 ) -> dict[ResourceName, int]:
-    """Raise `allocatable` to the number of devices in use (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
+    """Return `allocatable`, raised to the number of devices in use (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
 
     A pod that already holds devices then passes the general resource check even while the plugin is gone.
     """

@@ -15,7 +15,7 @@ from devicecore.domain.model import Device, PluginId, PluginOptions
 class RegistrationRequested:
     """A caller asked to register `resource`, which has not been validated yet.
 
-    A kubelet counts such registrations (kubelet.md 2.4).
+    A kubelet counts a registration before any check (kubelet.md 2.4).
     """
 
     resource: str

@@ -187,7 +187,7 @@ class Inventory:
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return the current report, or the expired one: containers may still hold its devices (kubelet.md 3.6).
+        """Return the current report, or the expired one, whose devices containers may still hold (kubelet.md 3.6).
 
         Raises TypeError if `name` is not a string but, for example, a plugin.
         """

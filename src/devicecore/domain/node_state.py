@@ -48,7 +48,7 @@ class NodeState:
         return f"<NodeState: {self.inventory!r}, {self.ledger!r}>"
 
     def apply(self, event: Event, now: float) -> "NodeState":
-        """Return the state after a plugin's event. `now` is monotonic seconds.
+        """Return the state after a plugin's event. `now` is the monotonic time in seconds.
 
         Raises:
             PluginAlreadyConnectedError: another instance is connected over the same socket.

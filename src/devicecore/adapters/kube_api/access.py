@@ -354,7 +354,7 @@ class ApiServer:
     def ask(self, request: ApiRequest, call: Callable[[], T]) -> T:
         """Return the result of `call`, which sends `request`. If the credentials have expired, make the call once more.
 
-        Raises RequestError if `call` raises.
+        Raises RequestError if `call` fails.
         """
         self._leave_parent()
         is_new = self._connection is None

@@ -133,7 +133,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
             raise self._error_of(str(error)) from error
 
     def _want(self, wanted: Wish) -> None:
-        """Make the thread publish this state instead of any earlier state. The caller holds the lock."""
+        """Make the thread publish this state instead of any earlier state. The caller must hold the lock."""
         self._wanted = wanted
         if not self._has_wanted:
             self._has_wanted, self._published = True, None

@@ -220,7 +220,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
 
 
 class _Window:
-    """Limits how many patches are sent in any second. The caller holds a lock."""
+    """Limits how many patches are sent in any second. The caller must hold a lock."""
 
     def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
         self._clock = clock

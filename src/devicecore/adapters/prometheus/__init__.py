@@ -261,7 +261,7 @@ _Read = tuple[_Buckets, float]  # the buckets, and the sum of all durations
 
 @define
 class _Histogram:
-    """Counts calls by duration, with one number for each bucket. The caller holds a lock."""
+    """Counts calls by duration, with one number for each bucket. The caller must hold a lock."""
 
     bounds: Sequence[float]
     counts: list[int] = field(init=False)

@@ -24,7 +24,7 @@ def checkpoint_of(state: NodeState) -> CheckpointData:
 def restore(data: CheckpointData, now: float) -> NodeState:
     """Return the state of a manager after a restart: all allocations, and the resources to expect (kubelet.md 4.4).
 
-    No device is healthy until its plugin reports again. `now` is monotonic seconds.
+    No device is healthy until its plugin reports again. `now` is the monotonic time in seconds.
     """
     # A kubelet checked each name before writing it.
     registered = [ResourceName(name) for name in data.registered_devices or ()]
