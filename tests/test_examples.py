@@ -1,4 +1,4 @@
-"""Each example in examples/ is run as its reader would run it, and the folder's README.md lists each example."""
+"""Each example in examples/ is run as a reader would run it, and the folder's README.md lists all of them."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ def test_the_list_of_examples_has_each_of_them() -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return pytest's result for each test of all examples, which are in one project without settings."""
+    """Run all examples' tests in one project without settings, and return pytest's output."""
     project = tmp_path_factory.mktemp("project")
     for program in PROGRAMS:
         (project / program.name).write_bytes(program.read_bytes())

@@ -1,6 +1,6 @@
 """House rules for this repository that no other tool checks.
 
-Each test reads all files and reports every offender, as `file:line: text`.
+Each test reads all files, and reports every violation as `file:line: text`.
 """
 
 import ast
@@ -46,15 +46,15 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 PEERS = [path for pattern in ("*.go", "*.md") for path in (ROOT / "peers").rglob(pattern)]
 TEXTS = sorted([*SOURCES, *GUIDES, *PEERS, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
 
-# A comment that switches off a check, and its required form: the check, then the reason.
+# Comments that switch off a check, and their required form: the name of the check, then the reason.
 EXCUSES = {
     re.compile(r"#\s*type:\s*ignore"): re.compile(r"# type: ignore\[[a-z, -]+\]\s+# \S.+"),
     re.compile(r"#.*\bnoqa\b"): re.compile(r"# noqa: [A-Z]+\d+(, [A-Z]+\d+)*\s+[-#] \S.+"),
     re.compile(r"#\s*pragma:"): re.compile(r"# pragma: no (cover|branch)\s+[-#] \S.+"),
 }
 
-# Phrases that occurred in many sentences but that a native engineer would not write, each with a better phrase. The
-# language is American English, as in Kubernetes.
+# Phrases that many sentences contained but that a native speaker would not write, each with a better one. The spelling
+# is American, as in Kubernetes.
 BETTER = {
     r"\banew\b(?![\"=:-]| =)": "again, over, or a verb such as recreate and rewrite",
     r"\b[Ii]n the place of\b": "in place of, or instead of",
@@ -79,14 +79,14 @@ BETTER = {
 }
 
 QUOTES = {"CHANGELOG.md", "cards.md"}
-"""Pages that keep their wording, because they record what a release could do, or what programs printed."""
+"""Pages whose wording is kept, because they record what a release could do or what programs printed."""
 
-# A document of rules that code cites, and the cited clauses: `kubelet.md 5.4`, `kubelet.md 5.5, 7.2`. The parts of a
-# document are in the folder with its name.
+# A reference to a document of rules and its clauses, such as `kubelet.md 5.4` or `kubelet.md 5.5, 7.2`. If a document
+# has parts, they are in the folder of the same name.
 CITATION = re.compile(r"\b(kubelet[\w-]*\.md) (\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*)")
 CLAUSE = re.compile(r"^#+ (\d+(?:\.\d+)?)\b", re.MULTILINE)
 
-WITH_LAW = re.compile(r'"""((?!""").)*?Law', re.DOTALL)  # finds the docstring without parsing the module
+WITH_LAW = re.compile(r'"""((?!""").)*?Law', re.DOTALL)  # matches the module's docstring without parsing the module
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
@@ -94,7 +94,7 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def report(offenders: Iterable[object]) -> None:
-    """Fail if there are offenders, and name all of them, one per line; pytest would shorten a list."""
+    """Fail if there are offenders, and name all of them, one per line, because pytest would shorten a list."""
     lines = [str(offender) for offender in offenders]
     assert not lines, "\n".join(["", *lines])
 
@@ -105,7 +105,7 @@ def location(path: Path, line: int, text: str) -> str:
 
 @cache
 def with_parts(name: str) -> str:
-    """Return the text of a guide and of its parts in the folder with its name; empty if there is no such guide."""
+    """Return the text of a guide and of its parts in the folder of the same name; empty if there is no such guide."""
     guide = ROOT / "docs" / name
     return "\n".join(
         path.read_text("utf-8") for path in GUIDES if path == guide or path.parent == guide.with_suffix("")
@@ -114,7 +114,7 @@ def with_parts(name: str) -> str:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    gc.disable()  # no node of the trees is garbage, and a collection would visit all of them
+    gc.disable()  # no node of a tree is garbage, and a collection would visit them all
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     finally:
@@ -122,7 +122,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each name in the code, without strings and comments."""
+    """Yield the line number and the text of each name in the code, but not in strings and comments."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
@@ -152,9 +152,9 @@ def text_of(path: Path) -> str:
 
 
 def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
-    r"""Return the lines of `paths` that `pattern` matches. This file is left out because it contains the patterns.
+    r"""Return the lines in `paths` that `pattern` matches. This file is skipped, because it contains the patterns.
 
-    Searching each line of all files takes seconds, and so does a pattern that begins with `\b`.
+    To save seconds, each file is first searched as a whole, and without a `\b` at the beginning of the pattern.
     """
     somewhere = re.compile(pattern.pattern.removeprefix(r"\b"), re.MULTILINE)
     return [
@@ -167,12 +167,12 @@ def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
 
 
 def is_bare_excuse(text: str) -> bool:
-    """Return whether a text switches off a check without naming both the check and the reason."""
+    """Return whether a text switches off a check without naming both the check and a reason."""
     return any(silences.search(text) and not excuse.search(text) for silences, excuse in EXCUSES.items())
 
 
 def comments_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each comment."""
+    """Yield the line number and the text of each comment."""
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -226,7 +226,7 @@ def test_the_domain_and_the_ports_never_say_any() -> None:
 
 
 def test_the_text_of_an_error_names_its_own_fields() -> None:
-    """`_text` is formatted with the error's fields when the error is shown, so no type checker sees the names in it."""
+    """`_text` is formatted only when the error is shown, so no type checker sees the names of fields in it."""
     report(
         location(path, text.lineno, f"{error.name}: {{{name}}}")
         for path in SOURCES
@@ -242,7 +242,7 @@ def test_the_text_of_an_error_names_its_own_fields() -> None:
 
 
 def test_every_module_states_its_law() -> None:
-    """Packages, lists of messages (which have a stub) and examples for guides need no law."""
+    """Packages, entry points, lists of messages (which have a stub) and examples for guides need no law."""
     report(
         path.relative_to(ROOT)
         for path in SOURCES
@@ -288,13 +288,13 @@ def test_the_names_of_the_glossary_exist() -> None:
 
 
 def anchors(guide: Path) -> set[str]:
-    """Return the anchors that GitHub makes from the headings of a Markdown file."""
+    """Return the anchors that GitHub generates for the headings of a Markdown file."""
     headings = re.findall(r"^#+ (.*)$", guide.read_text(encoding="utf-8"), re.MULTILINE)
     return {"", *(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)}
 
 
 def links_of(guide: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the file and the anchor of each link to another place in this repository, relative or with its address."""
+    """Yield the file and the anchor of each link to a place in this repository, whether relative or absolute."""
     prose = re.sub(r"`[^`]*`", "", guide.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]*)\)|^\[[^\]]*\]: (\S+)$", prose, re.MULTILINE):
         place, _, anchor = "".join(link).partition("#")
@@ -322,7 +322,7 @@ def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
 
 
 def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() -> None:
-    """A package index shows README.md and no other file from this repository; `make dist` checks the wheels."""
+    """A package index shows README.md, but no other file of this repository. `make dist` checks the wheels."""
     report(lines_with(re.compile(re.escape(SOURCE_URL)), READMES))
     for readme in READMES:
         project = loads((readme.parent / "pyproject.toml").read_text(encoding="utf-8"))
@@ -335,7 +335,7 @@ def test_links_of_a_readme_are_relative_and_get_addresses_in_its_distribution() 
 
 
 def test_the_repositorys_address_is_the_projects() -> None:
-    """The address is in `[project.urls]`; no other file has a different one, so a fork can replace it everywhere."""
+    """No file has an address other than the one in `[project.urls]`, so a fork can replace it everywhere."""
     urls = [loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["urls"] for folder in PROJECTS]
     assert urls[0] == urls[1]
     owner, name = SOURCE_URL.split("/")[-2:]
@@ -347,7 +347,7 @@ def test_the_repositorys_address_is_the_projects() -> None:
         location(path, number, line)
         for path in (*TEXTS, *READMES, *others)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if name in line  # a search for a plain name is faster than for its context
+        if name in line  # faster than a search with the pattern
         for match in address.finditer(line)
         if (match[1] or match[2]) != owner
     )
@@ -418,7 +418,7 @@ def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:
     named = set(re.findall(r"`([\w.]+)`", "\n".join(tables)))
     paths = (ROOT / "src" / "devicecore" / folder).glob("[!_]*")
     modules = {prefix + path.stem for path in paths if path.is_dir() or path.suffix == ".py"}
-    assert modules - named <= {"adapters"}  # instead of the package, the table names each adapter
+    assert modules - named <= {"adapters"}  # the table names each adapter instead of the package
 
 
 def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:

@@ -1,7 +1,7 @@
-"""Which module may import what, according to the sources themselves.
+"""Which modules may import what. The imports are read from the source code.
 
-import-linter (pyproject.toml) checks the layers as a graph. This file contains the allowlists, so a new dependency is a
-decision that someone has to record here.
+import-linter (pyproject.toml) checks the layers as a graph. This file contains the allowlists, so each new dependency
+is a decision that has to be recorded here.
 """
 
 import ast
@@ -22,9 +22,9 @@ MODULES = {
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the words of `text`.
+    """Return the module names that `text` lists.
 
-    A leading dot, slash or plus stands for `devicecore.`, `devicecore_tools.` or the fleet.
+    A leading dot, slash or plus sign stands for `devicecore.`, `devicecore_tools.` or `devicecore_fleet.`.
     """
     places = {".": "devicecore.", "/": "devicecore_tools.", "+": "devicecore_fleet."}
     return frozenset(places[word[0]] + word[1:] if word[0] in places else word for word in text.split())
@@ -40,7 +40,7 @@ ANY = frozenset(sys.stdlib_module_names)
 
 @frozen
 class Layer:
-    """What a module may import eagerly, and what only lazily: in a function that needs it, or for types only."""
+    """What a module may import eagerly, and what it may import only lazily: in a function, or for type checking."""
 
     at_once: frozenset[str]
     lazily: frozenset[str] = frozenset()
@@ -50,16 +50,16 @@ ADAPTER = ANY | names("attrs .domain .ports .runtime .system .wire")
 TESTING = ANY | names("attrs .domain .ports .runtime .manager .plugins .system .wire .adapters.memory .adapters.file")
 DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 
-# The longest name that matches a module applies. In addition, a module may always import from its own layer, but an
-# adapter only from itself.
+# The longest matching prefix of a module's name applies. In addition, a module may always import from its own layer, or
+# if it is part of an adapter, from that adapter.
 LAYERS = {
     "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager .runtime.saver_thread")),
     "devicecore.domain": Layer(PURE | names("attrs")),
-    "devicecore.domain.checks": Layer(PURE | names("attrs inspect .domain")),  # for the arguments of a function
-    # The ids of shares are derived from their names (uuid5): nothing is random.
+    "devicecore.domain.checks": Layer(PURE | names("attrs inspect .domain")),  # for functions' signatures
+    # The ids of shares are derived from names (uuid5), so they are not random.
     "devicecore.domain.allocation.result": Layer(PURE | names("attrs uuid .domain")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
-    "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # for dates and the CRC in a file
+    "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # for the dates and the CRC in a file
     "devicecore.domain.go_text": Layer(PURE | names("orjson")),
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
@@ -94,8 +94,8 @@ LAYERS = {
         PURE | names("attrs .domain .manager .plugins .adapters.memory /budget /numa")
     ),
     "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson /budget .adapters /numa")),
-    # A look is written completely, according to its types: `system.json_values` cannot write mappings whose keys are
-    # not strings.
+    # A look is written in full and according to its types, but `system.json_values` cannot write mappings whose keys
+    # are not strings.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(
         ANY | names("attrs .adapters .domain .manager .ports .system .wire /numa"), names(".dra_manager")
@@ -144,29 +144,29 @@ def prefixes(module: str) -> Iterator[str]:
 
 
 def home(module: str) -> str:
-    """Return the package that `module` is part of: a layer, or an adapter."""
+    """Return the layer or the adapter that `module` belongs to."""
     parts = module.split(".")
     return ".".join(parts[: 3 if parts[1:2] == ["adapters"] else 2])
 
 
 def is_allowed(importer: str, imported: str, *, lazy: bool) -> bool:
-    """Return whether the table lets `importer` import `imported`."""
+    """Return whether the table allows `importer` to import `imported`."""
     layer = next(LAYERS[name] for name in prefixes(importer) if name in LAYERS)
     allowed = layer.at_once | (layer.lazily if lazy else frozenset())
-    if importer != "devicecore":  # this prefix would match everything
+    if importer != "devicecore":  # the home of `devicecore` would match everything
         allowed |= {home(importer)}
     return not allowed.isdisjoint(prefixes(imported))
 
 
 def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield each import's line, module and laziness; `from a import b` imports `a.b` if that is a module of ours."""
+    """Yield each import's line, module and laziness. `from a import b` imports `a.b` if that is one of our modules."""
 
     def walk(node: ast.AST, *, lazy: bool) -> Iterator[tuple[int, str, bool]]:
         match node:
             case ast.Import(names=aliases):
                 yield from ((node.lineno, alias.name, lazy) for alias in aliases)
             case ast.ImportFrom(module=module, names=aliases, level=level):
-                package = "." * level + (module or "")  # the table allows no relative names: write full names
+                package = "." * level + (module or "")  # no table entry matches a relative import
                 for alias in aliases:
                     submodule = f"{package}.{alias.name}"
                     yield node.lineno, submodule if submodule in MODULES else package, lazy
@@ -240,7 +240,7 @@ def test_the_table_refuses(module: str, source: str) -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Return the modules that a new interpreter has loaded after `statement`."""
+    """Return the modules that a new interpreter has loaded after it ran `statement`."""
     script = f"import sys\n{statement}\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     return set(run.stdout.split())

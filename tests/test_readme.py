@@ -1,4 +1,4 @@
-"""README and guides say what their examples print."""
+"""The README and the guides say what their examples print."""
 
 import re
 import tomllib
@@ -40,7 +40,7 @@ def test_the_page_about_installing_lists_each_extra() -> None:
 
 
 def test_the_list_of_pages_has_a_link_to_each() -> None:
-    """The list leaves out parts of pages, and pages that only the site has, because they are made from docstrings."""
+    """The list leaves out parts of pages, and pages that are generated from docstrings and are only on the site."""
     docs = README.parent / "docs"
     linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8")))
     pages = [*docs.glob("*.md"), *docs.glob("maintain/*.md")]

@@ -1,4 +1,4 @@
-"""The parts of a release are consistent: versions, changelog, workflows. RELEASING.md says what needs GitHub itself."""
+"""The versions, the changelog and the workflows are consistent. RELEASING.md says what only GitHub can check."""
 
 import re
 import shlex
@@ -76,7 +76,7 @@ def test_every_action_is_pinned_by_the_hash_of_a_commit_and_alike_everywhere() -
 
 
 def test_every_command_of_a_workflow_exists_here() -> None:
-    """Programs on the runner are listed; every other command is a target of the Makefile or a module of `tools`."""
+    """Each command is a listed program on the runner, a target of the Makefile or a module of `tools`."""
     on_the_runner = {"cp", "docker", "gh", "kubectl", "mkdir"}
     for name, job in jobs().items():
         assert job["timeout-minutes"] <= 60, name

@@ -1,4 +1,4 @@
-"""Tests in several processes (`-n 2`) give the same results as in one, and a process that dies is noticed."""
+"""Tests that run in several processes (`-n 2`) have the same results as in one, and a process that dies is noticed."""
 
 import os
 import subprocess

@@ -1,10 +1,10 @@
-"""Runs the tests in several processes (`-n 6`): forks of one process that has imported and collected all tests.
+"""Runs the tests in several processes (`-n 6`), forked from one that has imported and collected all tests.
 
-Law: Each test runs once. The tests of a file run in one process, one after another. A test with the mark `apart` may
+Law: each test runs once. The tests of a file run in one process, one after another. A test with the mark `apart` may
 run in any of the processes, as if it were the only test in its file.
 
-pytest-xdist starts new workers, and each of them imports and collects all tests: six seconds of CPU time for each
-worker, and 24 if Python has not compiled the tests yet.
+pytest-xdist starts new workers, each of which imports and collects all tests. This takes six seconds of CPU time for
+each worker, or 24 if Python has not compiled the tests yet.
 """
 
 import os
@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 _FORKS = get_context("fork")
-_NUMBER = 4  # bytes per unit number in the pipe
+_NUMBER = 4  # bytes per number of a unit in the pipe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option `-n`, spelled as in pytest-xdist."""
+    """Add the option `-n`, which has the same names as in pytest-xdist."""
     group = parser.getgroup("workers")
     group._addoption(  # noqa: SLF001 - the only way to a short option in lower case
         "-n", "--numprocesses", dest="workers", metavar="N", type=_count, help="run the tests in N processes, or auto"
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _unit(test: pytest.Item) -> object:
-    """Return a key that is equal for tests that must run in the same process."""
+    """Return a key that is the same for all tests that must run in one process."""
     return test.nodeid if test.get_closest_marker("apart") else test.path
 
 
@@ -46,7 +46,7 @@ def _count(text: str) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run all tests in worker processes, or leave the loop to pytest if no workers are requested."""
+    """Run all tests in worker processes, or if no workers are requested, leave the loop to pytest."""
     if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
         return None
     units = [list(tests) for _, tests in groupby(session.items, _unit)]
@@ -76,7 +76,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _report(session: pytest.Session, working: dict[Connection, Any]) -> None:
-    """Pass the reports of the workers on to pytest, until the last worker has ended."""
+    """Pass the workers' reports on to pytest until the last worker has ended."""
     hook, running = session.config.hook, dict.fromkeys(working, "no test")
     while working:
         for result in wait(list(working)):
@@ -104,8 +104,8 @@ class _Reports:
     def __init__(self, config: pytest.Config, results: Connection) -> None:
         self._config = config
         self._results = results
-        # Without these options, nothing reads the reports of passed setups and teardowns, which are two of the three
-        # for each test.
+        # Without these options, nothing reads the reports of successful setups and teardowns, which are two of the
+        # three reports on each test.
         self._needs_all = config.option.durations is not None or config.option.xmlpath is not None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -119,9 +119,9 @@ class _Reports:
 
 
 def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
-    """Run the tests one unit after another until none are left."""
+    """Run one unit of tests after another until none are left."""
     plugins = session.config.pluginmanager
-    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # these belong to the first process
+    for name in ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin"):  # for the first process only
         plugins.unregister(name=name)
     plugins.register(_Reports(session.config, results))
     capture = plugins.getplugin("capturemanager")
@@ -142,6 +142,6 @@ def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue
 
 
 def _tests(units: Sequence[Sequence[pytest.Item]], queue: int) -> Iterator[pytest.Item]:
-    """Yield the tests of the next unit that no other worker has taken."""
+    """Take one unit after another, until none are left, and yield its tests."""
     while number := os.read(queue, _NUMBER):
         yield from units[int.from_bytes(number)]

@@ -1,4 +1,4 @@
-"""Background tasks that end although they were not stopped."""
+"""Background threads and tasks that end although no one has stopped them."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The rule about which users may write to a directory."""
+"""The rules about which users may write to a directory."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The environment for other processes."""
+"""The environment that child processes inherit."""
 
 import os
 
@@ -11,7 +11,7 @@ def test_a_variable_that_another_thread_removes_is_left_out(monkeypatch: pytest.
     data = {"A": "1", "B": "2"}
 
     def decode(text: str) -> str:
-        data.pop("B", None)  # as another thread may, after the names have been read and before the values
+        data.pop("B", None)  # as another thread may do after the names are read and before the values are
         return text
 
     monkeypatch.setattr(os, "environ", type(os.environ)(data, str, decode, str, decode))

@@ -1,4 +1,4 @@
-"""Bounded reads and replaced files on a real disk. Failing writes are tested in tests/adapters/test_file.py."""
+"""Bounded reads and file replacement on a real disk. Writes that fail are tested in tests/adapters/test_file.py."""
 
 import errno
 import os
@@ -94,7 +94,7 @@ class TestDurableFile:
 
 
 class TestInterrupts:
-    """Ctrl-C at each place where Python allows an interrupt; a real signal hits such a place once in 10,000 times."""
+    """Ctrl-C at each point where Python allows an interrupt. A real signal hits a given point once in 10,000 times."""
 
     @pytest.mark.parametrize("action", ["read_file", "read_input", "write", "replace", "delete", "set_aside"])
     def test_an_interrupt_leaves_no_descriptor_open_and_no_half_a_file(self, tmp_path: Path, action: str) -> None:

@@ -1,4 +1,4 @@
-"""gRPC's messages about failed calls, and its settings for servers."""
+"""gRPC's messages about failed calls, and its settings for channels."""
 
 import socket
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_server_is_called_by_the_name_localhost(directory: Path) -> None:
         with grpc.insecure_channel(target(str(directory / "p.sock")), channel_options(1000)) as channel:
             method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/service/Method")
             call, connection, received = method.future(b""), listener.accept()[0], b""
-            connection.sendall(bytes.fromhex("000000040000000000"))  # settings; without them, no call is sent
+            connection.sendall(bytes.fromhex("000000040000000000"))  # SETTINGS; without it, no call is sent
             while b"/service/Method" not in received:
                 received += connection.recv(4096)
             call.cancel()

@@ -1,4 +1,4 @@
-"""`from_json(to_json(value), type(value)) == value`, and data from other programs is checked."""
+"""`from_json(to_json(value), type(value)) == value`, and the checks of data from other programs."""
 
 import json
 from collections.abc import Mapping

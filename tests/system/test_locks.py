@@ -1,4 +1,4 @@
-"""Locks by name, between threads and between processes."""
+"""Named locks, between threads and between processes."""
 
 import multiprocessing
 import threading
@@ -17,7 +17,7 @@ PATIENCE = 60.0
 def hold(path: Path, name: str, pipe: Connection) -> None:
     with NamedLocks(path).held(name, PATIENCE):
         pipe.send("held")
-        pipe.recv()  # this waits until the process is killed
+        pipe.recv()  # waits until the process is killed
 
 
 @pytest.fixture

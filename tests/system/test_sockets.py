@@ -1,4 +1,4 @@
-"""Sockets that this process binds, alongside other processes' sockets."""
+"""Sockets that this process binds next to other processes' sockets."""
 
 import ctypes
 import os
@@ -40,7 +40,7 @@ def test_a_socket_appears_only_when_it_is_served_and_leaves_nothing_else(directo
     assert owned.state() is SocketState.MISSING
     with owned.binding() as private:
         assert owned.state() is SocketState.MISSING
-        assert Path(private).parent.stat().st_mode & 0o077 == 0  # no one else can connect before the mode is set
+        assert Path(private).parent.stat().st_mode & 0o077 == 0  # no other user can connect before the mode is set
         listen(private, listeners)
     assert owned.state() is SocketState.OURS
     assert is_served(owned.path)
@@ -51,7 +51,7 @@ def test_a_socket_appears_only_when_it_is_served_and_leaves_nothing_else(directo
 
 
 def test_a_new_socket_is_a_created_file_for_inotify(directory: Path, listeners: ExitStack) -> None:
-    """Some plugins wait for exactly the event that kubelet.sock is created, not for a rename to that name."""
+    """Some plugins wait until kubelet.sock is created, and do not notice a rename to that name."""
     libc = ctypes.CDLL(None, use_errno=True)
     in_create = 0x100
     watch = libc.inotify_init1(os.O_NONBLOCK)
@@ -116,7 +116,7 @@ def test_a_failure_while_binding_changes_nothing(directory: Path, listeners: Exi
     serve(owned, listeners)
     before = owned.identity
     with pytest.raises(FileNotFoundError), owned.binding():
-        pass  # nothing was bound
+        pass  # nothing is bound
     assert (owned.identity, owned.state()) == (before, SocketState.OURS)
     assert names(directory) == ["a.sock"]
 

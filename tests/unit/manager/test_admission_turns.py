@@ -28,7 +28,7 @@ def begin(turns: AdmissionTurns, pod: PodUid, call: OpenCall) -> Turn[PodUid]:
 
 
 def abandon(turns: AdmissionTurns, pod: PodUid = A) -> Turn[PodUid]:
-    """Start a turn and return without ending it, like a call that is interrupted at the wrong time."""
+    """Start a turn and return without ending it, like a call that is interrupted at a bad moment."""
     return begin(turns, pod, OpenCall())
 
 
@@ -68,7 +68,7 @@ def test_a_pod_whose_admission_starts_and_ends_meanwhile_is_seen() -> None:
 
 
 def test_an_affinity_is_chosen_once_and_forgotten_with_its_pod() -> None:
-    """The pod holds no device, so the affinity is gone when the pod's turn ends."""
+    """The pod holds no device, so its affinity is forgotten when its turn ends."""
     turns = AdmissionTurns(CurrentState(NodeState()))
     first, second = [NumaNode(0)], [NumaNode(1)]
     turn = begin(turns, A, OpenCall())
@@ -113,7 +113,7 @@ def test_a_call_that_frees_devices_ends_abandoned_admissions(call: Callable[[Dev
 
 
 def test_a_container_has_run_if_it_or_a_later_one_runs() -> None:
-    """That an earlier container is running proves nothing, because the container may be a sidecar."""
+    """A running container says nothing about later ones, because it may be a sidecar."""
     first, second, main = (Container(name) for name in ("first", "second", "main"))
     pod = Pod(A, init_containers=(first, second), containers=(main,))
     found = {}

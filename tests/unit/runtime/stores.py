@@ -1,4 +1,4 @@
-"""The store for the saver's tests."""
+"""The store for the tests of saved states."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from devicecore.domain.checkpoint import decode
 
 
 class Store(MemoryStore):
-    """A store that does something before it saves."""
+    """A store that calls `before` before each save."""
 
     before: Callable[[], object] = staticmethod(lambda: None)
     saves = 0

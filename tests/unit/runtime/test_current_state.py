@@ -13,7 +13,7 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.wake_up import WakeUp
 from devicecore.testing.interrupts import Interrupts
 
-LIMIT = 20.0  # time limit in seconds for something that should happen at once
+LIMIT = 20.0  # seconds within which something that should happen at once must happen
 FOR_EVER = 1e6
 GPU = ResourceName("example.com/gpu")
 
@@ -96,7 +96,7 @@ def taken(value: int) -> tuple[int, None]:
 def test_each_change_wakes_a_thread_that_waits(
     change: Callable[[CurrentState[int]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread does not have to poll."""
+    """The thread does not poll."""
     waits, found = threading.Event(), threading.Event()
 
     class AnnouncedWakeUp(WakeUp):
@@ -134,7 +134,7 @@ def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
 
 
 def test_a_wait_interrupted_anywhere_leaves_no_thread_waiting() -> None:
-    """A leftover waiter would be woken at each change, forever."""
+    """A waiter left behind would be woken at each change, forever."""
     at, is_interrupted = 0, True
     while is_interrupted:
         at += 1

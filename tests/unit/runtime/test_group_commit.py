@@ -22,7 +22,7 @@ UNENCODABLE = ResourceName("example.com/\ud800")
 
 
 class Interrupted(CurrentState[NodeState]):
-    """A state in which the `interrupts`-th replacement from now is interrupted as soon as it happens; 0 for none."""
+    """A state that raises KeyboardInterrupt just after the `interrupts`-th replacement from now (0: after none)."""
 
     interrupts = 0
 
@@ -48,11 +48,11 @@ class Bench:
         self.saver.begin(self.run, NodeState())
 
     def commit(self, name: ResourceName) -> bool:
-        """Commit a change, and return whether it was in the store when the commit was acknowledged."""
+        """Commit a change, and return whether it is in the store when the commit has been acknowledged."""
         return self.saver.commit(self.run, adding(name)) in self.store.resources()
 
     def wait_together(self, names: Sequence[ResourceName], then: Callable[[], object]) -> list[Future[bool]]:
-        """Commit all `names` in threads that wait for a save in progress, and call `then` before that save ends."""
+        """Commit each name in a thread that waits for a save in progress, and call `then` before that save ends."""
         saving, go_on = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -125,7 +125,7 @@ def test_an_interrupted_call_leaves_other_commits_to_their_callers(moment: str) 
         if moment == "before the write":
             bench.store.before = interrupt
         else:
-            bench.state.interrupts = 2  # the first one belongs to the commit in progress
+            bench.state.interrupts = 2  # the first replacement belongs to the commit in progress
 
     bench = Bench()
     answers = bench.wait_together(NAMES, then=prepare)
@@ -137,7 +137,7 @@ def test_an_interrupted_call_leaves_other_commits_to_their_callers(moment: str) 
 
 
 def test_a_commit_whose_call_was_interrupted_is_not_saved() -> None:
-    """The caller may have tried again since then, and the old change would follow the newer one."""
+    """The caller may have tried again since, and the old change would then follow the newer one."""
     bench = Bench()
 
     def interrupted() -> None:

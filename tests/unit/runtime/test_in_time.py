@@ -38,7 +38,7 @@ except TimeoutError:
 
 
 def native_threads() -> int:
-    """Return how many threads this process has, including those that `threading` does not know."""
+    """Return the number of this process's threads, including those that `threading` does not know."""
     return len(list(Path("/proc/self/task").iterdir()))
 
 
@@ -46,7 +46,7 @@ def test_threads_that_wait_do_one_thing_after_another_and_end() -> None:
     before, threads = native_threads(), WaitingThreads()
     for number in range(20):
         assert in_time(lambda: number, 60, threads.begin) == number  # noqa: B023 - it is called in this turn
-    assert native_threads() <= before + 2  # the next job may arrive before the thread waits again
+    assert native_threads() <= before + 2  # a job may arrive before the thread of the previous job waits again
     threads.end()
     wait_until(lambda: native_threads() <= before, "the threads have ended")
     with pytest.raises(NoThreadError):

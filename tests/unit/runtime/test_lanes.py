@@ -10,7 +10,7 @@ LIMIT = 60.0
 
 
 def needing(*groups: str) -> dict[Needs, list[str]]:
-    """Run five jobs for each group of letters. The letters stand for what the jobs need."""
+    """Return five jobs for each group of letters, which stand for the things that the jobs need."""
     return {frozenset(group): [f"{group}{number}" for number in range(5)] for group in groups}
 
 
@@ -85,7 +85,7 @@ def test_the_number_of_threads_is_limited() -> None:
 
 
 def test_helpers_that_could_not_be_started_do_not_count_as_helping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as threads can be started again, a job that hangs delays no other job."""
+    """Once threads can be started again, a job that hangs delays no other job."""
     refusals = iter(range(2 * THREADS))
     start = threading.Thread.start
 

@@ -7,7 +7,7 @@ from devicecore.runtime.observers import Observers
 
 
 class Something:
-    """Stands for a notification: the observers do not read it."""
+    """A stand-in for a notification, because `Observers` does not read notifications."""
 
 
 def test_an_observer_that_raises_is_logged_and_the_others_are_notified(caplog: pytest.LogCaptureFixture) -> None:

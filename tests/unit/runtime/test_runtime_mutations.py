@@ -22,7 +22,7 @@ from tests.unit.runtime import test_lanes as lanes
 from tests.unit.runtime import test_saved_state as saved
 from tests.unit.runtime import test_turns as turns
 
-Untyped = Any  # arguments of the real function, which the mutation passes on
+Untyped = Any  # arguments that the mutation passes on to the real function
 
 fails = Mutations()
 
@@ -32,7 +32,7 @@ fails = Mutations()
 
 @fails(turns.test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken)
 def an_abandoned_turn_is_never_ended(patch: Patch) -> None:
-    """The DRA manager used to have turns that only their own call could end."""
+    """In the DRA manager, a turn used to be ended only by its own call."""
     patch.setattr(Turns, "_end_abandoned", lambda *_, **__: None)
 
 
@@ -115,7 +115,7 @@ def a_commit_fails_because_of_another_one(patch: Patch) -> None:
 
 @fails(commits.test_a_commit_whose_call_was_interrupted_is_not_saved)
 def the_commit_of_an_interrupted_call_is_saved(patch: Patch) -> None:
-    """An earlier version of the runtime did this: the change came after the caller's next action."""
+    """An earlier version of the runtime did this, so the change came after the caller's next action."""
     patch.setattr(OpenCall, "has_ended", False)
 
 
@@ -173,7 +173,7 @@ def an_observer_may_fail_a_call(patch: Patch) -> None:
 
 @fails(starts.test_a_stop_during_a_start_leaves_nothing_running)
 def a_stop_waits_for_a_start(patch: Patch) -> None:
-    """An earlier version of the DRA manager did this, and then the start succeeded."""
+    """An earlier version of the DRA manager did this, so that the start succeeded first."""
     stop = Lifecycle.stop
 
     def waiting(self: Untyped, end: Untyped) -> None:
@@ -217,6 +217,6 @@ def test_removing_a_guarantee_makes_a_test_fail(
     for module in (turns, commits, saved, lanes, starts, dra):
         for limit in ("LIMIT", "SECONDS"):
             if hasattr(module, limit):
-                monkeypatch.setattr(module, limit, 2.0)  # seconds until a hopeless wait ends
+                monkeypatch.setattr(module, limit, 2.0)  # seconds until a wait that cannot succeed ends
     with pytest.raises((AssertionError, DeviceCoreError, RuntimeError, TimeoutError, pytest.fail.Exception)):
         test()

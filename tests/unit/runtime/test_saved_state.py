@@ -67,7 +67,7 @@ def test_a_store_that_hangs_holds_a_request_for_a_second_and_the_next_ones_not_a
 
 
 def test_an_eviction_waits_for_no_thread_that_is_about_to_call_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first eviction waits for a store that hangs, not all evictions that arrive at the same time."""
+    """Of several evictions at the same time, only the first one waits for a store that hangs."""
     monkeypatch.setattr("devicecore.runtime.saved_state.PATIENCE", 0.01)
     bench = Bench()
     begun, go_on = threading.Event(), threading.Event()

@@ -15,7 +15,7 @@ INSIDE = "a call for the same thing"
 
 
 def begin(turns: Turns[str], *keys: str, patience: float = LIMIT) -> Turn[str] | None:
-    """Start a turn and return without ending it, like a call that is interrupted at the wrong time."""
+    """Start a turn and return without ending it, like a call that is interrupted at a bad moment."""
     return turns.begin(keys, OpenCall(), patience, "a call")
 
 
@@ -26,7 +26,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 class Holder:
-    """A thread that has a turn until the test releases it, or for `LIMIT` seconds, because some tests never do."""
+    """A thread that keeps a turn until the test ends it, or for `LIMIT` seconds, because some tests never end it."""
 
     def __init__(self, turns: Turns[str], *keys: str) -> None:
         self._turns, self._keys = turns, keys
@@ -133,7 +133,7 @@ def test_a_turn_that_is_ended_twice_ends_no_other() -> None:
 
 
 class SlowKey(str):
-    """A key that is compared and hashed in Python, so an interrupt may come while this happens."""
+    """A key that is compared and hashed in Python code, which an interrupt may hit."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class SlowKey(str):
 
 
 def test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken() -> None:
-    """The next call gets the keys at once, whether it is made in the same thread or in a different one."""
+    """The next call gets the keys at once, whether in the same thread or in another."""
     at, is_interrupted = 0, True
     keys: tuple[str, ...] = SlowKey("a"), SlowKey("b")
     while is_interrupted:
@@ -177,7 +177,7 @@ def test_a_turn_that_is_interrupted_at_any_place_leaves_no_key_taken() -> None:
 
 
 def test_the_end_of_a_turn_wakes_the_calls_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls do not have to poll."""
+    """The calls do not poll."""
     waits = threading.Semaphore(0)
 
     class AnnouncedWakeUp(WakeUp):

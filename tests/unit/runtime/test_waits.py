@@ -1,4 +1,4 @@
-"""Every wait ends at its deadline or when it is woken, no matter what signal handlers and other threads do."""
+"""Every wait ends at its deadline or when woken, no matter what signal handlers and other threads do."""
 
 import signal
 import threading
@@ -18,13 +18,13 @@ from devicecore.runtime.turns import Turns
 from devicecore.runtime.wake_up import WakeUp
 from tests.reliability.scale import scale
 
-OVERDUE = 30.0  # the seconds after its deadline within which a wait certainly ends if it ends at all
+OVERDUE = 30.0  # seconds after its deadline by which a wait must have ended
 SIGNALS = 50.0  # per second
 TIMEOUT = 0.01
 
 
 class Waits:
-    """Waits of `timeout` seconds for something that does not happen, one for each class that waits."""
+    """Waits for something that does not happen within `timeout` seconds: one for each class that can wait."""
 
     def __init__(self) -> None:
         self._end = threading.Event()
@@ -94,7 +94,7 @@ def handling(action: Callable[[], object], first: float, then: float) -> Iterato
 
 @contextmanager
 def busy_thread() -> Iterator[None]:
-    """A thread that computes, so that a handler may run long after its signal."""
+    """Run a thread that computes, so that a handler may run long after its signal."""
     is_over = False
 
     def compute() -> None:
@@ -114,8 +114,8 @@ def busy_thread() -> Iterator[None]:
 def test_a_wait_ends_whose_deadline_passes_in_a_signal_handler(
     wait: Callable[[Waits, float], None], waits: Waits
 ) -> None:
-    """`SimpleQueue.get` of CPython 3.11 and 3.12 then continues without a deadline."""
-    wait(waits, 0.0)  # this starts the threads that the wait needs
+    """In CPython 3.11 and 3.12, `SimpleQueue.get` then continues without a deadline."""
+    wait(waits, 0.0)  # starts the threads that the wait needs
     until = time.monotonic() + TIMEOUT
 
     def quiet() -> None:
@@ -159,7 +159,7 @@ def test_a_handler_that_raises_ends_a_wait_and_no_later_one(wait: Wait, waits: W
 
 def test_a_signal_handler_wakes_the_thread_that_it_interrupts() -> None:
     wake_up = WakeUp()
-    with handling(wake_up.wake, TIMEOUT, 0.1):  # a signal just before the wait is handled only when the next arrives
+    with handling(wake_up.wake, TIMEOUT, 0.1):  # a signal just before the wait is handled when the next one arrives
         assert wake_up.wait(OVERDUE)
 
 
