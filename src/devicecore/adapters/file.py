@@ -138,7 +138,7 @@ class JsonFileSink:
         return f"JsonFileSink({str(self.path)!r})"
 
     def publish(self, status: NodeStatus) -> None:
-        """Merge `status` into the file. A removed resource is kept with 0, as in a Node object (kubelet.md 8.2).
+        """Merge `status` into the file. A removed resource is kept at 0, as in a Node object (kubelet.md 8.2).
 
         Raises:
             SinkError: the file cannot be written, or contains something else. The file is left unchanged.

@@ -162,7 +162,7 @@ class MemoryConnection:
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 
     def report(self) -> None:
-        """Send the current list, as a heartbeat does. If the list is too large, the plugin is lost."""
+        """Send the current list, for example as a heartbeat. If the list is too large, the plugin is lost."""
         with self._in_turn:
             if self.id not in self._transport._connections:  # noqa: SLF001  # as above
                 return

@@ -98,7 +98,7 @@ def serve_plugin(
         TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not a bare file name, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` together form a path that is too long.
-        DirectoryError: `directory` is the path of a kubelet's socket, or it exists, but no socket can be created in it.
+        DirectoryError: `directory` is the path of a kubelet's socket, or no socket can be created in that directory.
     """
     check_plugin(plugin, "serve_plugin")
     if kubelet_socket is None:

@@ -63,7 +63,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         node: the name of the Node object, which need not exist yet.
         access: where the API server and the credentials are, and how long to wait for them.
         strategy: how changes are written.
-        keep_removed: whether to keep a removed resource with 0, as a kubelet does; otherwise its key is deleted.
+        keep_removed: whether to keep a removed resource at 0, as a kubelet does; otherwise its key is deleted.
         beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of the
             published resources with their capacity, so the sink sets both to the number of healthy devices.
         leftovers: other resources that an earlier run may have published. Resources that `field_manager` has written

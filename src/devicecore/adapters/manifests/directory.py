@@ -55,7 +55,9 @@ class Changes:
 
 
 class ManifestPods(PodSource):
-    """A `PodSource` that reads a directory of manifests. Its owner has to call `poll` regularly, such as every second.
+    """A `PodSource` that reads a directory of manifests.
+
+    The owner of this object has to call `poll` regularly, for example every second.
 
     Args:
         directory: the directory of the manifests.

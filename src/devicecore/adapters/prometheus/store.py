@@ -20,7 +20,7 @@ class MeasuredStore:
 
     Attributes:
         store: the store to measure.
-        record: called after each save with the seconds that it took, and whether it raised an error.
+        record: called after each save with its duration in seconds, and whether the save raised an error.
         clock: returns monotonic seconds.
     """
 

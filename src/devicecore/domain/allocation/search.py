@@ -1,8 +1,8 @@
 """The search for devices that satisfy all requests of a pod.
 
 Laws: the search keeps only a list of the devices it has taken, so backtracking leaves nothing behind. Requests are
-satisfied in order, each with the first alternative and the first devices that allow the rest to be satisfied, tried in
-the order in which a scheduler tries them. The search ends after a bounded number of steps.
+satisfied in order, each with the first alternative and the first devices that allow the remaining requests to be
+satisfied, tried in the order in which a scheduler tries them. The search ends after a bounded number of steps.
 """
 
 from collections import Counter, defaultdict

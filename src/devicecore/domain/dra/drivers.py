@@ -33,7 +33,7 @@ Each pause is twice the previous one.
 
 @frozen
 class InstanceId:
-    """One driver instance: driver, endpoint and service, and a counter of the instances that the transport has seen.
+    """One driver instance: its driver, endpoint and service, and its number among those that the transport has seen.
 
     A later instance has a larger `generation`, so two instances that used the same endpoint are never confused.
     """

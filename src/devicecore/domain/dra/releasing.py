@@ -57,8 +57,8 @@ def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Le
 def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
     """Remove `pods` from the claims that they share with other pods or with each other.
 
-    In a claim that only these pods use, the last of them by UID stays, because releasing the claim requires calling
-    drivers.
+    In a claim that only these pods use, the last of these pods by UID stays, because releasing the claim requires
+    calling drivers.
     """
     changed = []
     for claim in cache.claims.values():

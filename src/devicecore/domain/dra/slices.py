@@ -113,7 +113,7 @@ class PublishedDevice:
         return bool(self.fields) or any(isinstance(value, tuple) for value in self.attributes.values())
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise InvalidPoolError, which describes the problem with the device."""
+        """Raise an InvalidPoolError that describes the problem with the device."""
         subject = f"device {foreign_text(self.name)}"
         raise InvalidPoolError(subject, problem)
 
