@@ -980,6 +980,11 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BRIDGES = "/apis/nets.example.com/v1alpha1/namespaces/default/bridges"
 
 
+def test_a_definition_is_named_after_its_kind(server: LocalApiServer) -> None:
+    reply = ask(server, "POST", DEFINITIONS, {**definition(), "metadata": {"name": "bridges.other.example.com"}})
+    assert 'must be spec.names.plural+"."+spec.group: bridges.nets.example.com' in reply.body["message"]
+
+
 def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, watch: Watch) -> None:
     version = "nets.example.com/v1alpha1"
     bridge = {"kind": "Bridge", "apiVersion": version, "metadata": {"name": "b"}, "spec": {"mtu": 1}}

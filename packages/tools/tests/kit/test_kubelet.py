@@ -105,8 +105,8 @@ class TestBothKubelets:
         serve(any_kubelet, gpus())
         for number in (2, 3, 4):
             any_kubelet.drop_stream(GPU)
-            any_kubelet.drop_stream("example.com/unknown")
             any_kubelet.wait_for_registration(GPU, number)  # the plugin's stream may not have started yet
+            any_kubelet.drop_stream("example.com/unknown")
         any_kubelet.wait_for_resource(GPU)
         assert sum(isinstance(event, PluginLost) for event in any_kubelet.events) == 3
 
