@@ -80,7 +80,7 @@ class DeviceIndex:
 
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
-        """Return an index of exactly `ids`, in any order, with or without repetitions."""
+        """Return an index of exactly `ids`, which may be in any order and contain repetitions."""
         # the ids are nearly always in order already
         ordered = tuple(in_natural_order(dict.fromkeys(items(ids, "device ids"))))
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
@@ -117,7 +117,7 @@ class DeviceIndex:
 
 
 _NO_DEVICES = DeviceIndex.of(())
-_set_field = object.__setattr__  # as attrs writes the fields of a frozen class
+_set_field = object.__setattr__  # attrs sets the fields of a frozen class in the same way
 
 
 @frozen(eq=False, repr=False, init=False)

@@ -38,7 +38,7 @@ class PeerConnection:
         self.channel: grpc.aio.Channel = rpc.channel(path, message_bytes)
         """The channel for streams."""
         self._direct: _DirectCalls | None = None
-        self._open_direct = WeakSet[_DirectCalls]()  # including those of earlier connections that are still in use
+        self._open_direct = WeakSet[_DirectCalls]()  # includes direct calls to earlier sockets that are still in use
         self._is_closed = False
 
     def allow_direct_calls(self, identity: SocketIdentity | None) -> None:

@@ -122,10 +122,11 @@ class SocketDirectory:
             try:
                 lock = open_into(opened, self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The previous owner may have deleted the file after we opened it.
                 if self._is_locked(lock):
                     # This is one step, because an interrupt could otherwise leave a lock that nothing releases.
                     self._locks, opened = opened, self._locks
-                    return  # otherwise, the previous owner deleted the file after we opened it
+                    return
             except BlockingIOError:
                 raise DirectoryInUseError(str(self.path)) from None
             finally:

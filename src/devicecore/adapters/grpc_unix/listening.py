@@ -118,7 +118,7 @@ class TransportRun(Generic[Reported, Peers]):
         await notified
 
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:
-        event = make_event()  # also in a worker thread, because 50,000 devices take longer than a loop should pause
+        event = make_event()  # in the worker thread, because 50,000 devices take longer than a loop should pause
         try:
             self._call_listener(event)
         except (Exception, SystemExit) as error:  # a SystemExit would end the loop and everything else on it
@@ -191,7 +191,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
         self._lifecycle.call("the listener", listener, event)
 
     def _begin(self, listener: Callable[[Reported], object]) -> None:
-        self._run = run = TransportRun(self, listener)  # before the start, because a plugin may register at once
+        self._run = run = TransportRun(self, listener)  # set before the start, because a plugin may register at once
         try:
             run.begin()
         except OSError as error:

@@ -75,7 +75,7 @@ class LoopThread:
         Raises OSError if no loop can be created, and ForkedError in a fork, because gRPC cannot start over there.
         """
         if (running := cls._shared) is not None:
-            running.check_process()  # before taking the lock, which a fork may have copied while it was held
+            running.check_process()  # before the lock is taken, because a fork may have copied a held lock
         with cls._guard:
             shared = cls._shared
             if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
@@ -132,7 +132,7 @@ class LoopThread:
                 results.append(await start())
             except BaseException as error:  # noqa: BLE001 - the caller raises it
                 errors.append(error)
-            done.release()  # not in a callback of the task, which the loop would call one iteration later
+            done.release()  # a callback of the task would be called one iteration later
 
         def begin() -> None:
             nonlocal task

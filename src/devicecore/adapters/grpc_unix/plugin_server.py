@@ -139,7 +139,7 @@ def run_plugin(
     try:
         with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
             while not received:
-                wake_up.wait(LOOK_AGAIN)  # not longer, because another thread may have received the signal
+                wake_up.wait(LOOK_AGAIN)  # a limited wait, because another thread may have received the signal
             return signal.Signals(received[0])
     finally:
         for number, handler in before.items():

@@ -158,7 +158,7 @@ class PluginWatcher:
             self._changed.clear()
             found, refused = await asyncio.to_thread(self._look)
             self._log_refused(refused)
-            if str(self._directory) not in refused:  # if it is refused, the registered plugins stay
+            if str(self._directory) not in refused:  # if the directory itself is refused, the registered plugins stay
                 self._reconcile(found)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL):
@@ -195,7 +195,7 @@ class PluginWatcher:
         due = [
             one for one in self._candidates.values() if one.plugin is None and not one.busy and one.not_before <= now
         ]
-        due.sort(key=lambda candidate: candidate.failures)  # so that a new socket does not wait behind silent sockets
+        due.sort(key=lambda candidate: candidate.failures)  # a new socket must not wait behind silent sockets
         free = MAX_ATTEMPTS - self._attempts
         self._are_waiting = len(due) > free
         for candidate in due[:free]:

@@ -233,7 +233,7 @@ def add_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> 
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the ssl module reads certificates only from files
         file.write(certificate + b"\n" + key)
         file.flush()
-        context.load_cert_chain(file.name, password=lambda: b"")  # otherwise OpenSSL would prompt on the terminal
+        context.load_cert_chain(file.name, password=lambda: b"")  # prevents a prompt by OpenSSL on the terminal
 
 
 def _content(value: Value, name: str) -> bytes | None:

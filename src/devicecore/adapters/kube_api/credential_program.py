@@ -50,7 +50,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # so that it is killed together with the programs it started
+            start_new_session=True,  # the program is killed together with the programs it started
         )
     except (OSError, ValueError) as error:
         raise CredentialError(name, f"cannot be run: {getattr(error, 'strerror', None) or error}") from error

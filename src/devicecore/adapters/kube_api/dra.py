@@ -37,7 +37,7 @@ class KubeApiClaims(ApiServers):
             ClaimSourceError: there is no such claim, or the claim cannot be read.
         """
         for part in key:
-            if not is_dns_subdomain(part):  # otherwise the path could name a different object
+            if not is_dns_subdomain(part):  # with any other name, the path could name a different object
                 cause = f"expected a name made of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
                 raise ClaimSourceError(cause)
         try:

@@ -24,7 +24,7 @@ Stamp = tuple[int, int, int, int]
 
 
 NOTHING = Manifest("")
-"""The content of a file that could never be used."""
+"""The content of a file that has never been usable."""
 
 
 @define(eq=False)

@@ -101,7 +101,7 @@ class PodsFile:
             return False
 
     def _say(self, error: OSError) -> None:
-        if str(error) != self._problem:  # otherwise, the problem would be logged every second
+        if str(error) != self._problem:  # a problem that persists would be logged every second
             _log.error("cannot record the running pods in %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
 

@@ -143,8 +143,8 @@ class PodResourcesServer(HasLifecycle):
                 # created now, because a server that fails to start is never freed
                 server.add_generic_rpc_handlers(services)
         except BaseException as error:
-            with suppress(ValueError):  # the server is running
-                server.start()  # otherwise, gRPC does not close the server's socket
+            with suppress(ValueError):  # raised if the server is running
+                server.start()  # gRPC does not close the socket of a server that was never started
             # If the start got no thread, or was interrupted before it got one, gRPC would never end a longer wait.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)

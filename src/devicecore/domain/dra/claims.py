@@ -151,7 +151,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
             if place in gone:
                 block = ClaimBlock({key: block[key] for key in block if key not in gone[place]})  # noqa: PLW2901 - a copy
             if blocks and len(blocks[-1]) + len(block) <= _IN_BLOCK // 2:
-                blocks[-1] = ClaimBlock({**blocks[-1], **block})  # otherwise many blocks of one claim each would remain
+                blocks[-1] = ClaimBlock({**blocks[-1], **block})  # avoids many blocks of one claim each
             elif block:
                 blocks.append(block)
         return ClaimTable(blocks)

@@ -239,7 +239,7 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     document = parse(blob)
     data = _struct(_Sealed(), document).data.encode()
     if data != _EMPTY:
-        del document  # so that a large file is not kept in memory twice
+        del document  # a large file should not be in memory twice
         return _entries(data)
     former = _struct(_FormerFile(), document)
     return tuple(entry.frozen() for entry in former.entries.items) if former.entries else ()
