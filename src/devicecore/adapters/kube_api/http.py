@@ -71,7 +71,7 @@ class Budget:
         self._bytes = self._limit = limit
 
     def seconds_left(self) -> float:
-        """Return the seconds that are left. Raises ReadTimeout if none are left."""
+        """Return the seconds that are left. Raises ReadTimeout if no time is left."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise httpcore2.ReadTimeout

@@ -2,8 +2,8 @@
 
 Law: `read_plain` returns the same result as the rules of `decoding`, or leaves the file to them.
 
-JSON libraries accept more than Go, and keep only the last value of a repeated key. So `read_plain` encodes the values
-again, and accepts them only if that reproduces the file's bytes: then the library has ignored nothing.
+JSON libraries accept more than Go does, and keep only the last value of a repeated key. So `read_plain` encodes the
+values again, and accepts them only if that reproduces the file's bytes: then the library has ignored nothing.
 """
 
 import json

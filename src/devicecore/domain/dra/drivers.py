@@ -187,7 +187,7 @@ class DriverRegistry:
         return any(instance.driver == driver for instance in self.connected)
 
     def wiped(self, driver: DriverName | None) -> "DriverRegistry":
-        """Return the registry without the wipe of a driver, or without the wipe of all drivers if `driver` is None."""
+        """Return the registry without the wipe for a driver, or without the one under None if `driver` is None."""
         return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
 
     def _register(self, instance: InstanceId) -> "DriverRegistry":
