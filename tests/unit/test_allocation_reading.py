@@ -1,4 +1,4 @@
-"""Objects of resource.k8s.io as values: what is read, what is refused, and where the limits are."""
+"""Objects of resource.k8s.io as values: what is read, what is refused, and what the limits are."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Each reason why a device is not allocated, in the words that people read.
+"""The text of each reason why a device is not allocated.
 
 Law: the text of a reason is one line that names the obstacle, with its value.
 """
@@ -46,7 +46,7 @@ def _first_reason(
     node: str = "n1",
     second: bool = False,
 ) -> str:
-    """Return the text of the first reason why a device is not allocated to a request for one device."""
+    """Return the text of the first reason why no device is allocated to a request for one."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
     shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
     specs: list[Json] = [{"devices": list(devices), **shared}]
@@ -105,7 +105,7 @@ REASONS = {
     ),
     "pool gpu.example.com/n1: the device gpu-0 appears twice": lambda: _first_reason(GPU, GPU),
 }
-"""The cases, by their expected text."""
+"""The cases, by the text that is expected."""
 
 
 def _wants(**capacity: str) -> Json:
@@ -127,7 +127,7 @@ def _slice(name: str, count: int, *devices: Json, **more: object) -> allocation.
 def test_an_expression_without_a_value_is_fine_where_kubernetes_never_evaluates_it(
     selectors: list[str], found: list[str] | None
 ) -> None:
-    """Kubernetes does not try d0 for admin access because its counters are exhausted, so it never reaches d3."""
+    """Kubernetes skips d0 because its counters are exhausted, so it never gets to d3."""
 
     def matches(expression: str, device: allocation.PoolDevice) -> bool:
         is_first = device.key.device == "d0" or expression != "first"

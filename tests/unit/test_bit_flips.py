@@ -1,8 +1,8 @@
-"""Each single bit of a checkpoint is flipped: the file is refused, or it has the same content as before.
+"""Every single bit of a checkpoint is flipped in turn: the file is then refused, or has the same content as before.
 
-A checksum of 32 bits cannot detect every change, but it detects every single flipped bit of this file. The exceptions
-are changes that a kubelet accepts too: Go ignores the case of field names and of digits in escapes, and the bits that
-base64 does not need.
+A checksum of 32 bits cannot detect every change, but it detects every single flipped bit of this file. The only flips
+that are accepted are those that a kubelet accepts, too, because Go ignores the case of field names and of hexadecimal
+digits in escapes, and the bits that base64 does not need.
 """
 
 import re
@@ -33,7 +33,7 @@ ENTRY_FIELDS = (b"PodUID", b"ContainerName", b"ResourceName", b"DeviceIDs", b"Al
 
 
 def flipped() -> Iterator[tuple[int, int, bytes]]:
-    """Yield the byte, the bit and the file, for every bit."""
+    """Yield the position of each byte and bit, and the file with this bit flipped."""
     for place, byte in enumerate(BLOB):
         for bit in range(8):
             yield place, bit, BLOB[:place] + bytes([byte ^ 1 << bit]) + BLOB[place + 1 :]
@@ -54,7 +54,7 @@ def digits() -> Iterator[int]:
 
 
 def idle_bits() -> Iterator[tuple[int, int]]:
-    """Yield the bits of the last character before the base64 padding: some of them have no meaning."""
+    """Yield the bits of each last character before base64 padding, some of which have no meaning."""
     for place in range(len(BLOB) - 1):
         if BLOB[place : place + 1].isalnum() and BLOB[place + 1 : place + 2] == b"=":
             yield from ((place, bit) for bit in range(8))
@@ -62,7 +62,10 @@ def idle_bits() -> Iterator[tuple[int, int]]:
 
 @cache
 def read(blob: bytes) -> checkpoint.CheckpointData | None:
-    """Return the content of a file, or None if it is refused. It is cached: all tests use the same files."""
+    """Return the content of a file, or None if the file is refused.
+
+    It is cached, because all tests use the same files.
+    """
     try:
         return checkpoint.decode(blob).verified()
     except CheckpointError:
@@ -70,7 +73,7 @@ def read(blob: bytes) -> checkpoint.CheckpointData | None:
 
 
 def test_a_flipped_bit_is_detected_or_harmless() -> None:
-    """Every accepted file has the original data, which is written as the same text again."""
+    """Every file that is accepted has the original data, and is written with the original text again."""
     for place, bit, blob in flipped():
         data = read(blob)
         if data is not None:
@@ -79,7 +82,7 @@ def test_a_flipped_bit_is_detected_or_harmless() -> None:
 
 
 def test_a_file_is_accepted_if_a_kubelet_accepts_it() -> None:
-    """Names and escapes with letters in the other case, and unneeded base64 bits, are accepted, but nothing else is."""
+    """Only letters of the other case, in names and escapes, and unneeded bits of base64 are accepted."""
     accepted = {(place, bit) for place, bit, blob in flipped() if read(blob) is not None}
     letters = {(place, CASE) for place in (*names(), *digits())}
     assert letters <= accepted
@@ -88,9 +91,9 @@ def test_a_file_is_accepted_if_a_kubelet_accepts_it() -> None:
 
 
 def test_every_flip_gets_a_verdict() -> None:
-    """Malformed, wrong checksum, or ok: `judge` agrees with `decode` about every file.
+    """For every file, `judge` agrees with `decode` on whether it is acceptable.
 
-    Only one in four refused files is judged.
+    Of the refused files, only one in four is judged.
     """
     for place, bit, blob in flipped():
         if read(blob) is None and bit % 4 != place % 4:
@@ -99,7 +102,7 @@ def test_every_flip_gets_a_verdict() -> None:
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
-    """The manager starts anyway, and keeps files that it cannot use. Only one in eight refused files is tried."""
+    """The manager always starts, and keeps files that it cannot use. Only one in eight refused files is tried."""
     allocations = [checkpoint.allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         data = read(blob)

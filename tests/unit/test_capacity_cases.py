@@ -1,4 +1,4 @@
-"""The kubelet's cases for capacity, allocatable and what a node shows."""
+"""The kubelet's cases for a node's capacity and allocatable."""
 
 import pytest
 from attrs import evolve
@@ -31,7 +31,7 @@ NOW = 1000.0
 
 
 class Script:
-    """Carries out the steps of one `get_capacity` case on a `NodeState`."""
+    """Executes the steps of a `get_capacity` case on a `NodeState`."""
 
     def __init__(self) -> None:
         self.node = NodeState()
@@ -56,13 +56,13 @@ class Script:
         devices = [Device(DeviceId(row["id"]), Health.parse(row["health"])) for row in step["devices"]]
         if name in self.plugins:
             self.inventory = self.inventory.report(self.plugins[name], devices)
-        else:  # an inventory has no report without a plugin, so build the state directly
+        else:  # no inventory has a report without a plugin, so the state is built directly
             listed = Inventory().connect(PluginId(name, "", 0), PluginOptions()).report(PluginId(name, "", 0), devices)
             self.inventory = recorded.inventory(evolve(listed.resources[name], plugins=()))
 
     def set_stop_time(self, step: Json) -> None:
-        # A plugin that is gone but whose devices have not been marked: again, only a constructed value can be in this
-        # state.
+        # The plugin is gone, but its devices have not been marked. Again, only a state that is built directly can be
+        # like this.
         known = self.inventory.resources[ResourceName(step["resource"])]
         gone = evolve(known, plugins=(), stopped=known.plugin, gone_since=NOW - step["seconds_ago"])
         self.inventory = Inventory({**self.inventory.resources, gone.name: gone})
@@ -99,7 +99,7 @@ class Script:
 
 
 def check(script: Script, step: Json) -> None:
-    """An `assert` step."""
+    """Check the expectations of an `assert` step."""
     reports = {name: known.report for name, known in script.inventory.resources.items() if known.report}
     for name in (*step.get("healthy_lacks", ()), *step.get("unhealthy_lacks", ())):
         assert name not in reports
@@ -129,26 +129,26 @@ def test_capacity_is_what_a_kubelet_reports(case: Json) -> None:
 
 @pytest.mark.parametrize("row", REQUESTS, ids=[row["id"] for row in REQUESTS])
 def test_a_pod_asks_for_its_peak(row: Json) -> None:
-    """Init containers, sidecars and app containers add up as in a kubelet."""
+    """The requests of init containers, sidecars and app containers add up as in a kubelet."""
     request = pod_request(recorded.pod(row["pod"]))
     assert {name: count for name, count in request.items() if name in row["registered"]} == row["expected"]
 
 
 @pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))
 def test_resource_names_are_judged_as_a_kubelet_judges_them(row: Json) -> None:
-    """The same names are extended resource names as in a kubelet."""
+    """The names that count as those of extended resources are the same as in a kubelet."""
     assert is_extended_resource(row["name"]) is row["extended"]
 
 
 @pytest.mark.parametrize("name", ["a/b\n", "a/b/c", "a.com/" + "x" * 64, "gérät.com/x", "a.com/gérät", "A.com/x"])
 def test_names_that_only_look_valid_are_refused(name: str) -> None:
-    """Line ends, additional slashes, long names, other alphabets and upper-case domains do not get past the check."""
+    """Newlines, additional slashes, long names, non-ASCII letters and uppercase domains do not pass the check."""
     assert not is_extended_resource(name)
 
 
 @pytest.mark.parametrize("case", [case for case in FLOWS if "node_allocatable_before" in case], ids=lambda c: c["id"])
 def test_allocatable_is_raised_to_the_number_in_use(case: Json) -> None:
-    """`UpdatePluginResources` raises a node's allocatable to what its pods hold, and never lowers it."""
+    """As in `UpdatePluginResources`, a node's allocatable is raised to what its pods hold, and never lowered."""
     holder = "pod" if case["pod_known"] else "another pod"
     ledger: Ledger = recorded.ledger({holder: {"c": case["allocated"]}})
     node = NodeState(ledger=ledger)

@@ -1,4 +1,4 @@
-"""The kubelet is the reference: files that it wrote, and its verdicts on other files."""
+"""Checks against a kubelet: files that it has written, and its verdicts on other files."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 def cases(key: str) -> list[Any]:
-    """Return one parameter for each case of the catalog."""
+    """Return a parameter for each case in this part of the catalog."""
     catalogue = json.loads((DATA / "cases" / "checkpoint.json").read_text(encoding="utf-8"))
     return [pytest.param(case, id=case.get("id")) for case in catalogue[key]]
 
@@ -88,7 +88,7 @@ def test_a_file_is_judged_as_the_kubelet_judges_it() -> None:
 
 def check_verdict(case: dict[str, Any]) -> None:
     finding = judge(base64.b64decode(case["file_b64"]))
-    if case["verdict"] == "malformed":  # to today's kubelet, formats 1 and 0 are malformed, too
+    if case["verdict"] == "malformed":  # to a current kubelet, formats 1 and 0 are malformed, too
         assert finding.verdict is FileVerdict.MALFORMED or finding.format in {0, 1}
         return
     assert finding.format == 2
@@ -128,7 +128,10 @@ def test_a_file_that_a_kubelet_may_find_gets_its_verdict(case: dict[str, Any]) -
     ],
 )
 def test_published_files_of_1_13_are_read(name: str, form: int, stored: int, computed: int, devices: list[int]) -> None:
-    """Without entries, format 1 cannot be distinguished from format 2; the file with one pod is corrupt as printed."""
+    """Without entries, formats 1 and 2 cannot be told apart.
+
+    The file with one pod was already published with an error.
+    """
     found = decode((DATA / "checkpoint" / f"v1.13-{name}.json").read_bytes())
     assert (found.format, found.stored, found.computed) == (form, stored, computed)
     assert [len((entry.device_ids or {})[0] or ()) for entry in found.data.entries or ()] == devices
@@ -140,7 +143,7 @@ EMPTY = 2932075448  # the checksum of [] and {}
 
 
 def entries_of(text: str) -> tuple[PodDevicesEntry, ...] | None:
-    """Return the entries of a file whose `Data` has these members, which are given as JSON."""
+    """Return the entries of a file whose `Data` has these members, given as JSON."""
     return decode(f'{{"Data":{{{text}}}}}'.encode()).data.entries
 
 
@@ -189,17 +192,17 @@ def test_map_values_are_new_and_maps_are_merged() -> None:
 
 
 def filled(text: str) -> bytes:
-    """Return a file made from a pattern, with the placeholders filled in."""
+    """Return the file that a pattern describes, with its placeholders filled in."""
     return text.replace("SUM}", f"{EMPTY}}}").replace("SUM,", f"{EMPTY},").replace("NINES", "9" * 5000).encode()
 
 
 def shown(text: str) -> str:
-    """Return the id of the test for a text."""
+    """Return the test id for a text."""
     start, end = (text[:20], f"...{text[-20:]}x{len(text)}") if len(text) > 100 else (text, "")
     return (start + end).encode("unicode_escape").decode()
 
 
-DEEP = MAX_DEPTH - 1  # the depth of a value, which is inside the brackets of the file
+DEEP = MAX_DEPTH - 1  # the maximum depth of a value, which is within the file's own brackets
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
 def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -> None:
-    """Python's own limit differs between versions, and a program may raise it, except in 3.12 and 3.13."""
+    """Python's own limit differs between versions, and except in 3.12 and 3.13, a program can raise it."""
     levels = MAX_DEPTH // len(begin.replace('"a":', ""))
     problems: list[str] = []
 
@@ -235,7 +238,7 @@ def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -
             try:
                 parse((begin * (levels + more) + "0" + end * (levels + more)).encode())
             except MalformedCheckpointError as error:
-                # Our own reader, which takes over where Python gives up, also names the position.
+                # Our own reader, which takes over where Python's parser gives up, also names the position.
                 problems.append(f"{more} more: {error.problem.partition(': line ')[0]}")
 
     limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
@@ -354,7 +357,7 @@ def test_each_invalid_piece_of_text_becomes_one_replacement_character(raw: bytes
 
 
 def test_only_two_letters_outside_ascii_fold_into_a_field_name() -> None:
-    """Go treats U+017F as an s and U+212A as a k, and has no other such equivalents."""
+    """Go treats U+017F as an s and U+212A as a k, and knows no other such equivalents."""
     others = [other for other in map(chr, range(0x80, 0x110000)) if other != normalize("NFKC", other.casefold())]
     patterns = ("Chec{}sum", "Check{}um", "Regi{}eredDevices")
     names = {pattern.format(other): other for other in others for pattern in patterns}
@@ -403,7 +406,7 @@ def test_a_manager_writes_back_what_it_found_in_the_file() -> None:
     ],
 )
 def test_unknown_fields_are_written_back_byte_for_byte(format_: int, change: tuple[bytes, bytes]) -> None:
-    """The fields are written in place, as Go would write them, even by a writer that got them from a file."""
+    """The fields keep their places and are written as in Go, even by a writer that got them from a file."""
     head, old, tail = encode(DEVICES, format_).rpartition(change[0])
     blob = head + change[1] + tail if old else b""
     data = decode(blob).verified()

@@ -1,7 +1,7 @@
-"""The cost of a pod's claims does not depend on how many claims exist: it is counted, not timed.
+"""The cost of a pod's claims, counted rather than timed, does not depend on how many claims exist.
 
-The tests count driver calls, writes, rendered entries, and all function calls. The tests do not count joining the
-entries and writing the file, because those bytes have to be written.
+The tests count driver calls, writes, rendered entries and all function calls. They do not count the bytes that are
+joined and written, because the whole file has to be written.
 """
 
 import tracemalloc
@@ -29,7 +29,7 @@ MEGABYTE = 1_000_000
 
 @define
 class Work:
-    """The work since counting started."""
+    """The amount of work since counting started."""
 
     driver_calls: int = 0
     writes: int = 0
@@ -79,14 +79,14 @@ def entry(number: int) -> ClaimEntry:
 
 @frozen
 class Counting:
-    """A manager with many claims, and a count of the work for one more."""
+    """A manager with many claims, and counters of the work for one more."""
 
     manager: DraManager
     claims: MemoryClaims
     work: Work
 
     def one_more_pod(self) -> Work:
-        """Prepare the claim of a new pod, and release it."""
+        """Prepare and release the claim of a new pod, and return the work for preparing it."""
         self.claims.put(claim("new", "uid-of-new-pod"))
         container = Container("main", claims=[ContainerClaim("new")])
         pod = Pod(PodUid("uid-of-new-pod"), name="pod", claims=(PodClaim("new", "new"),), containers=(container,))
@@ -99,7 +99,7 @@ class Counting:
 
 
 def running(count: int) -> Counting:
-    """Return a running manager that has restored this many claims, with counters of its work."""
+    """Return a running manager that has restored this many claims, and counters of its work."""
     work = Work()
     transport, claims = MemoryDriverTransport(), MemoryClaims()
     manager = DraManager(transport, claims, Store(encode(map(entry, range(count))), work=work))
@@ -112,7 +112,7 @@ def running(count: int) -> Counting:
 
 @pytest.fixture
 def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
-    """Return the claims that were rendered."""
+    """Return a list that collects the claims that are rendered."""
     rendered: list[ClaimInfo] = []
     render = StateWriter._render  # noqa: SLF001 - the counted calls are private
 
@@ -125,7 +125,7 @@ def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
 
 
 def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: list[ClaimInfo]) -> None:
-    """The write before the call is what a kubelet must find after a crash; the write after it contains the devices."""
+    """A kubelet needs the write before the call after a crash. The write after the call contains the devices."""
     counting = running(LARGE)
     rendering.clear()
     work = counting.one_more_pod()
@@ -135,7 +135,7 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
 
 def test_one_claim_costs_the_same_function_calls_at_any_size() -> None:
     small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
-    assert small.calls == pytest.approx(large.calls, abs=30)  # four calls for each of three additional blocks, twice
+    assert small.calls == pytest.approx(large.calls, abs=30)  # twice, four calls for each of three additional blocks
     assert large.calls < 1_000
 
 
@@ -150,7 +150,7 @@ def test_a_second_pod_of_a_prepared_claim_costs_one_write(rendering: list[ClaimI
 
 
 def test_a_pod_without_claims_costs_no_write() -> None:
-    """A kubelet writes its file for each pod."""
+    """A kubelet writes its file for every pod."""
     counting = running(SMALL)
     counting.work.writes = 0
     counting.manager.prepare(Pod(PodUid("a")))
@@ -159,7 +159,7 @@ def test_a_pod_without_claims_costs_no_write() -> None:
 
 
 def released(count: int, *, shared: bool) -> Work:
-    """Count the work of releasing the claims of pods that are gone: one claim for each pod, or a shared one."""
+    """Return the work of releasing the claims of pods that are gone: one claim for each pod, or a shared one."""
     work = Work()
     transport = MemoryDriverTransport()
     pods = tuple(f"uid-of-pod-{number:05d}" for number in range(count))
@@ -198,7 +198,7 @@ def test_a_writer_that_was_interrupted_at_any_place_writes_the_next_file_right()
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
-    """The test measures 1,000 claims, and leaves half of the limit to the interpreter, which needs memory, too."""
+    """Only 1,000 claims are measured, against half of the limit, because the interpreter needs memory, too."""
     blob = encode(map(entry, range(1_000)))
     tracemalloc.start()
     try:

@@ -1,22 +1,22 @@
 """Recorded histories of a kubelet's DRA manager, replayed through `DraManager` with in-memory adapters.
 
-A history may differ only for one of the reasons in docs/dra.md, from the first step where the reason applies:
+A history may differ only for one of these reasons in docs/dra.md, from the first step to which the reason applies:
 
-* N1: the kubelet appends answers. A device that it lists twice is compared once; an older answer is not compared.
+* N1: the kubelet appends answers. A device that it lists twice is compared once, and older answers are not compared.
 * N3: a pod releases a claim that it does not use (before 1.37). The rest of the history is not compared.
 * N5: the kubelet's file is behind its memory. At such a step, the file may have the pod but lack the answer. A kubelet
-  that starts at that point reads this file; if this has an effect, the rest of the history is not compared.
+  that then starts reads this file. If this has an effect, the rest of the history is not compared.
 * N6: a pod that names a claim twice fails. The rest of the history is not compared.
-* N12: in pod resources, a device also lists the CDI names of the devices before it. These names are left out.
+* N12: in pod resources, a device also lists the CDI names of the devices before it. These names are ignored.
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
-* N19: a pod whose status does not name the claim of a template is unprepared without an error. The rest is compared.
-* N21: a report names a device twice, or repeats after a restart a message that is cut within a character, and pods are
-  told of a change. The rest of the history is not compared.
+* N19: a pod whose status does not name a template's claim is unprepared without an error. The rest is compared.
+* N21: a report names a device twice, or after a restart, repeats a message that was cut within a character, and pods
+  are told of a change. The rest of the history is not compared.
 
-Steps without an outcome are not compared: from there on, the kubelet's own answer is random.
+Steps without a recorded outcome are not compared, because from there on, the kubelet's own answer is random.
 
-Each reason is recognized from the recording itself, so that it explains nothing else.
+Each reason is recognized from the recording itself, so that it excuses no other difference.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ Json = Any  # recorded data, whose structure the comparison itself checks
 HISTORIES = list(recorded.lines("dra/histories*.jsonl"))
 HEALTH = list(recorded.lines("dra/health*.jsonl"))
 
-# The histories of this repository that differ from some step on: number and step, by the reason.
+# The histories in this repository that differ from some step on: their numbers and these steps, by reason.
 N6 = (
     *((3, 21), (4, 6), (7, 7), (8, 6), (9, 20), (13, 7), (23, 7), (26, 7), (31, 31), (38, 25), (40, 7), (48, 7)),
     *((50, 7), (52, 28), (56, 7), (61, 7), (66, 25), (72, 6), (75, 14), (87, 12), (89, 5), (103, 20)),
@@ -53,9 +53,9 @@ DIFFERENT = {
     f"20261121-{number:04}": (step, reason) for reason, steps in (("N6", N6), ("D25", D25)) for number, step in steps
 }
 
-ARE_OURS = len(HISTORIES) == 180  # other recordings have other differences, for the same reasons
+ARE_OURS = len(HISTORIES) == 180  # other recordings differ elsewhere, for the same reasons
 
-FOREIGN = ("transport:", "unknown service", "json:")  # how messages from Go's libraries begin
+FOREIGN = ("transport:", "unknown service", "json:")  # how error messages of Go's libraries begin
 
 
 class Comparison:
@@ -66,9 +66,9 @@ class Comparison:
         self.before: dict[ClaimKey, ClaimInfo] = {}  # as in the kubelet's file
         self.answered: dict[tuple[str, str], list[set[PreparedDevice]]] = {}  # by claim UID and driver
         self.has_repeated = False  # an answer listed a device twice
-        self.released: dict[str, set[str]] = {}  # by claim UID: drivers that released it, or may have
+        self.released: dict[str, set[str]] = {}  # by claim UID: drivers that have released it, or may have
         self.is_behind = False  # the kubelet's file is behind its memory
-        self.has_lost = False  # the kubelet has started with a file that is behind
+        self.has_lost = False  # the kubelet has started with a file that was behind
         self.has_restarted = False
         self.outcome: Json = None  # our last answer
         self.different: str | None = None
@@ -95,7 +95,7 @@ class Comparison:
         self._learn(expect)
 
     def _reason(self, step: Json) -> str | None:
-        """Return why this step and those after it may differ, or None."""
+        """Return the reason why this step and later ones may differ, or None."""
         error = step["expect"].get("error", "")
         if self._is_asked_twice(step["expect"]["calls"]):
             return "N6"
@@ -114,7 +114,7 @@ class Comparison:
         return None
 
     def _is_asked_twice(self, calls: Json) -> bool:
-        """Return whether the kubelet asks a driver twice about a claim, and we ask the same question once."""
+        """Return whether the kubelet names a claim twice in a call to a driver, and we name it once."""
         twice = any(len({claim["uid"] for claim in call["claims"]}) < len(call["claims"]) for call in calls)
         once = [(*call[:4], tuple(dict.fromkeys(call[4]))) for call in map(call_of, calls)]
         return twice and set(once) <= set(self.outcome["calls"])
@@ -135,7 +135,7 @@ class Comparison:
         return told < set(chain(*theirs)) <= told.union(more)
 
     def _prepares(self) -> bool:
-        """Return whether we prepare a pod, or would if no driver failed or were missing."""
+        """Return whether we prepare the pod, or would if no driver failed or were missing."""
         outcome = self.outcome
         asked = any(call[3] == PREPARE for call in outcome["calls"])
         failed = "NodePrepareResources: rpc error" in outcome.get("error", "")  # also if no call reaches the driver
@@ -151,13 +151,13 @@ class Comparison:
         return False
 
     def _takes_a_claim_away(self, step: Json) -> bool:
-        """Return whether the kubelet releases, or tries to release, a claim that another pod uses."""
+        """Return whether the kubelet releases a claim that another pod uses, or tries to."""
         pod = pod_of(self.replay.manifests[step["pod"]])
         called = {claim["name"] for call in step["expect"]["calls"] for claim in call["claims"]}
         if any(
             self.before[key].pods - {pod.uid} for key in self.before.keys() - state_of(step["expect"]["state"]).keys()
         ):
-            return True  # no driver is called, because none has a device of the claim
+            return True  # no driver has a device of the claim, so none is called
         error = step["expect"].get("error", "")
         if not error.endswith("is not registered"):
             return any(self.before[key].pods - {pod.uid} for key in self.before if key.name in called)
@@ -188,7 +188,7 @@ class Comparison:
             assert statuses(outcome["allocatedResourcesStatus"]) == statuses(expect["allocatedResourcesStatus"])
 
     def _refusal_without_names(self, step: Json) -> str | None:
-        """Return the kubelet's error if the status of the pod does not name the claim of a template."""
+        """Return the kubelet's error if the pod's status does not name the claim of a template, or else None."""
         try:
             claim_keys(pod_of(self.replay.manifests[step["pod"]]))
         except DraError as unnamed:
@@ -216,7 +216,7 @@ class Comparison:
         ours: tuple[PreparedDevice, ...],
         theirs: tuple[PreparedDevice, ...],
     ) -> None:
-        """Check that the kubelet's additional entries were answered earlier (N1)."""
+        """Check that the kubelet's additional devices come from earlier answers (N1)."""
         answers = self.answered.get((claim.uid, driver), [])
         before = set().union(*answers)
         is_answered = self._call_about(expect, claim, driver) is not None
@@ -225,12 +225,12 @@ class Comparison:
         assert set(theirs) - set(ours) <= before
 
     def _last_answer(self, expect: Json, claim: ClaimInfo, driver: DriverName) -> tuple[PreparedDevice, ...] | None:
-        """Return what the driver answers for the claim in this step, if it answers with devices."""
+        """Return the devices in the driver's answer for the claim in this step, or None if there are none."""
         call = self._call_about(expect, claim, driver)
         return tuple(dict.fromkeys(answered_devices(call, claim.uid))) or None if call else None
 
     def _call_about(self, expect: Json, claim: ClaimInfo, driver: DriverName) -> Json:
-        """Return the call in this step in which the driver responds for the claim, if there is one."""
+        """Return the call of this step in which the driver answers for the claim, or None."""
         calls = (call for call in expect["calls"] if call["driver"] == driver and call["method"] == PREPARE)
         return next((call for call in calls if claim.uid in (call.get("answer") or {})), None)
 
@@ -313,7 +313,7 @@ def saved_device(row: Json) -> PreparedDevice:
 
 
 def answered_devices(call: Json, uid: str) -> tuple[PreparedDevice, ...]:
-    """Return the devices of a driver's answer; `v1beta1` has no share ids."""
+    """Return the devices in a driver's answer. `v1beta1` has no share ids."""
     return tuple(
         device_of(
             row.get("pool", ""),
@@ -331,7 +331,7 @@ def device_of(pool: str, device: str, share: str | None, requests: Json, ids: Js
 
 
 def own_ids(resource: Json) -> Json:
-    """Return a resource of pod resources whose devices list their own CDI names only (N12)."""
+    """Return a resource of pod resources with only the devices' own CDI names (N12)."""
     assert resource.keys() == {"claim", "namespace", "resources"}
     before: dict[str, int] = {}
     rows = []
@@ -357,7 +357,7 @@ def flat_ids(devices: Iterator[PreparedDevice]) -> set[str]:
 
 
 def statuses(containers: Json) -> Json:
-    """Return the containers' statuses, sorted, because the kubelet visits a claim's drivers in any order."""
+    """Return the containers' statuses in sorted order, because a kubelet's order of a claim's drivers is arbitrary."""
     return {
         name: [
             {**row, "resources": sorted(row["resources"], key=lambda one: str(one["resourceID"]))}
@@ -375,7 +375,7 @@ SOME_HEALTH = recorded.share(HEALTH, 4)
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
 def test_a_history_of_claims_gives_the_same_results_as_a_kubelet(history: Json) -> None:
-    """Every step of every recorded history has the recorded outcome, or differs for a reason in the list above."""
+    """Every step of every recorded history has the recorded outcome, or differs for a reason listed above."""
     comparison = Comparison()
     for number, step in enumerate(history["steps"]):
         if "expect" not in step:

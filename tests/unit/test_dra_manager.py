@@ -1,4 +1,4 @@
-"""Behavior of the DRA manager that the recordings do not cover: concurrency, restarts, files, time and health."""
+"""The DRA manager's behavior that the recordings do not cover: concurrency, restarts, files, time and health."""
 
 import json
 import threading
@@ -48,11 +48,11 @@ from devicecore.runtime.run import Run
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
 Running: TypeAlias = "Future[Any]"  # futures of the manager's results
-SECONDS = 60.0  # until a test stops waiting for something that should come at once
+SECONDS = 60.0  # until a test stops waiting for something that should happen at once
 
 
 class Driver(DraDriver):
-    """A driver that answers at once, unless a gate is closed. The driver's calls are recorded."""
+    """A driver that records its calls, and answers them at once unless its gate is closed."""
 
     def __init__(self, name: DriverName = GPU) -> None:
         self.name = name
@@ -103,7 +103,7 @@ class Store(MemoryStore):
             self._saved.notify_all()
 
     def wait_for(self, condition: Callable[[ClaimCache], bool]) -> None:
-        """Wait until a file that satisfies `condition` is saved."""
+        """Wait until the saved file satisfies `condition`."""
         with self._saved:
             assert self._saved.wait_for(lambda: self.blob is not None and condition(decode(self.blob).cache), SECONDS)
 
@@ -115,7 +115,7 @@ def users(claim: str, *pods: str) -> Callable[[ClaimCache], bool]:
 
 @define
 class Node:
-    """A manager with in-memory adapters, and a stopped clock."""
+    """A manager with in-memory adapters, and a clock that stands still."""
 
     store: Store = field(factory=Store)
     health_store: MemoryStore = field(factory=MemoryStore)
@@ -147,7 +147,7 @@ class Node:
         return manager
 
     def with_claim(self, *pods: str, **options: bool) -> tuple[DraManager, Driver]:
-        """Start a manager with a driver, which is called for these pods' claim `claim`."""
+        """Start a manager with a driver, and create these pods' claim `claim`."""
         manager = self.manager(driver := Driver(), **options)
         self.claim("claim", *pods)
         return manager, driver
@@ -196,11 +196,11 @@ def done(*futures: Running) -> None:
 
 
 def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet calls the driver twice, and then lists the devices twice."""
+    """A kubelet calls the driver twice, and then lists each device twice."""
     manager, driver = node.with_claim("a", "b")
     first = begun(pool, driver, manager.prepare, pod("a", "claim"))
     second = pool.submit(manager.prepare, pod("b", "claim"))
-    node.store.wait_for(users("claim", "a", "b"))  # the second pod is in the claim before it waits
+    node.store.wait_for(users("claim", "a", "b"))  # the second pod is entered in the claim before it waits
     driver.gate.set()
     done(first, second)
     assert driver.calls == [("prepare", ("claim",))]
@@ -222,7 +222,7 @@ def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: 
 
 
 def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A pod is released while another one starts and ends; the second preparation must also be undone."""
+    """Another pod starts and ends while the first one is released. The second preparation must be undone, too."""
     manager = node.manager(gpu := Driver(GPU), nic := Driver(NIC))
     node.claim("both", "x", "y", drivers=[GPU, NIC])
     node.claim("late", "x", drivers=[NIC])
@@ -248,12 +248,12 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Thr
 def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
     node: Node, monkeypatch: pytest.MonkeyPatch, release: Callable[[DraManager], object]
 ) -> None:
-    """Another pod starts and ends after the driver was called and before the claim is forgotten."""
+    """Another pod starts and ends between the driver's call and the moment when the claim is forgotten."""
     manager, driver = node.with_claim("a", "b")
     manager.prepare(pod("a", "claim"))
     others = [pod("b", "claim")]
 
-    def next_to_release(*arguments: Any) -> AskDriver | None:  # noqa: ANN401 - those of the function it stands for
+    def next_to_release(*arguments: Any) -> AskDriver | None:  # noqa: ANN401 - as of the function that it replaces
         ask = releasing.next_to_release(*arguments)
         if ask is None and others:
             other = others.pop()
@@ -324,7 +324,7 @@ def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node
 
 
 def test_an_event_of_a_former_run_changes_nothing() -> None:
-    """`DriverList` and `HealthRecord` check this themselves: a stop may come while an event is being delivered."""
+    """`DriverList` and `HealthRecord` check this themselves, because a stop may come while an event is delivered."""
     former, current, instance = Run(), Run(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
     drivers, record = DriverList(None, lambda: 0.0), HealthRecord(store := MemoryStore(), lambda: 0)
     for run in (former, current):
@@ -359,7 +359,7 @@ def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
 
 
 def test_a_driver_whose_devices_need_no_calls_is_neither_called_nor_needed(node: Node) -> None:
-    """This is KEP-5945, in Kubernetes since 1.37."""
+    """Kubernetes has done this since 1.37 (KEP-5945)."""
     manager = node.manager()
     node.claim("virtual", "a", skips=["*"])
     manager.prepare(pod("a", "virtual"))
@@ -451,7 +451,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> Non
 
 
 def test_a_start_without_its_transport_leaves_the_file_as_it_is(node: Node) -> None:
-    """Another process may own the file. The next start reports the problem with the file."""
+    """Another process may own the file. The next start reports the file's problem."""
 
     class Broken(MemoryDriverTransport):
         def start(self, listener: DriverListener) -> None:
@@ -622,7 +622,7 @@ def test_a_call_that_waits_too_long_for_another_one_fails(
 
 
 def test_a_stop_inside_an_event_of_a_driver_is_an_error(node: Node) -> None:
-    """Otherwise, the event would wait for the stop, and the stop of the transport for the event."""
+    """Otherwise, the event would wait for the stop, and the transport's stop would wait for the event."""
     errors: list[CalledFromInsideError] = []
 
     def stop(_: ClaimHealthChanged) -> None:
@@ -769,7 +769,7 @@ def test_slices_of_a_driver_that_is_back_within_30_seconds_stay(node: Node) -> N
 
 
 def test_a_deletion_of_slices_that_fails_after_a_restart_delays_nothing(node: Node) -> None:
-    """The failed deletion belongs to the previous run; the slices of this run must still be deleted."""
+    """The deletion that failed belongs to the previous run. In this run, the slices still have to be deleted."""
 
     class Restarting(MemorySlices):
         def delete(self, driver: DriverName | None) -> None:
@@ -846,7 +846,7 @@ def test_the_health_of_claimed_devices_is_reported(node: Node) -> None:
     assert status.resources[0].health is DraHealth.HEALTHY
     node.now += 30
     (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
-    assert status.resources[0].health is DraHealth.HEALTHY, "the limit itself still counts"
+    assert status.resources[0].health is DraHealth.HEALTHY, "a report that is as old as the limit still counts"
     node.now += 1
     (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
     assert status.resources[0].health is DraHealth.UNKNOWN
@@ -896,7 +896,7 @@ def test_a_driver_whose_reports_are_too_large_is_logged_once(
 
 
 def test_health_stays_while_another_instance_reports(node: Node) -> None:
-    """A kubelet forgets the health (kubernetes#140818)."""
+    """A kubelet forgets the devices' health (kubernetes#140818)."""
     manager = node.manager()
     old, new = node.transport.register(Driver()), node.transport.register(Driver())
     old.report(healthy())
@@ -935,7 +935,7 @@ def test_health_does_not_expire_because_the_machines_clock_is_set(days: int, mon
 
 
 def test_a_call_that_is_over_has_given_its_turns_back(node: Node, pool: ThreadPoolExecutor) -> None:
-    """Otherwise, the next call in another thread would wait until it checks for abandoned turns."""
+    """Otherwise, the next call in another thread would have to wait until it checks for abandoned turns."""
     manager = node.manager()
     instance = node.transport.register(Driver())
     node.claim("claim", "a", "b", "c")

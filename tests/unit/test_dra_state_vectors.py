@@ -1,4 +1,4 @@
-"""The kubelet is the reference for `dra_manager_state`: its own files, and its verdicts about given files."""
+"""Checks of `dra_manager_state` against a kubelet: files that it has written, and its verdicts on other files."""
 
 import base64
 from itertools import islice
@@ -38,12 +38,12 @@ def entry_of(case: Json) -> ClaimEntry:
 
 
 def recorded_claims(claims: Json) -> Json:
-    """Return the claims of a recording; their order has no meaning."""
+    """Return the claims of a recording, sorted, because their order has no meaning."""
     return sorted(map(entry_of, claims or ()), key=lambda entry: (entry.namespace, entry.name))
 
 
 def claims_of(blob: bytes) -> Json:
-    """Return the claims of a file as the recordings show them: by key, with sorted pods, and null as no pods."""
+    """Return the claims of a file as recordings show them: sorted by key, with sorted pods, and no pods for null."""
     by_key = {(entry.namespace, entry.name): entry for entry in decode(blob).entries}
     entries = (
         ClaimEntry(entry.uid, entry.name, entry.namespace, tuple(sorted(entry.pods or ())), entry.drivers)

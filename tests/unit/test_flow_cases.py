@@ -46,7 +46,7 @@ RUNNING = recorded.cases("restart_scenarios")[0]["rows"]
 
 
 class StubPlugin(DevicePlugin):
-    """The plugin of the cases: its answer for a container combines the answers for the devices."""
+    """The cases' plugin, whose answer for a container combines the answers for its devices."""
 
     def __init__(self, resource: str, devices: Sequence[Device], options: PluginOptions = PluginOptions()) -> None:
         self.resource = resource_name(resource)
@@ -74,9 +74,9 @@ class StubPlugin(DevicePlugin):
 
 
 def response(row: Json) -> ContainerAllocateResponse:
-    """Return the answer to Allocate that a row of the cases describes.
+    """Return the answer to Allocate that a case describes.
 
-    A kubelet accepts the relative paths that some rows have.
+    Some cases have relative paths, which a kubelet accepts.
     """
     return ContainerAllocateResponse(
         row.get("envs", {}),
@@ -94,7 +94,7 @@ def response(row: Json) -> ContainerAllocateResponse:
 
 
 class Flow:
-    """A manager with one case's plugins."""
+    """A manager with the plugins of a case."""
 
     def __init__(self, case: Json, checkpoint: bytes | None = None) -> None:
         self.pods = MemoryPods()
@@ -114,7 +114,7 @@ class Flow:
             self.transport.connect(plugin)
 
     def admit(self, pod: Pod, step: Json) -> None:
-        """Carry out a step that admits a pod, and check the expected outcome."""
+        """Execute a step that admits a pod, and check its outcome."""
         plugin = next(self.plugins[name] for name in step["limits"] if name in self.plugins)
         answer = step.get("plugin_allocate", {})
         if "error" in answer:
@@ -130,7 +130,7 @@ class Flow:
         for key in step.keys() & {"options", "get_options"}:
             if step["allocate"] == "ok":
                 assert self.options(pod) == (None if step[key] == "ok" else step[key])
-            else:  # this tries to allocate once more
+            else:  # `options` tries to allocate once more
                 with pytest.raises(DeviceCoreError, match=step["allocate"]["error"]):
                     self.options(pod)
         if "pre_start_called_with" in step:
@@ -161,14 +161,14 @@ def of_shape(key: str) -> list[str]:
 
 
 def test_no_case_is_left_out() -> None:
-    """Each case has a form that one of the tests in this directory knows; one case states its outcome only in words."""
+    """Each case has a form that a test in this directory knows, except for one whose outcome is only in words."""
     shapes = [of_shape(key) for key in ("steps", "expect", "registered", "node_allocatable_before")]
     in_words = {"second resource fails: the first one's allocation stays stored"}  # see the next test
     assert sorted([*in_words, *(name for shape in shapes for name in shape)]) == sorted(FLOWS)
 
 
 def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() -> None:
-    """A kubelet keeps the allocation until the next sweep; here, a failed admission has changed nothing."""
+    """A kubelet keeps the first allocation until the next sweep. Here, a failed admission changes nothing."""
     case = FLOWS["PodContainerDeviceAllocation"]
     for failing in case["devices"]:
         flow = Flow(case)
@@ -182,7 +182,7 @@ def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() 
 @pytest.mark.filterwarnings("ignore:pod .* holds no:RuntimeWarning")  # a case starts a pod that was never admitted
 @pytest.mark.parametrize("name", of_shape("steps"))
 def test_pods_start_and_end_as_on_a_kubelet(name: str) -> None:
-    """Each step admits or refuses its pod, or requests its settings, with the recorded outcome."""
+    """Each step, which admits a pod or requests its settings, has the recorded outcome."""
     flow = Flow(FLOWS[name])
     pods = {step["pod"]: simple_pod(step["pod"], step["limits"]) for step in FLOWS[name]["steps"] if "pod" in step}
     with flow.manager:
@@ -198,7 +198,7 @@ def test_pods_start_and_end_as_on_a_kubelet(name: str) -> None:
 
 @pytest.mark.parametrize("name", of_shape("expect"))
 def test_devices_of_init_containers_are_reusable_those_of_sidecars_are_not(name: str) -> None:
-    """Sizes, shared devices and disjoint devices of a pod's containers are as recorded."""
+    """The number of each container's devices, and which devices containers share, are as recorded."""
     case = FLOWS[name]
     expect, resource = case["expect"], case["expect"]["resource"]
     flow = Flow(case)
@@ -216,7 +216,7 @@ def test_devices_of_init_containers_are_reusable_those_of_sidecars_are_not(name:
 
 @pytest.mark.parametrize("name", of_shape("registered"))
 def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> None:
-    """A claimed resource needs no plugin; the same request without its claim is refused."""
+    """A claimed resource needs no plugin, but the same request without a claim is refused."""
     case = FLOWS[name]
     held = NodeState(ledger=recorded.ledger({"another pod": {"c": case["allocated"]}}))
     flow = Flow(case, checkpoint.encode(checkpoint.checkpoint_of(held)))
@@ -234,7 +234,10 @@ def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> Non
 
 @pytest.mark.parametrize("row", OPTIONS, ids=[row["id"] for row in OPTIONS])
 def test_answers_merge_into_the_settings_of_a_container(row: Json) -> None:
-    """The first value wins, by name or container path; the order of several resources differs from the kubelet's."""
+    """For each name or container path, the first value wins.
+
+    The order of several resources differs from the kubelet's.
+    """
     in_order: Callable[[list[Json]], list[Json]] = list if row["compare"] == "exact" else partial(sorted, key=str)
     merged = merge({ResourceName(name): options_response(answer) for name, answer in row["responses"].items()})
     expected = row["expected"]
@@ -262,15 +265,15 @@ def test_answers_merge_into_the_settings_of_a_container(row: Json) -> None:
 
 
 def options_response(row: Json) -> ContainerAllocateResponse:
-    """Return an answer from the options cases."""
+    """Return the answer to Allocate that an options case describes."""
     return response(row)
 
 
 @pytest.mark.parametrize("case", STORES, ids=[case["id"] for case in STORES])
 def test_plugin_instances_live_side_by_side(case: Json) -> None:
-    """The latest instance serves, a survivor takes over, and a socket is served once.
+    """The latest instance is used, a surviving one takes over, and a socket has only one instance.
 
-    In a kubelet a late disconnect removes a newer instance on the same socket; here it changes nothing.
+    In a kubelet, a late disconnect removes a newer instance on the same socket. Here, it changes nothing.
     """
     inventory = Inventory()
     ids: dict[str, PluginId] = {}
@@ -295,7 +298,7 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 primary = inventory.resources[name].plugin
                 assert primary
                 inventory = inventory.report(primary.id, [Device(DeviceId(device)) for device in step["devices"]])
-            case "set_primary":  # in this row, the survivor is the later instance, with the same outcome
+            case "set_primary":  # in this case, the surviving instance is the later one, so the outcome is the same
                 assert inventory.resources[name].plugin
             case "disconnect":  # the oldest instance on this socket that has not disconnected yet
                 gone = by_socket.get(slot, [])
@@ -303,7 +306,7 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 late = len(gone) == 0 or (case["id"].startswith("late disconnect") and "p2" in ids)
                 inventory = inventory.disconnect(ids[gone.pop(0)] if gone and not late else PluginId(*slot, 0), 0.0)
                 assert not late or inventory is before
-            case "allocate":  # the serving instance is the one that is called
+            case "allocate":  # the current instance is the one that is called
                 current = inventory.resources[name].plugin
                 asked = {plugin: int(current is not None and ids.get(plugin) == current.id) for plugin in ("p1", "p2")}
                 assert asked == step["expect"]["calls"]
@@ -336,10 +339,9 @@ def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> 
 
 @pytest.mark.parametrize("row", CLIENTS, ids=[row["id"] for row in CLIENTS])
 def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
-    """Instances are registered and deregistered by resource and socket.
+    """Instances are registered and deregistered for a resource and a socket.
 
-    A connection that fails does not affect the working one on the same socket; a kubelet forgets the working one
-    (#124716).
+    A connection that fails does not affect a working one on the same socket, which a kubelet forgets (#124716).
     """
     inventory = Inventory()
     clients: dict[str, PluginId] = {}
@@ -369,7 +371,7 @@ def test_each_socket_of_a_resource_is_one_client(row: Json) -> None:
 
 
 def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
-    """If the same resource registers again over another socket, its devices replace the earlier ones."""
+    """If a resource registers again with another socket, its devices replace the earlier ones."""
     with MemoryManager() as manager:
         for step in REGISTERED_AGAIN["steps"]:
             name = REGISTERED_AGAIN["resource"]
@@ -382,7 +384,7 @@ def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
 
 @pytest.mark.parametrize("row", DEVICES["get_container_devices"], ids=str)
 def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
-    """A device stored under -1 has no NUMA node. An entry stored without devices has no devices."""
+    """A device stored under -1 has no NUMA node, and an entry stored without devices has no devices."""
     entry = checkpoint.PodDevicesEntry(
         "p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b""
     )
@@ -393,7 +395,7 @@ def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
 
 
 def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> None:
-    """The file is read as it was written, including receipts; but nothing is healthy, and no plugin is known."""
+    """What was written is read again, including receipts. But no device is healthy, and no plugin is known."""
     case = recorded.cases("checkpoint")["round_trip"]
     held = [
         checkpoint.allocation_of(
@@ -422,7 +424,7 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
 
 @pytest.mark.parametrize("row", RUNNING, ids=range(len(RUNNING)))
 def test_a_container_that_runs_on_is_left_alone_until_all_pods_are_known(row: Json) -> None:
-    """While sources are not ready, a running container passes without its plugin; any other container needs it."""
+    """While sources are not ready, a running container needs no plugin to be admitted, but any other does."""
     mapped = row["container_map"].items()
     running = {ContainerKey(PodUid(pod), name) for id_, (pod, name) in mapped if id_ in row["running"]}
     pods = MemoryPods(ready=False, running=running)

@@ -1,8 +1,8 @@
-"""The cost of an admission, which is counted, not timed.
+"""The cost of an admission, counted rather than timed.
 
 Law: the work for one more pod does not depend on the number of pods and devices. The tests count the entries rendered,
-the bytes hashed, the device ids read (hashed or compared) and all function calls. The tests do not count the bytes of
-the file, because the whole file has to be written.
+the bytes hashed, the device ids read (hashed or compared) and all function calls. They do not count the bytes of the
+file, because the whole file has to be written.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 @define
 class Work:
-    """The work since counting started."""
+    """The amount of work since counting started."""
 
     entries_rendered: int = 0
     bytes_hashed: int = 0
@@ -83,7 +83,7 @@ class Plugin(DevicePlugin):
 
 @frozen
 class Counting:
-    """A manager with many pods, and a count of the work for one more."""
+    """A manager with many pods, and counters of the work for one more."""
 
     manager: DeviceManager
     pods: int
@@ -113,7 +113,7 @@ def running(pods: int, devices: int, topology: Topology) -> Counting:
     counting = Counting(manager, pods)
     for number in range(pods):
         counting.admit(number)
-    for state in range(256):  # each state of the hash may occur; all are cached before counting starts
+    for state in range(256):  # any state of the hash may occur, so all are cached before counting starts
         CountedId.writer._resources.dump.hash(state)  # noqa: SLF001 - no public method reaches all states
     return counting
 
@@ -153,7 +153,7 @@ def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology
 
 
 def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
-    """The entries behind that pod were hashed again earlier, when it was evicted."""
+    """The entries after that pod were already hashed again when it was evicted."""
     few, many = running(*SMALL, Topology()), running(*LARGE, Topology())
     for counting in (few, many):
         counting.manager.evict([PodUid("pod-000003")])
@@ -164,7 +164,7 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
 
 
 def test_evicted_pods_cost_one_hashing_of_the_entries_behind_them() -> None:
-    """When the file is created, the entries behind these pods are hashed once, and no entry is rendered again."""
+    """When the file is created, the entries after these pods are hashed once, and no entry is rendered again."""
     node = running(*SMALL, Topology()).manager.state
     for number in range(0, SMALL[0], 2):
         node = node.evict([PodUid(f"pod-{number:06d}")])

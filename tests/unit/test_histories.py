@@ -20,7 +20,7 @@ def test_a_history_gives_the_same_results_as_on_a_kubelet(history: Json) -> None
 
 @pytest.mark.parametrize("history", SHARE, ids=[history["id"] for history in SHARE])
 def test_the_policy_of_the_kubelet_is_what_a_manager_does_without_one(history: Json) -> None:
-    """The policy chooses the recorded devices, which follow the natural order of ids and the plugins' preferences."""
+    """The policy chooses the recorded devices, which depend on the natural order of ids and on preferences."""
     check(Replay(Topology(history["numa_nodes"]), policy=kubelet_order), history)
 
 
@@ -41,7 +41,7 @@ def check(replay: Replay, history: Json) -> None:
 
 
 def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
-    """Return, for each resource, the NUMA nodes of the machine that have its devices."""
+    """Return the machine's NUMA nodes that have devices of each resource."""
     machine = set(replay.topology.numa_nodes)
     inventory = replay.manager.state.inventory
     reports = {name: inventory.last_report(name) for name in (*inventory.resources, *inventory.former)}
@@ -49,7 +49,7 @@ def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
 
 
 def without_bare_nodes(hints: Json, carrying: set[NumaNode]) -> Json:
-    """Return recorded hints without those for nodes without devices, which kubelets since 1.36 do not list."""
+    """Return recorded hints except for nodes without devices, which kubelets have not listed since 1.36."""
     if not hints or not carrying:
         return hints
     return [[mask, preferred] for mask, preferred in hints if set(mask) <= carrying]

@@ -1,4 +1,4 @@
-"""Every JSON reader refuses documents that would cost too much, before it makes values from them."""
+"""Every JSON reader refuses documents that would be too expensive before it creates values from them."""
 
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ def _turned(names: Sequence[str], by: int) -> Sequence[str]:
     return [*names[by:], *names[:by]]
 
 
-# Each reader is given two kinds of garbage, and each kind goes to two or three readers; `make laws` tries all pairs.
+# Each reader gets two kinds of garbage, and each kind goes to two or three readers. `make laws` tries all pairs.
 PAIRS = [(unit, door) for row, unit in enumerate(UNITS) for door in share(_turned([*DOORS], row), of=4)]
 
 
@@ -138,7 +138,7 @@ def test_a_store_writes_nothing_that_cannot_be_read_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("character", "most"), [(b"\\u0100", 420_000_000 // 11), (b"\\ud83d", 420_000_000 // 21)])
 def test_the_widest_character_decides_how_long_a_text_may_be(character: bytes, most: int) -> None:
-    """Python keeps 2 or 4 bytes for each character of a wide string, and five copies of a state file are made."""
+    """Python uses 2 or 4 bytes for each character of a wide string, and a state file is copied five times."""
     text = character + b" " * (most - len(character))
     assert size_problem(text) == ""
     assert size_problem(text + b" ") != ""

@@ -1,4 +1,4 @@
-"""What a device manager does when something goes wrong, and the errors that it raises."""
+"""What a device manager does when something goes wrong, and which errors it raises."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ GPU = resource_name("example.com/gpu")
 
 
 def gpus(count: int = 4, numa_nodes: Sequence[int] = ()) -> SimulatedPlugin:
-    """Return a plugin with this many devices `gpu-0`, `gpu-1`, ..."""
+    """Return a plugin with this many devices: `gpu-0`, `gpu-1`, ..."""
     return SimulatedPlugin(GPU, simulated_devices("gpu", count, numa_nodes=numa_nodes))
 
 
@@ -57,14 +57,14 @@ def a_pod(name: str, count: int = 1, resource: str = GPU) -> Pod:
 
 
 def test_an_unknown_extended_resource_is_admitted_and_reported() -> None:
-    """Native resources are left to the kubelet. Unknown extended ones are reported with their container."""
+    """Native resources are left to the kubelet. Unknown extended resources are reported with their container."""
     with MemoryManager() as manager:
         pod = a_pod("p", 1, "other.com/fpga")
         assert manager.admit(pod) == Admitted(pod, unhandled=(("main", resource_name("other.com/fpga")),))
 
 
 def test_health_counts_although_it_cannot_be_saved() -> None:
-    """A full disk does not hide an unhealthy device, and the next save includes it."""
+    """A full disk does not hide an unhealthy device, which is included in the next save."""
     with MemoryManager(plugin := gpus()) as manager:
         manager.script.always("save", DISK_FULL)
         plugin.set_health("gpu-0", Health.UNHEALTHY)
@@ -76,7 +76,7 @@ def test_health_counts_although_it_cannot_be_saved() -> None:
 
 
 def test_what_a_sink_refused_is_published_later() -> None:
-    """The sink later gets the newest status, and every resource removed since the last published status."""
+    """The sink later gets the newest status, and all resources removed since the last status that it accepted."""
     now = [0.0]
     with MemoryManager(gpus(), clock=lambda: now[0]) as manager:
         manager.script.always("publish", Fails("connection refused"))
@@ -129,7 +129,7 @@ def test_evict_says_why_its_argument_is_wrong(argument: Iterable[PodUid], messag
 
 
 def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None:
-    """The other entries are kept."""
+    """All other entries are kept."""
     rows = ("p", "gpu-0", b"\xff"), ("q", "gpu-1", b"")
     entries = tuple(PodDevicesEntry(pod, "c", GPU, {0: (device,)}, receipt) for pod, device, receipt in rows)
     store = MemoryStore(encode(CheckpointData(entries, {GPU: ()})))
@@ -156,7 +156,7 @@ def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
 
 
 def test_the_budget_is_for_the_whole_admission() -> None:
-    """Each call meets its deadline, but both together take longer. The pod is refused, and nothing is in use."""
+    """Each call meets its deadline, but the two together take too long. The pod is refused, and nothing is in use."""
 
     class Slow(SimulatedPlugin):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -174,13 +174,13 @@ def test_the_budget_is_for_the_whole_admission() -> None:
 
 
 def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
-    """A resource without a list is `NotReady`; one whose devices are all unhealthy is refused."""
+    """If no device is healthy, the pod is refused. Only without a list, it is `NotReady`."""
     with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 1, unhealthy=[0]))) as manager:
         assert isinstance(manager.admit(a_pod("q")), Refused)
 
 
 class FailsPreStart(DevicePlugin):
-    """A plugin that requires PreStartContainer, and fails when it is called."""
+    """A plugin that requires PreStartContainer, but fails when called."""
 
     resource = GPU
     options = PluginOptions(pre_start_required=True)
@@ -207,7 +207,7 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
 
 
 def test_a_container_gets_what_it_missed_when_it_starts() -> None:
-    """A container of an active pod that came before its plugin gets devices when it starts (kubelet.md 7.1)."""
+    """A container whose pod was admitted before its plugin registered gets devices when it starts (kubelet.md 7.1)."""
     with MemoryManager(pods=MemoryPods(active={PodUid("p")})) as manager:
         assert manager.admit(a_pod("p")) == Admitted(a_pod("p"), unhandled=(("main", GPU),))
         assert manager.start_container(a_pod("p"), "main") is None
@@ -233,7 +233,7 @@ def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
 
 
 def test_a_lost_plugin_that_requires_pre_start_prevents_a_start() -> None:
-    """The container needs a call that no plugin answers."""
+    """The container needs a call that no plugin is there to answer."""
     with MemoryManager(FailsPreStart()) as manager:
         manager.admit(a_pod("p"))
         manager.connections[0].disconnect()
@@ -243,7 +243,7 @@ def test_a_lost_plugin_that_requires_pre_start_prevents_a_start() -> None:
 
 
 def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Two plugins set one variable to different values. The first value is kept, and the conflict is logged."""
+    """If two plugins set a variable to different values, the first value is kept, and the conflict is logged."""
     gpu = SimulatedPlugin(GPU, simulated_devices("gpu", 1), "DEVICES")
     with MemoryManager(gpu, SimulatedPlugin("example.com/nic", simulated_devices("nic", 1), "DEVICES")) as manager:
         pod = Pod(PodUid("p"), containers=(Container("main", {GPU: 1, "example.com/nic": 1}),))
@@ -256,7 +256,7 @@ def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_bad_registrations_are_refused_with_a_sentence() -> None:
-    """An invalid name and a socket that is in use are refused."""
+    """Invalid names and sockets in use are refused."""
     metrics, plugin = MemoryMetrics(), gpus()
     with MemoryManager(metrics=metrics) as manager:
         manager.transport.connect(plugin, "gpu.sock")
@@ -295,7 +295,7 @@ def test_an_admission_counts_as_failed_only_under_a_policy(policy: Policy, *, fa
     ],
 )
 def test_the_topology_policy_decides(scope: Scope, policy: Policy, count: int, admitted: bool) -> None:
-    """With two devices on each of two NUMA nodes, three never fit on one node."""
+    """There are two devices on each of two NUMA nodes, so three never fit on one node."""
     topology = Topology((NumaNode(0), NumaNode(1)), policy, scope)
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:
         verdict = manager.admit(a_pod("p", count))
@@ -332,7 +332,7 @@ def test_a_refusal_has_the_reason_and_message_of_a_kubelet() -> None:
 
 
 def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> None:
-    """This applies to the scope `pod`. When the pod is gone, its affinity is chosen again."""
+    """This applies to the scope `pod`. Once the pod is gone, its affinity is chosen again."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE, Scope.POD)
     pod = Pod(PodUid("p"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 1})))
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:
@@ -355,7 +355,7 @@ def test_an_empty_affinity_differs_from_no_affinity() -> None:
 
 
 def test_topology_and_health_outlast_the_grace_period() -> None:
-    """The devices that a container still holds keep the NUMA nodes and health that were listed last."""
+    """Devices that a container still holds keep the NUMA nodes and the health that were listed last."""
     now = 0.0
     plugin, topology = gpus(4, numa_nodes=[0, 1]), Topology((NumaNode(0), NumaNode(1)))
     with MemoryManager(plugin, topology=topology, clock=lambda: now) as manager:
@@ -376,7 +376,7 @@ def test_topology_and_health_outlast_the_grace_period() -> None:
 
 
 def test_devices_come_from_the_numa_nodes_that_all_hint_providers_agree_on() -> None:
-    """If a CPU manager prefers NUMA node 1, the devices are from NUMA node 1."""
+    """If a CPU manager prefers NUMA node 1, the devices come from there."""
 
     class CpuManager:
         def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
@@ -395,7 +395,7 @@ def test_devices_come_from_the_numa_nodes_that_all_hint_providers_agree_on() -> 
 
 
 def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> None:
-    """Before every source has delivered once, a pod that is not listed may still exist."""
+    """Until every source has delivered once, a pod that is not listed may still exist."""
     pods = MemoryPods(active={PodUid("p")}, running={ContainerKey(PodUid("p"), "main")})
     with MemoryManager(gpus(), pods=pods) as manager:
         manager.admit(a_pod("p"))
@@ -419,7 +419,7 @@ def test_a_pod_source_may_call_evict_while_it_is_called() -> None:
     with MemoryManager(gpus(), pods=pods) as manager:
         assert isinstance(manager.admit(a_pod("p")), Admitted)
         pods.active.clear()
-        # In a daemon thread, so that a call that waits for itself does not stop the tests from ending.
+        # A daemon thread, so that a call that waits for itself does not keep the tests from ending.
         sweeping = threading.Thread(target=manager.update_allocated_devices, daemon=True)
         sweeping.start()
         sweeping.join(60)
@@ -434,7 +434,7 @@ def test_an_unknown_container_is_named_with_those_that_exist(method: str) -> Non
 
 
 def test_looking_changes_nothing() -> None:
-    """`status`, `options` and `topology_hints` call no plugin, save nothing and publish nothing."""
+    """`status`, `options` and `topology_hints` do not call plugins, and neither save nor publish anything."""
     now = 0.0
     pods = MemoryPods(active={PodUid("p")})
     with MemoryManager(FailsPreStart(), pods=pods, clock=lambda: now) as manager:
@@ -454,7 +454,7 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_a_condition_may_call_the_manager() -> None:
-    """The condition is evaluated without a lock. Under the state lock, it would hang every thread."""
+    """The condition is evaluated without holding a lock. If the state's lock were held, every thread would hang."""
     manager = MemoryManager()
 
     def condition(_: NodeState) -> bool:
@@ -477,7 +477,7 @@ def test_the_repr_is_a_line_with_counts() -> None:
 
 
 def test_the_library_logs_nothing_unless_the_program_asks_for_it() -> None:
-    """If the program has no handler, Python would print warnings to stderr."""
+    """Otherwise, Python would print warnings to stderr in a program without a handler."""
     script = "import devicecore, logging; logging.getLogger('devicecore.manager').error('not to be seen')"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stderr == ""

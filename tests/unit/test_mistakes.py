@@ -1,4 +1,4 @@
-"""Mistakes by authors of programs, plugins and drivers: each is reported in one sentence, where it was made."""
+"""Mistakes by authors of programs, plugins and drivers: each one is reported in one sentence, where it is made."""
 
 import inspect
 import re
@@ -357,7 +357,7 @@ def test_a_wrong_argument_of_a_call_is_named(call: Callable[[Any], object], mess
 
 
 class Gpus(DevicePlugin):
-    """A plugin whose answers a test chooses."""
+    """A plugin whose answers are chosen by a test."""
 
     resource = GPU
 
@@ -409,7 +409,7 @@ def test_an_object_that_is_not_a_plugin_is_not_connected(plugin: object, message
     ],
 )
 def test_a_wrong_answer_of_a_plugin_refuses_the_pod_with_a_sentence(plugin: object, message: str) -> None:
-    """The sentence names the plugin's class and method, and what to return."""
+    """The sentence names the plugin's class and method, and says what to return."""
     with running(plugin) as manager:
         verdict = manager.admit(POD)
         assert isinstance(verdict, Refused)
@@ -526,7 +526,7 @@ def test_a_slip_at_the_values_of_devices_and_claims_is_one_sentence(make: Try, m
 
 @pytest.mark.parametrize("transport", [MemoryTransport, MemoryDriverTransport])
 def test_one_transport_serves_one_manager_at_a_time(transport: Callable[[], Any]) -> None:
-    """A second manager would take the events of the first one. After a stop, another manager may start."""
+    """A second manager would take the first one's events. After a stop, another manager may start."""
     shared = transport()
     shared.start(print)
     shared.start(print)

@@ -1,4 +1,4 @@
-"""The programs that `make peers` builds are found where it puts them, and only if it built them from this tree.
+"""The programs that `make peers` builds are found where it puts them, but only if they were built from this tree.
 
 No test in this file needs Go.
 """
@@ -34,7 +34,7 @@ def _refused(problem: str) -> None:
 
 
 def test_every_program_that_make_peers_builds_is_found() -> None:
-    """`make cluster` used to look for `cri`, but `make peers` builds `cri-<tree>`."""
+    """`make cluster` used to look for `cri`, although `make peers` builds `cri-<tree>`."""
     for name in (*OURS, *TOOLS, DESCRIBED):
         _build(name)
     for name in (*OURS, *TOOLS, DESCRIBED):
@@ -42,7 +42,7 @@ def test_every_program_that_make_peers_builds_is_found() -> None:
 
 
 def test_a_program_of_another_tree_is_not_taken_for_ours() -> None:
-    """A runtime that an older tree left in the cache is not used."""
+    """A runtime that an older tree has left in the cache is not used."""
     (program("cri").parent / "cri").touch()
     _refused(f"{program('cri')} has not been built")
 
@@ -104,7 +104,7 @@ def test_a_newer_go_is_used_if_the_sources_need_it(tmp_path: Path, monkeypatch: 
 
 
 def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
-    """`go mod tidy -e` continues without refused modules, and the build then only reports a missing entry in go.sum."""
+    """`go mod tidy -e` continues without such modules, and the build then only reports a missing entry in go.sum."""
     told = "p/{0}: example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
     lines = "\n".join(("go: finding module", told.format("a"), told.format("b")))
     reason = "example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
@@ -127,7 +127,7 @@ def test_a_map_that_kubernetes_no_longer_walks_is_named(tmp_path: Path, monkeypa
 
 
 def test_a_text_that_kubernetes_no_longer_has_is_named(tmp_path: Path) -> None:
-    """If this went unnoticed, the kubelet would use this machine instead of the described one."""
+    """If this went unnoticed, the kubelet would use the real machine instead of the described one."""
     source = tmp_path / "pkg" / "cadvisor.go"
     source.parent.mkdir()
     source.write_text("return found()\n", encoding="utf-8")

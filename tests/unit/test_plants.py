@@ -1,4 +1,4 @@
-"""Each part of `make cluster` has an injected fault that it must find, and each of these faults can be injected.
+"""Each part of `make cluster` has a fault that it must find when injected, and each of these faults can be injected.
 
 No test in this file needs Go.
 """
@@ -19,9 +19,9 @@ def test_each_part_has_an_injected_fault() -> None:
 
 
 def test_each_fault_can_be_injected() -> None:
-    """The definition of a fault names functions of ours, which may have moved.
+    """The definition of a fault names our own functions, which may have moved.
 
-    An injected fault cannot be removed again, so this runs in a separate process.
+    An injected fault cannot be removed, so this runs in a separate process.
     """
     program = "from tests.real_cluster.plants import PLANTS\nfor one in PLANTS.values():\n    one.grow()\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,6 +1,6 @@
 """The public names of the library and the tools.
 
-`tests/data/public_names.txt` lists the public names of each module, and `public_signatures.txt` next to it lists their
+`tests/data/public_names.txt` lists the public names of each module, and `public_signatures.txt` beside it lists their
 signatures.
 
 docs/reference/public.md says which modules are public. After an intended change, `python -m
@@ -39,7 +39,7 @@ _RAISES = re.compile(r"^ *Raises:\n(.*?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTAL
 
 
 class _Default:
-    """Stands for any default value, because some are long, and some depend on the Python version."""
+    """A stand-in for any default value, because some are long, and some depend on the Python version."""
 
     def __repr__(self) -> str:
         return "..."
@@ -47,7 +47,7 @@ class _Default:
 
 @cache
 def public_modules() -> Mapping[str, Mapping[str, object]]:
-    """Return the modules that docs/reference/public.md calls public, each with its public names and their values."""
+    """Return the modules that docs/reference/public.md calls public, with their public names and values."""
     section = (ROOT / "docs" / "reference" / "public.md").read_text(encoding="utf-8")
     found: dict[str, Mapping[str, object]] = {}
     for name in re.findall(r"`(devicecore(?:_tools)?(?:\.[\w.*]+)?)`", section):
@@ -59,7 +59,7 @@ def public_modules() -> Mapping[str, Mapping[str, object]]:
 
 
 def names_of(module: ModuleType) -> dict[str, object]:
-    """Return a module's public names with their values: `__all__`, or what it defines without a leading underscore."""
+    """Return a module's public names with their values: `__all__`, or its own names without a leading underscore."""
     names = getattr(module, "__all__", None) or sorted(_defined_in(module))
     values = {name: getattr(module, name) for name in names if not name.startswith("_")}
     return {name: value for name, value in values.items() if not isinstance(value, TypeVar)}
@@ -114,7 +114,7 @@ def _lines(name: str, value: object) -> Iterator[str]:
 
 
 def _members(cls: type) -> dict[str, object]:
-    """Return what a class defines, and what it inherits from base classes of ours that are not public."""
+    """Return what a class defines, and what it inherits from our base classes that are not public."""
     public = {id(value) for names in public_modules().values() for value in names.values()}
     ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore") and id(base) not in public]
     return {name: member for base in (*reversed(ours), cls) for name, member in vars(base).items()}
@@ -129,7 +129,7 @@ def _signature(value: Callable[..., object]) -> str:
 
 
 def raised_by(value: object) -> Iterator[str]:
-    """Yield the names of the errors that public functions and methods of public classes document."""
+    """Yield the names of the errors that a public function, or a method of a public class, documents."""
     for member in (value, *(vars(value).values() if inspect.isclass(value) else ())):
         function = getattr(member, "__func__", getattr(member, "fget", member))
         if callable(function) and not getattr(function, "__name__", "_").startswith("_"):
@@ -138,7 +138,7 @@ def raised_by(value: object) -> Iterator[str]:
 
 
 def test_the_public_names_match_the_list() -> None:
-    """A change to the public interface is a decision: the list changes with it, and CHANGELOG.md mentions it."""
+    """A change to the public interface is a decision, so the list changes with it, and CHANGELOG.md mentions it."""
     assert public_names() == LIST.read_text(encoding="utf-8")
     assert public_signatures() == SIGNATURES.read_text(encoding="utf-8")
 

@@ -19,9 +19,9 @@ def test_a_program_ends_when_the_run_that_started_it_is_killed(tmp_path: Path) -
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(fifo)], cwd=ROOT)
-    with fifo.open("wb") as written:  # this returns once the program has opened the pipe for reading
+    with fifo.open("wb") as written:  # returns once the program has opened the pipe for reading
         run.kill()
         run.wait()
         ended = select.poll()
-        ended.register(written, select.POLLERR)  # set once nobody reads the pipe any longer
+        ended.register(written, select.POLLERR)  # set once no one has the pipe open for reading any longer
         assert ended.poll(60_000)

@@ -72,7 +72,7 @@ def test_a_device_with_two_owners_names_both_pods() -> None:
 
 
 def test_the_notifications_match_the_kubelets_channel() -> None:
-    """This is the kubelet's TestFeatureGateResourceHealthStatus, except that here no message is ever dropped."""
+    """This is the kubelet's TestFeatureGateResourceHealthStatus, except that no message is ever dropped here."""
     ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(50))
     before = report(*((f"dev{n}", "Healthy") for n in range(50)))
     for _ in range(50):
@@ -88,7 +88,7 @@ def test_the_notifications_match_the_kubelets_channel() -> None:
 
 
 def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
-    """A kubelet up to 1.36 compares only ids (kubernetes#140323; pod_devices.json contains the case)."""
+    """Up to 1.36, a kubelet compares only ids (kubernetes#140323; the case is in pod_devices.json)."""
     ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
     assert changed_health(GPU, None, report(("dev0", "Unhealthy")), ledger) == (changed("dev0", Health.UNHEALTHY, "a"),)
     assert changed_health(GPU, report(("dev0", "Healthy")), None, ledger) == ()
@@ -99,7 +99,7 @@ def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
 
 @define
 class Log:
-    """An observer that records each notification with the content of the store at that time."""
+    """An observer that records each notification with the store's content at that time."""
 
     store: CheckpointStore
     records: list[tuple[Notification, bytes | None]] = field(factory=list)
@@ -183,14 +183,14 @@ def test_observers_are_not_notified_of_an_allocation_that_is_not_saved() -> None
 
 
 def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
-    """The eviction comes between the commit and the notification, and the last notification says what is true."""
+    """The eviction comes between the commit and the notification, but the last notification tells the truth."""
     managers: list[DeviceManager] = []
 
     def evict(notification: Notification) -> None:
         if isinstance(notification, Allocated):
             other = threading.Thread(target=lambda: managers[0].evict([notification.pod]))
             other.start()
-            other.join()  # no lock is held, or else this would never end
+            other.join()  # if a lock were held, this would never end
 
     manager, _, log = Setup().start(evict)
     managers.append(manager)
@@ -205,7 +205,7 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
     manager.admit(pod("b", 1))
     log.records.clear()
     plugin: Any = connection.plugin
-    plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody holds this device
+    plugin.set_health("gpu-3", Health.UNHEALTHY)  # no pod holds this device
     connection.report()
     assert log.notifications == []
     plugin.set_health("gpu-1", Health.UNHEALTHY)
@@ -232,7 +232,7 @@ def test_init_containers_have_no_status() -> None:
 
 
 def test_a_pod_admitted_while_others_are_released_is_released_with_them() -> None:
-    """An observer admits the pod `late` when `a` is released; the same eviction then releases `late`, too."""
+    """An observer admits the pod `late` when `a` is released, and the same eviction then releases `late`, too."""
     managers: list[DeviceManager] = []
 
     def admit(notification: Notification) -> None:

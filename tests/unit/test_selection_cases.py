@@ -1,4 +1,4 @@
-"""The kubelet's cases for which devices a container gets."""
+"""The kubelet's cases for the choice of a container's devices."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ FILTER_ROWS = recorded.cases("filter_by_affinity")
 
 
 def inventory_of(row: Json) -> Inventory:
-    """Return an inventory with a row's resource, as its plugin serves it."""
+    """Return an inventory with the resource of a case, as its plugin serves it."""
     if not row["registered"]:
         return Inventory()
     options = PluginOptions(get_preferred_allocation_available=row["plugin"].get("preferred_available", False))
@@ -29,14 +29,14 @@ def inventory_of(row: Json) -> Inventory:
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return a ledger of the devices that a row's container holds, and of those that another pod holds."""
+    """Return a ledger with the devices that a case's container holds, and those that another pod holds."""
     others = [id_ for id_ in row["allocated"] if id_ not in (row["pre_allocated"] or ())]
     held = {} if row["pre_allocated"] is None else {row["container"]: {row["resource"]: row["pre_allocated"]}}
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})
 
 
 def decide(row: Json) -> tuple[DeviceSet, Json]:
-    """Return the devices that are chosen for a row, and the question that its plugin is asked, if any."""
+    """Return the devices that are chosen in a case, and the question that its plugin is asked, if any."""
     request = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
         ResourceName(row["resource"]),
@@ -57,7 +57,7 @@ def decide(row: Json) -> tuple[DeviceSet, Json]:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
-    """Refusals, numbers of devices, questions to the plugin and NUMA nodes are the same as a kubelet's."""
+    """The refusals, numbers of devices, questions to plugins and NUMA nodes are the same as in a kubelet."""
     expect = row["expect"]
     if "error" in expect:
         with pytest.raises(DeviceCoreError) as refused:
@@ -79,13 +79,13 @@ def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
 
 
 def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:
-    """Return how many of the chosen devices have each NUMA node as their first."""
+    """Return, for each NUMA node, the number of chosen devices that list it first."""
     return dict(Counter(str(device.numa_nodes[0]) for device in devices if device.id in chosen and device.numa_nodes))
 
 
 @pytest.mark.parametrize("row", FILTER_ROWS, ids=[row["id"] for row in FILTER_ROWS])
 def test_devices_are_split_by_affinity_as_a_kubelet_splits_them(row: Json) -> None:
-    """The sets of aligned devices, unaligned devices and devices without affinity are as recorded."""
+    """The sets of aligned devices, of unaligned ones and of devices without affinity are as recorded."""
     report = DeviceReport.of(map(recorded.device, row["devices"]))
     mask = None if row["hint_mask"] is None else tuple(map(NumaNode, row["hint_mask"]))
     split = filter_by_affinity(report, mask, report.index.select(map(DeviceId, row["available"])))

@@ -20,22 +20,22 @@ MERGED = FILTERING["merge_with_other_providers"]
 
 
 def numa(nodes: Sequence[int]) -> tuple[NumaNode, ...]:
-    """Return a row's NUMA nodes."""
+    """Return the NUMA nodes of a case."""
     return tuple(map(NumaNode, nodes))
 
 
 def hint(row: Json) -> topology.TopologyHint:
-    """Return a row's hint."""
+    """Return a hint of a case."""
     return topology.TopologyHint(topology.NumaMask.of(numa(row["mask"])), row["preferred"])
 
 
 def as_sets(hints: Mapping[str, Sequence[topology.TopologyHint] | None]) -> Json:
-    """Return each resource's hints as a set; None, which means no preference, stays None."""
+    """Return each resource's hints as a set. None, which means no preference, stays None."""
     return {name: None if listed is None else set(listed) for name, listed in hints.items()}
 
 
 def ledger_of(row: Json) -> Ledger:
-    """Return a ledger with a row's holders; an init container of the pod holds the reusable devices."""
+    """Return a ledger with the holders in a case. An init container of the pod holds the reusable devices."""
     held = recorded.ledger(row["allocated"])
     reusable = [
         Allocation(
@@ -51,7 +51,7 @@ def ledger_of(row: Json) -> Ledger:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_hints_match_a_kubelets(row: Json) -> None:
-    """Each resource has the same masks as in a kubelet, and the same masks are preferred."""
+    """Each resource has the same masks as in a kubelet, and the same ones are preferred."""
     inventory = recorded.inventory(*(recorded.resource(name, devices) for name, devices in row["devices"].items()))
     lender = [{"name": "lender", "limits": {}}] if row.get("reusable") else []
     pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})
@@ -112,7 +112,7 @@ def test_a_policy_may_be_given_by_its_name() -> None:
 
 
 def test_the_closest_of_several_equally_wide_masks_is_chosen() -> None:
-    """Without distances (0, 1) is chosen; with them (0, 2), because NUMA node 2 is closer to 0 than 1 is."""
+    """Without distances, (0, 1) is chosen, and with them (0, 2), because NUMA node 2 is closer to 0 than 1 is."""
     rows, masks = ((10, 21, 11), (21, 10, 20), (11, 20, 10)), ((0, 1), (0, 2))
     hints = {"x": [topology.TopologyHint(topology.NumaMask.of(numa(mask)), preferred=True) for mask in masks]}
     for distances, best in (((), masks[0]), (rows, masks[1])):

@@ -1,4 +1,4 @@
-"""Values check or convert their arguments; refusals are values; verdicts and plugins name mistakes in calls."""
+"""Values check or convert their arguments, refusals are values, and verdicts and plugins name mistakes in calls."""
 
 import inspect
 import pickle
@@ -93,7 +93,7 @@ def test_containers_become_tuples() -> None:
 
 @pytest.mark.parametrize("cls", ERRORS, ids=lambda cls: cls.__name__)
 def test_errors_are_values(cls: type[DeviceCoreError]) -> None:
-    """Errors with equal fields are equal and have the same hash and text, even after pickling; others are not equal."""
+    """Errors with equal fields, and only those, are equal. They have the same hash and text, even after pickling."""
     error, same, other = made(cls, "a"), made(cls, "a"), made(cls, "bb")
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own pickle
     assert error == same == copied
@@ -125,7 +125,7 @@ def test_refusals_are_values() -> None:
 
 
 def test_only_an_admission_is_true() -> None:
-    """`if manager.admit(pod):` asks whether the pod was admitted."""
+    """So `if manager.admit(pod):` asks whether the pod was admitted."""
     error = NoHealthyDevicesError(GPU)
     assert Admitted(Pod(PodUid("p")))
     assert not Refused(error)
@@ -188,7 +188,7 @@ class Later(Silent):
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_a_plugin_announces_the_methods_that_it_has(plugin: type[Plain], options: PluginOptions) -> None:
-    """Options that a plugin declares itself take precedence, and also apply to its subclasses."""
+    """Options that a plugin declares itself take precedence, and are inherited by its subclasses."""
     assert plugin.options == plugin().options == options
 
 
@@ -246,7 +246,7 @@ def test_device_lists_are_equal_if_all_their_devices_are() -> None:
 def test_a_pod_keeps_the_requests_that_a_claim_may_serve() -> None:
     """A request equal to its limit is not kept.
 
-    CPU requests are kept, because a scheduler numbers all of a container's requests.
+    CPU requests are kept, because a scheduler numbers all requests of a container.
     """
     resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2", GPU: "1", "example.com/nic": "3"}}
     container = {"name": "main", "resources": resources}
@@ -263,7 +263,7 @@ def test_a_device_that_no_plugin_lists_any_more_is_allocated_without_numa_nodes(
 
 
 def test_the_answers_of_a_plugin_may_take_up_its_share_of_the_file() -> None:
-    """In the file, the answers are encoded in base64, which takes four characters for three bytes."""
+    """In the file, answers are encoded in base64, which takes four characters for three bytes."""
     one, other = ContainerKey(PodUid("u"), "one"), ContainerKey(PodUid("u"), "other")
     devices = [DeviceSet.of([DeviceId(name)]) for name in ("gpu-0", "gpu-1")]
     ledger = Ledger().reserve(one, GPU, devices[0]).reserve(other, GPU, devices[1])
