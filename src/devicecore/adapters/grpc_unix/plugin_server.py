@@ -340,7 +340,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         )
 
     async def _look(self) -> None:
-        """Check the plugin's and the kubelet's sockets, and serve or register if needed. No other method does so."""
+        """Check the plugin's and the kubelet's sockets, and serve or register if needed."""
         state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
             await self._serve(self._socket)

@@ -318,8 +318,8 @@ class Search:
     def _devices_to_try(self, place: _Place, request: DeviceRequest, wanted: int) -> Sequence[Candidate]:
         if request.wants_all:
             return self._all[request][place.taken : place.taken + 1]
-        # The first device is searched for everywhere, so that each expression is evaluated as in Kubernetes. For the
-        # other requests, it suffices that enough devices are left.
+        # The first device is searched for everywhere, so that each expression is evaluated as in Kubernetes. The search
+        # for the others ends where too few devices are left.
         end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken and self._skips else None
         return self._candidates[place.start : end]
 
@@ -354,7 +354,10 @@ class Search:
         return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
 
     def _shortages(self) -> Iterator[Shortage]:
-        """Yield the constraints that no choice of devices can satisfy, or none if an expression has no value."""
+        """Yield the constraints that no choice of devices can satisfy.
+
+        A claim is left out if one of its expressions has no value.
+        """
         for number, claim in enumerate(self.claims):
             if len(claim.constraints) < 2:  # the search itself soon finds that one constraint cannot hold
                 continue
