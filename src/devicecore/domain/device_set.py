@@ -112,7 +112,7 @@ class DeviceIndex:
 
     @property
     def all(self) -> "DeviceSet":
-        """Return the set of all ids of this index."""
+        """The set of all ids of this index."""
         return DeviceSet(self, (1 << len(self.ids)) - 1)
 
 

@@ -115,7 +115,7 @@ class Ledger:
 
     @property
     def resources(self) -> Collection[ResourceName]:
-        """Return the resources for which a container holds devices."""
+        """The resources for which a container holds devices."""
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:

@@ -141,7 +141,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
 
     @property
     def problem(self) -> Error | None:
-        """Return why the API server does not show what was published, or None if no problem is known."""
+        """Why the API server does not show what was published, or None if no problem is known."""
         return self._problem
 
     @property

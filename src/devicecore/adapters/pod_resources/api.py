@@ -47,11 +47,11 @@ class PinnedResources(Protocol):
 
     @property
     def allocatable_cpus(self) -> Sequence[int]:
-        """Return all CPUs that can become exclusive."""
+        """All CPUs that can become exclusive."""
 
     @property
     def allocatable_memory(self) -> Sequence[MemoryBlock]:
-        """Return all memory that containers can have, by NUMA node."""
+        """All memory that containers can have, by NUMA node."""
 
 
 @frozen
