@@ -25,7 +25,9 @@ MAX_DEVICES = 128
 """The maximum number of devices in one slice."""
 
 MAX_DEVICES_WITH_FIELDS = 64
-"""The maximum in one slice if a device of the pool has taints, lists or additional fields, or consumes counters."""
+"""The maximum number of devices in one slice if a device of the pool has taints, lists or additional fields, or
+consumes counters.
+"""
 
 MAX_COUNTER_SETS = 8
 """The maximum number of counter sets in one slice, which then contains no devices."""

@@ -196,7 +196,7 @@ def decode(blob: bytes) -> DecodedState:
     """Read a file.
 
     Raises MalformedCheckpointError if the file is not a claims file, and CorruptCheckpointError if its checksum is
-    wrong, which is checked before its claims are read.
+    wrong. The checksum is checked before the claims are read.
     """
     data, stored = _sealed(parse(blob))
     computed = crc32(data)
