@@ -1,4 +1,4 @@
-# Images of devicecore: one target for each of its programs. Docker has to know BuildKit (the default since 23.0).
+# Images of devicecore: one target for each of its programs. Docker needs BuildKit (the default since 23.0).
 #
 #   docker build --target plugin --tag devicecore-plugin:local .       a simulated device plugin (docs/gpu-in-kind.md)
 #   docker build --target driver --tag devicecore-driver:local .       a simulated DRA driver (docs/gpu-in-kind.md)
@@ -16,7 +16,7 @@ COPY src /source/src
 COPY packages /source/packages
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/numa /source/packages/tools /source/packages/fleet
 
-# The tools in an environment of their own, which is all that the small images copy.
+# The tools in an environment, which is all that the small images copy.
 FROM wheel AS tools
 RUN python -m venv --without-pip /opt/devicecore \
     && python -m pip --python /opt/devicecore/bin/python install --no-cache-dir --find-links /wheels "devicecore-tools[kubernetes]" devicecore-numa
@@ -25,7 +25,7 @@ FROM python:3.12-slim AS small
 COPY --from=tools /opt/devicecore /opt/devicecore
 ENV PATH=/opt/devicecore/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 
-# The directories of a kubelet belong to root, so the plugin, the driver and the doctor run as root, without capabilities.
+# A kubelet's directories belong to root, so the plugin, the driver and the doctor run as root, but need no capabilities.
 FROM small AS plugin
 ENTRYPOINT ["devicecore", "plugin", "simulated"]
 
@@ -41,7 +41,7 @@ RUN python -m pip install --no-cache-dir --find-links /wheels devicecore-tools
 WORKDIR /workspace
 ENTRYPOINT ["devicecore", "conformance"]
 
-# Nodes in one process. It needs no rights on its machine, and those of docs/fleet/fleet.yaml on the API server.
+# Nodes in one process, which needs no rights on its machine, and those in docs/fleet/fleet.yaml on the API server.
 FROM base AS fleet
 RUN python -m pip install --no-cache-dir --find-links /wheels "devicecore-fleet[prometheus]" devicecore-numa \
     && mkdir -m 700 /run/fleet && chown 65534:65534 /run/fleet
@@ -49,8 +49,8 @@ USER 65534:65534
 ENV DEVICECORE_FLEET=/run/fleet/fleet.sock
 ENTRYPOINT ["devicecore", "fleet"]
 
-# The files of the image are in /subject, and the command is `chroot /subject ...`. The directories that plugins and
-# drivers share with a kubelet are the same inside and outside, so both see the same paths.
+# The files of the image under test are in /subject, and its command is `chroot /subject ...`. The directories that plugins and
+# drivers share with a kubelet are the same inside and outside, so the paths are the same for both.
 FROM base AS image
 COPY --from=subject / /subject
 RUN mkdir -p /subject/tmp /subject/run/cdi /subject/var/lib/kubelet /subject/etc \
