@@ -25,10 +25,10 @@ class ResourceHealth:
 
 
 def allocated_resources_status(state: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
-    """Return the health of the devices that each container of a pod holds, without init containers (kubelet.md 10.4).
+    """Return the health of the devices that each container of a pod holds (kubelet.md 10.4).
 
-    Kubelet: `UpdateAllocatedResourcesStatus`. Raises TypeError if an argument has the wrong type, such as a manager
-    instead of its state.
+    Init containers are left out. Kubelet: `UpdateAllocatedResourcesStatus`. Raises TypeError if an argument has the
+    wrong type, such as a manager instead of its state.
     """
     checked(state, NodeState, "allocated_resources_status: state")
     checked(pod, Pod, "allocated_resources_status: pod")

@@ -46,7 +46,7 @@ class Attribute:
 
     @cached_property
     def elements(self) -> frozenset[tuple[str, bool | int | str]]:
-        """The values with their type, which constraints compare."""
+        """The values, each with its type, as constraints compare them."""
         kind = self.kind.removesuffix("s")
         return frozenset((kind, value) for value in self.values)
 
@@ -257,7 +257,7 @@ class Rule(Enum):
 
 @frozen
 class Constraint:
-    """A constraint of a claim on the devices of `requests`, or on all its devices.
+    """A constraint of a claim on the devices of `requests`, or on all of the claim's devices.
 
     `rule` is None if the rule is unknown.
     """
