@@ -70,6 +70,7 @@ _OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
+_REFILLING = 3.0  # seconds for another list after an empty one
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, calls before the first measurement, maximum seconds
@@ -348,6 +349,25 @@ def allocates_all_devices(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container with all healthy devices, or with 64 of them."""
     ids = plugin.lists.healthy
     with in_context(f"for {counted(len(ids), 'device')}"), _unless_taken(plugin, *ids):
+        require(plugin.lists.allocate(ids), "the answer has no container response")
+    return f"{counted(len(ids), 'device')} allocated together"
+
+
+@check(
+    MUST,
+    expected="an answer, if the plugin allocates two devices together",
+    clause=f"{ALLOCATE} A kubelet admits a container that requests any number of devices, up to all of them. A plugin "
+    "of shares may refuse more than one share, but no kubelet knows of another limit.",
+)
+def allocates_more_than_two_devices(plugin: PluginUnderTest) -> str:
+    """Allocate is called for one container with two devices, and then with all healthy devices, or with 64 of them."""
+    ids = plugin.lists.healthy
+    does_not_apply_if(len(ids) < 3, f"the plugin has only {counted(len(ids), 'healthy device')}")
+    allocate_or_skip(plugin, ids[:2])
+    with (
+        in_context(f"two devices are allocated together, but for {counted(len(ids), 'device')}"),
+        _unless_taken(plugin, *ids),
+    ):
         require(plugin.lists.allocate(ids), "the answer has no container response")
     return f"{counted(len(ids), 'device')} allocated together"
 
@@ -1609,6 +1629,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         lists = [*connection.lists_after(number), *(message for one in newer() for message in one.lists_after(0))]
         return next(filter(None, (health_changes(before, health_of(message.devices)) for message in lists)), None)
 
+    is_cleared = False
     plugin.kubelet.expects_changes = True
     try:
         problem = _problem_of(plugin, plugin.settings.provoke_health)
@@ -1617,6 +1638,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         if not problem:
             plugin.process.wait(lambda: look() or len(plugin.process.exits) > exits, plugin.settings.timeout)
             plugin.process.wait_for_exit()  # a plugin may report the change and then exit
+            is_cleared = len(before) > 1 and _is_refilled(plugin, connection, number)
             if look() and len(plugin.process.exits) == exits:
                 plugin.seen.while_sick = _allocated_while_sick(plugin, former)
     finally:
@@ -1626,6 +1648,10 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     gone = [id_ for id_, health in changes.items() if health == "gone"] if changes else []
     if len(plugin.process.exits) > exits:
         actual = f"the plugin exited: {plugin.process.exits[exits]}"
+    elif is_cleared:
+        actual = (
+            "the new list is empty, and the devices are back in the next list: a kubelet counts no devices until then"
+        )
     elif changes and gone and len(changes) == len(before) > len(gone):
         actual = f"the new list contains only the changes, {_changed(changes)}: a kubelet reads it as the full list"
     elif changes and connection.list_count > number and connection.ended == ENDED_BY_PLUGIN:
@@ -1640,6 +1666,15 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
         new = f"{counted(lists, 'new list')}, but no change" if lists else "no new list"
         raise TookTooLong(f"{new} within {counted(plugin.settings.timeout, 'second')}")
     raise Failure(actual)
+
+
+def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: int) -> bool:
+    """Return whether the first list after `number` lists is empty, and a later one is not."""
+    lists = connection.lists_after(number)
+    if not lists or lists[0].devices:
+        return False
+    refilled = plugin.process.wait(lambda: any(one.devices for one in connection.lists_after(number)), _REFILLING)
+    return bool(refilled)
 
 
 def _allocated_while_sick(

@@ -169,6 +169,9 @@ class Plugin:
                         )
                         continue
                     sent = now
+                    if now and FAULT == "clears-its-list-first":
+                        yield api.ListAndWatchResponse()
+                        ended.wait(0.3)
                     is_empty = FAULT == "returns-without-devices" and self.streams > 1
                     is_short = FAULT == "returns-with-fewer-devices" and self.streams > 1
                     yield api.ListAndWatchResponse(devices=() if is_empty else devices()[is_short:])
