@@ -102,6 +102,18 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
         ("conformance dra", "devicecore conformance: No such command 'dra'. Did you mean 'driver'?"),
         ("plugin simulated --resource a.b/c --count few", "'few' is not a whole number"),
+        (
+            "doctor --html --root .",
+            "devicecore doctor: --html: expected FILE, got '--root'. If this is the value, write",
+        ),
+        (
+            "doctor --save --plugins",
+            "--save: expected DIR, got '--plugins'. If this is the value, write --save=--plugins.",
+        ),
+        ("doctor --node-name --jsno", "--node-name: expected NAME, got '--jsno'."),
+        ("fits pod.yaml --pods --node x", "devicecore fits: --pods: expected FILE, got '--node'."),
+        ("checkpoint convert x -o --json", "devicecore checkpoint convert: -o: expected NEWFILE, got '--json'.\n"),
+        ("fleet x --control --json", "devicecore fleet run: --control: expected "),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, field
 from devicecore_tools.command.collector import rare_collector
-from devicecore_tools.command.groups import meant_command
+from devicecore_tools.command.groups import Group, meant_command
 from devicecore_tools.command.kubelet import screen as screens
 from devicecore_tools.command.options import ExistingDirectory, address, json_option
 from devicecore_tools.command.output import print_json
@@ -47,7 +47,7 @@ _MOST_REST = 5.0
 _log = logging.getLogger(__name__)
 
 
-class _RunsByDefault(click.Group):
+class _RunsByDefault(Group):
     """A command group in which `fleet FILE` means `fleet run FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

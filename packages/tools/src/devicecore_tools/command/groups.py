@@ -1,6 +1,6 @@
 """Groups of commands.
 
-Law: the error for a misspelled command names the closest command.
+Law: the error for a misspelled command names the closest command, and no option takes the next option as its value.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,17 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name, the command and the rest of the arguments.
 
-        Raises click.UsageError if there is no such command.
+        Raises click.UsageError if there is no such command, or if an option is given without its value.
         """
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             # Before 8.4, click does not suggest commands, and no version knows commands that are imported only when
             # called.
             ctx.fail(f"No such command {foreign_text(name)!r}. {self._hint(ctx, args)}")
-        return super().resolve_command(ctx, args)
+        resolved, command, others = super().resolve_command(ctx, args)
+        if isinstance(command, click.Command) and not isinstance(command, click.Group) and not ctx.resilient_parsing:
+            _refuse_option_as_value(click.Context(command, parent=ctx, info_name=resolved), others)
+        return resolved, command, others
 
     def _hint(self, ctx: click.Context, args: list[str]) -> str:
         name, *others = args
@@ -38,6 +41,28 @@ class Group(click.Group):
             return f"To print the version, run: {ctx.find_root().command_path} --version"
         meant = meant_command(name, commands)
         return f"Did you mean {meant!r}?" if meant else f"To list the commands, run: {ctx.command_path} --help"
+
+
+def _refuse_option_as_value(context: click.Context, args: Sequence[str]) -> None:
+    """Raise click.UsageError if an option that needs a value is followed by an option, which click takes as the value.
+
+    Without this check, `--html --root DIR` would write a file called `--root`.
+    """
+    takes_value = {
+        name: one
+        for one in context.command.params
+        if isinstance(one, click.Option) and not one.is_flag and not one.count
+        for name in one.opts
+    }
+    rest = iter(args)
+    for arg in rest:
+        if arg == "--":
+            return
+        if arg in takes_value and (value := next(rest, "")).startswith("--"):
+            metavar = takes_value[arg].make_metavar(context)
+            hint = f"If this is the value, write {arg}={value}." if arg.startswith("--") else ""
+            shown = foreign_text(value)
+            raise click.UsageError(f"{arg}: expected {metavar}, got {shown!r}. {hint}".rstrip(), context)
 
 
 def meant_command(name: str, commands: Sequence[str]) -> str | None:
