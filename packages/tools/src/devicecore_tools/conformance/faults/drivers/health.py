@@ -12,7 +12,6 @@ import grpc
 
 from devicecore_tools.conformance.faults.good_driver import (
     HEALTH_SERVICES,
-    SERVICES,
     GoodDriver,
     Json,
     Message,
@@ -22,9 +21,7 @@ from devicecore_tools.conformance.faults.good_driver import (
 
 
 class WithoutHealth(GoodDriver):
-    """A good driver that does not report health, which is optional."""
-
-    versions: tuple[str, ...] = SERVICES
+    """A good driver that does not report health, which is optional, but announces it as Kubernetes' helper does."""
 
     def services(self) -> Json:
         return {name: methods for name, methods in super().services().items() if name not in HEALTH_SERVICES}
@@ -38,7 +35,7 @@ class AbortsTheHealthCall(WithoutHealth):
             context.abort(grpc.StatusCode.UNKNOWN, "not yet")
 
         handler: Any = grpc.unary_stream_rpc_method_handler(refuse)
-        return super().services() | {HEALTH_SERVICES[1]: {"NodeWatchResources": handler}}
+        return super().services() | {one: {"NodeWatchResources": handler} for one in HEALTH_SERVICES}
 
 
 @fails("survives-being-asked-for-health")
@@ -48,13 +45,6 @@ class DiesOfTheHealthCall(GoodDriver):
     def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
         os.write(2, b"panic: no health\n")
         os._exit(2)
-
-
-@fails("reports-the-health-of-each-device")
-class AnnouncesOnly(WithoutHealth):
-    """The driver announces the health services, but serves none of them."""
-
-    versions = GoodDriver.versions
 
 
 @fails("reports-the-health-of-each-device")
