@@ -131,7 +131,7 @@ def test_a_driver_may_publish_its_devices_late_after_each_start() -> None:
 
 
 def test_a_driver_may_taint_its_devices_until_it_is_ready() -> None:
-    names = "evicts-no-pods-at-a-restart", "prepares-the-same-after-a-restart", "unprepares-after-a-reboot"
+    names = "publishes-devices-for-claims", "evicts-no-pods-at-a-restart", "prepares-the-same-after-a-restart"
     assert_all_pass(run_on(habits.WarmsUp, checks_of(*names, "keeps-nodes-apart"), None, QUICK))
 
 

@@ -99,7 +99,7 @@ class Claims:
         Raises Skip if there are no such devices.
         """
         with suppress(Skip):  # a driver may taint its devices until it is ready
-            if self._warmed_up != self.slices.process.started_at and self._was_usable:
+            if self._warmed_up != self.slices.process.started_at and (self._was_usable or not self._warmed_up):
                 self._warmed_up = self.slices.process.started_at
                 self.slices.process.wait(lambda: not all(one.is_tainted for one in self.slices.devices), _WARM_UP)
         spec = self.class_of(self.device_class)["spec"]

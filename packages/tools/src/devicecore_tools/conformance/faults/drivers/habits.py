@@ -471,8 +471,12 @@ class PreparesOneByOne(PreparesSlowly):
 
 
 class WarmsUp(EvictsAllPodsAtARestart):
-    """For a second after each start but the first, no claim without a toleration gets one of the devices."""
+    """For a second after each start, no claim without a toleration gets one of the devices."""
 
     is_good = True
     fails = ()
     effect = "NoSchedule"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_ready = False
