@@ -346,7 +346,7 @@ def measure(bench: Bench, options: argparse.Namespace, show: Callable[[str, obje
 
 
 def rest(bench: Bench, seconds: float, show: Callable[[str, object], None]) -> float:
-    """Measure the fleet while it has no pods. Return the share of a core that it uses."""
+    """Measure the fleet while it has no pods. Return the share of a core that the fleet uses."""
     bench.ready.lost.clear()
     before, (_, server) = Sample.of(bench.fleet), bench.counts()
     show("memory without pods, MB", round(before.memory))
