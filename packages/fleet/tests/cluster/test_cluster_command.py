@@ -63,7 +63,7 @@ class Command:
 
 
 def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory: Path) -> None:
-    """While the process is not running, one pod is bound and another is deleted. The last run corrects every status."""
+    """After the first kill, a pod is bound; after the second, a pod is deleted. Every status is correct in the end."""
 
     def phases() -> dict[str, str]:
         return {one["metadata"]["name"]: one["status"]["phase"] for one in server.objects("Pod")}

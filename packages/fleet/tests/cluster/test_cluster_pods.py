@@ -625,7 +625,7 @@ def test_a_watch_that_keeps_being_refused_lists_again(node: ClusterNode) -> None
 
     node.run_until(lambda: asked() == "list watch")
     node.server.inject(Answer(405, {"message": "no"}), verb="watch", times=2)
-    node.server.cut_watches()  # the watch that this ends is the first failure
+    node.server.cut_watches()  # cutting off the first watch counts as a failure
     node.run_until(lambda: asked().endswith("list watch watch watch list watch"))
     node.bind(a_pod("a"))
     node.run_until(lambda: node.phases() == {"a": "Running"})

@@ -1,4 +1,4 @@
-"""Pods of several nodes are proven by one request, and never by the Node of someone else."""
+"""One request can prove the pods of several nodes, and someone else's Node never proves a pod."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_a_pod_that_is_seen_after_a_read_needs_another(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("name", ["n-0", "n-3"])
 def test_pods_of_a_replaced_node_get_no_status(nodes: Nodes, name: str) -> None:
-    """The replaced node is either the sender of the request, or a different node whose Node the request also reads."""
+    """The replaced Node belongs to the node that sends the request, or to a different node."""
     nodes.server.delete("Node", name)
     nodes.server.create(
         {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}

@@ -1,4 +1,4 @@
-"""A registered node that the test drives: whose Node is it while someone else changes, deletes or replaces it?"""
+"""A registered node whose Node someone else changes, deletes or replaces: when is the Node no longer ours?"""
 
 from collections.abc import Iterator
 from pathlib import Path

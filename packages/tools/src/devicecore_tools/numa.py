@@ -540,7 +540,7 @@ class NodeManagers:
 
     @property
     def zones(self) -> Zones:
-        """The CPUs and memory of each NUMA node. The result is the same object until what is free changes."""
+        """The CPUs and memory of each NUMA node. The same object is returned until a manager's state changes."""
         if self._zones is None or self._zones[0] is not self._cpus.state or self._zones[1] is not self._memory.state:
             found = {
                 int(cell.id): Zone(dict(self._sizes(cell)), cell.distances) for cell in self._policies.machine.cells

@@ -78,7 +78,7 @@ def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
 
 
 def test_the_pending_pod_waits_for_the_second_node(demo: DemoRun) -> None:
-    """The demo's scheduler uses kube-scheduler's sentence, and the pod runs where the next plugin starts."""
+    """The demo's scheduler uses kube-scheduler's wording, and the pod runs on the node where the next plugin starts."""
     pending = demo.steps["a_pod_is_pending"]
     assert pending["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
     landed = demo.steps["the_pending_pod_lands"]

@@ -46,7 +46,7 @@ def a_pod(requests: Json) -> Json:
 def test_a_pod_is_not_reported_as_certain_to_run_on_a_node_that_refused_it(
     name: str, status: int, says: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """If a pod was refused through no fault of its own, or is waiting on the node, `fits` has doubts about others."""
+    """If a pod was refused through no fault of its own, or is waiting, `fits` has doubts about other pods."""
     requests = recorded(name, tmp_path)["truth.json"]["probe"][0]["pod requests"]
     (tmp_path / "probe.json").write_text(json.dumps(a_pod(requests)), "utf-8")
     assert main(["fits", str(tmp_path / "probe.json"), "--root", str(tmp_path)]) == status

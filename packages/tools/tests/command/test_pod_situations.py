@@ -14,7 +14,7 @@ PODS: dict[str, Json] = {one.stem: json.loads(one.read_text("utf-8")) for one in
 STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
 """The allowed exit statuses for each verdict of the scheduler.
 
-A pod may wait for a driver (3), or because one of its objects was refused (1).
+A waiting pod may be waiting for a driver (status 3), or one of its objects was refused (status 1).
 """
 
 

@@ -68,7 +68,7 @@ class _LastLook:
 class NodeEngine:
     """Runs the pods from `pods` on the node that `manager` manages.
 
-    Except for `snapshot`, one thread at a time uses the engine. That thread calls `poll` when it is woken or at
+    Only one thread may use the engine, except for `snapshot`. That thread calls `poll` when it is woken or at
     `next_due`, then `advance`, and `tick` every 10 seconds.
 
     Args:

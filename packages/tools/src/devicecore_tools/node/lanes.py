@@ -19,7 +19,10 @@ this, no matter how many pods wait for them.
 """
 
 THREADS_OF_LONG = 16
-"""The number of threads for a busy lane. While one admission is saved, others wait and are then saved together."""
+"""The number of threads for a busy lane.
+
+While one admission is being saved, other admissions wait, and they are then saved together.
+"""
 
 _LONG = 100  # how much work must be waiting in a lane before more threads help
 

@@ -31,8 +31,8 @@ def taint(key: str, value: str, effect: str) -> dict[str, str]:
 def all_taints(own: Iterable[Mapping[str, str]], *, is_tainted: bool) -> tuple[Mapping[str, str], ...]:
     """Return the taints of a Node: its own taints and, if `is_tainted`, `TAINT`.
 
-    An API server refuses two taints with the same key and effect, so only the last of these is kept, and a taint of the
-    Node's own replaces `TAINT`.
+    An API server refuses two taints with the same key and effect, so only the last of such taints is kept, and the
+    Node's own taint replaces `TAINT`.
     """
     taints = (*([TAINT] if is_tainted else ()), *own)
     return tuple({(one["key"], one["effect"]): dict(one) for one in taints}.values())

@@ -1,4 +1,4 @@
-"""Judges an allocation of claims by the text of the API, and searches exhaustively to tell whether any exists.
+"""Judges an allocation of claims by the text of the API, and searches exhaustively to tell whether one is possible.
 
 The judge was written from the comments in `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
 4816 and 5075, without reading `devicecore.domain.allocation`. This module imports nothing from that package, which

@@ -34,7 +34,7 @@ DRIVER_VARIABLES: Mapping[str, str] = {
     "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
     "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
 }
-"""Environment variables of a DRA driver. The last three are for Go drivers based on the example driver."""
+"""Environment variables of a DRA driver. The last three variables are for Go drivers based on the example driver."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -184,7 +184,7 @@ class PluginProcess(HasLifecycle):
         self._kept = 0
         self._ended.clear()
         self._expected_to_end = False
-        # assigned before the process exists, so that no process is lost track of
+        # assigned before the process exists, so that `_end` finds it even after an interrupt
         self._popen = process = subprocess.Popen.__new__(subprocess.Popen)
         try:
             process.__init__(  # type: ignore[misc]  # for the reason above

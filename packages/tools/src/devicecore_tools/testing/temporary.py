@@ -55,7 +55,7 @@ def remove_tree(path: Path) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     for inner in _entries(entry.path):
                         if inner.is_dir(follow_symlinks=False):
-                            Path(inner.path).chmod(0o700)  # otherwise, the directory's owner may not move it
+                            Path(inner.path).chmod(0o700)  # a directory without write permission cannot be moved
                             Path(inner.path).rename(next(new_names))
                         else:
                             Path(inner.path).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.doctor.pod.expression_edits import misplaced, optional, repaired, unlike_types
 
 _MAX_SHOWN = 3  # the maximum number of names in one line
-_MAX_ASKED = 20  # for how many devices of a line the holders are looked up
+_MAX_ASKED = 20  # the maximum number of devices per line whose holders are looked up
 _MAX_EXPRESSION = 120
 
 

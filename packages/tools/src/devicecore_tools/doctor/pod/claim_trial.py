@@ -222,7 +222,7 @@ class ClaimAnswer(NamedTuple):
     """A node's verdict on claims, and the changes that would turn a no into a yes.
 
     Attributes:
-        causes: the faults because of which a scheduler may not decide as the rules do, by release.
+        causes: the faults that may make a scheduler's decision differ from the rules, by release.
         obstacles: why the node is ineligible regardless of its devices, with the scheduler's reason first.
         has_devices: whether the node has the devices although it is ineligible.
         victims: the pods that a scheduler preempts first to make room.
@@ -837,7 +837,7 @@ class ClaimTrial:
         return all(isinstance(one, DeviceAllocation) and not one.causes for one in answers)
 
     def _causes(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[Cause, ...]]:
-        """Return, by possible release, the faults because of which its scheduler may not decide as the rules do."""
+        """Return, by possible release, the faults that may make its scheduler's decision differ from the rules."""
         found = {self.releases[0].value: answer.answer.causes}
         for release in self.releases[1:]:
             found[release.value] = self._allocate(claims, answer.node, release).causes
@@ -932,7 +932,7 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return the changes after each of which the node provides the devices, and whether all changes were tried.
+        """Return each change that makes the node provide the devices, and whether all changes were tried.
 
         Changes that fix mistakes come first.
         """

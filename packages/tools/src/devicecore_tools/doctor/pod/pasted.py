@@ -33,7 +33,7 @@ _SHORTEST = 15  # characters of the shortest refusal; pasted text may have 600,0
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""The text before a message that a longer message quotes. The longer message describes the effect on the pod."""
+"""The text before a message that is quoted in a longer message, which describes the effect on the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:
@@ -119,7 +119,7 @@ def _in_log(line: str) -> Match | None:
 
 
 def _readings(text: str) -> Iterator[Match]:
-    """Yield the refusals as which a string can be read, best first."""
+    """Yield the refusals that a string may contain, best first."""
     bare = text.strip(_AROUND)
     for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):

@@ -75,7 +75,7 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""Stands for the unknown owner of a description's devices. It is not a pod, so no change proposes that it ends."""
+"""Stands for the unknown owner of a description's devices. It is not a pod, so no proposed change ends it."""
 
 
 @frozen
@@ -163,7 +163,7 @@ class TrialNode:
         return verdict if shortage is None else shortage
 
     def decide_claims(self, pod: Pod) -> ClaimsDecision:
-        """Return the node's answer about a pod's claims, apart from the rest of the pod."""
+        """Return the node's answer about a pod's claims only, regardless of the rest of the pod."""
         names = claim_names(pod)
         if self.pod_claims is None:
             return ClaimsDecision(undecided=tuple(names))

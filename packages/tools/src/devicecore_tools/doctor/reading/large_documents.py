@@ -109,7 +109,7 @@ def _json(data: bytes, whole: Value) -> Value:
 
 
 _ONE_OBJECT = Reader(600_000, value_bytes=260, copies=4)
-"""The limits up to which input is not checked per object: it takes less than 256 MB even as a single object."""
+"""Input within these limits is not checked per object, because even a single object takes less than 256 MB."""
 
 _MAX_OBJECT_BYTES = 8 * 1024 * 1024
 _MAX_OBJECT_VALUES = 400_000

@@ -122,7 +122,7 @@ def is_record(path: str) -> bool:
 
 
 def was_saved(path: str) -> bool:
-    """Return whether `--save` wrote the record. A handwritten record may lack something that was read."""
+    """Return whether `--save` wrote the record. A handwritten record may lack files of sources that were read."""
     return any(os.path.lexists(Path(path) / name) for name in (LOOK_NAME, PLUGINS, CDI, RULES, CONFIGURATION))
 
 

@@ -96,7 +96,7 @@ UNHELD = {CellKind.FREE: "free", CellKind.NONE: "not held", CellKind.UNKNOWN: "o
 
 @frozen
 class Cell:
-    """One device. `number` is the index of its first row in the report, and `findings` are the numbers of findings."""
+    """One device. `number` is the index of its first row in the report, and `findings` are its findings' numbers."""
 
     number: int
     rows: tuple[DeviceRow, ...]

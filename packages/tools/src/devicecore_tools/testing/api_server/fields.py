@@ -57,7 +57,7 @@ _ALWAYS: Iterable[str] = (
 )
 """The maps that always exist, even if empty.
 
-A manager that fills such a map does not own it. `Items` with these names are not meant.
+A manager that fills such a map does not own it. This does not apply to `Items` with these names.
 """
 
 _OF_A_DEVICE = "conditions"
@@ -299,7 +299,7 @@ def _shown(part: str) -> str:
 def managed_fields(
     owners: Owners, api_version: str, before: Owners, earlier: Sequence[Json], *, now: str, writer: Owner | None
 ) -> list[Json]:
-    """Return `metadata.managedFields` for the owners. The field was `earlier` when the owners were `before`.
+    """Return `metadata.managedFields` for the owners. `earlier` is the field's value for the owners `before`.
 
     The `writer`'s entry and every new entry get the time `now`. Every other entry keeps its time, if it had one.
     Without a `writer`, as after an apply that changed nothing, all entries keep their times.
