@@ -86,7 +86,7 @@ class Sample:
 
 @define
 class Shown:
-    """Watches Nodes, and keeps track of which are as expected and which are no longer as expected."""
+    """Watches Nodes or ResourceSlices, and records which nodes are as expected, and which nodes no longer are."""
 
     has_it: Callable[[Any], bool]
     node_of: Callable[[Any], str]
@@ -302,7 +302,7 @@ def make_node(requests: KubeApiRequests, name: str) -> None:
 
 
 def all_at_once(work: Callable[[int], None], numbers: range) -> None:
-    """Call `work` with each of these numbers, in a few threads."""
+    """Call `work` with each number, in a few threads."""
     threads = ThreadPoolExecutor(4)
     try:
         for _ in threads.map(work, numbers):
@@ -312,7 +312,7 @@ def all_at_once(work: Callable[[int], None], numbers: range) -> None:
 
 
 def at_rate(work: Callable[[int], None], numbers: range, rate: float) -> None:
-    """Call `work` with each of these numbers, at a given rate per second."""
+    """Call `work` with each number, at `rate` calls per second."""
     began = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         for done, number in enumerate(numbers):

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 def pod(number: int) -> Json:
     """Return the Guaranteed pod with this number; every second pod has an exclusive CPU."""
     limits = {"cpu": "1" if number % 2 else "500m", "memory": f"{64 + number % 64}Mi"}
-    # uids whose order differs from that of the pods, as in a cluster
+    # UIDs whose order differs from the order of the pods, as in a cluster
     uid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012}"
     metadata = {"uid": uid, "name": f"pod-{number}", "namespace": "default"}
     return {"metadata": metadata, "spec": {"containers": [{"name": "app", "resources": {"limits": limits}}]}}
