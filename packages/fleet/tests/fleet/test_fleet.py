@@ -167,6 +167,33 @@ def test_a_node_that_was_down_keeps_the_devices_of_its_pods(world: World, tmp_pa
     assert sorted(held) == ["free", "free", "held", "held"]
 
 
+@pytest.mark.parametrize("has_sockets", [False, True])
+def test_a_fleet_that_stops_changes_nothing_on_the_server(world: World, directory: Path, has_sockets: bool) -> None:
+    file = FILE.replace("count: 2\n", f"count: {4 if has_sockets else 20}\n", 1)
+    fleet = world.start(file=file + (f"  directory: {directory}/{{node}}" if has_sockets else ""))
+    world.pod("a")
+    world.give("b", "nic-1")
+    kinds = ("Node", "Pod", "ResourceClaim", "ResourceSlice", "Event")
+
+    def shown() -> list[dict[str, Any]]:
+        return [one for kind in kinds for one in world.server.objects(kind)]
+
+    def renewals() -> int:
+        return [one.resource for one in world.server.requests].count("leases")
+
+    world.until(lambda: len(world.server.objects("ResourceSlice")) == 2 * len(fleet.nodes))
+    world.until(lambda: len(world.server.objects("Event")) >= len(fleet.nodes))
+    world.until(lambda: all(world.allocatable(name) == "4" for name in fleet.nodes))
+    world.until(lambda: world.phase("a") == world.phase("b") == "Running")
+    before = shown()
+    fleet.stop()
+    asked = renewals()
+    for connection in fleet.connections.values():
+        connection.tick()  # the Leases are renewed after what the nodes have written before
+    world.server.wait_for(lambda: renewals() >= asked + len(fleet.nodes))
+    assert shown() == before
+
+
 def test_a_fleet_that_starts_again_writes_nothing_that_already_exists(world: World, tmp_path: Path) -> None:
     world.start(tmp_path)
     world.until(world.is_settled)

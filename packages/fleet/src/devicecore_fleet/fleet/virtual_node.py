@@ -226,10 +226,12 @@ class VirtualNode(HasLifecycle):
 
     def _end(self) -> None:
         self.engine = None
-        closing, self._closing = self._closing, ExitStack()
-        for provider in tuple(self._connected):
-            closing.callback(self._disconnect, provider)
-        closing.close()
+        with ExitStack() as last_to_first:
+            # The managers stop first: running managers would report that all plugins and drivers are gone.
+            for provider in tuple(self._connected):
+                last_to_first.callback(self._disconnect, provider)
+            closing, self._closing = self._closing, ExitStack()
+            last_to_first.callback(closing.close)
 
     def _dra(self, known: RememberedClaims, link: NodeLink, observer: DraObserver) -> DraParts:
         manager = DraManager(
