@@ -118,6 +118,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("one-container-path", CALM),
     ("shares-a-node", CALM),
     ("lists-devices-twice", CALM),
+    ("registers-two-names", ["lists-each-device-for-one-resource"]),
     ("once-only", CALM),
     ("counts", CALM),
     ("answers-once", CALM),

@@ -727,6 +727,9 @@ def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
     """The devices of up to two other resources are listed and allocated, and their nodes are compared."""
     others = sorted(plugin.kubelet.endpoints.keys() - {plugin.kubelet.resource})[:_OTHERS]
     does_not_apply_if(not others, "the plugin has only one resource")
+    own_sockets = {one.request.endpoint for one in plugin.kubelet.registrations}
+    same = [foreign_text(one) for one in others if plugin.kubelet.endpoints[one] in own_sockets]
+    require(not same, f"{some(same)} is registered with the same socket, so a kubelet gets the same devices for both")
     nodes = _nodes_of_each(plugin)
     owners = Counter(node for given in nodes.values() for node in given)
     own = {id_: frozenset(node for node in given if owners[node] == 1) for id_, given in nodes.items()}

@@ -150,6 +150,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "empties-its-directory": "leaves-sockets-of-others-alone-after-sigterm",
     "deletes-the-kubelets-socket": "leaves-sockets-of-others-alone-after-sigterm",
     "lists-devices-twice": "lists-each-device-for-one-resource",
+    "registers-two-names": "lists-each-device-for-one-resource",
     "odd-variable": "gives-valid-variables-and-annotations",
     "stops-after-a-hundred": "answers-many-calls",
     "keeps-megabytes": "grows-with-no-call",

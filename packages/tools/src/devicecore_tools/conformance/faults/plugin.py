@@ -380,6 +380,8 @@ def on_host(path: str) -> str:
 
 def register() -> grpc.StatusCode:
     """Register all resources. Return the status of the last call."""
+    if FAULT == "registers-two-names":
+        register_as(OTHER_RESOURCE, SOCKET)
     if FAULT in OF_TWO:
         while others:
             others.pop().stop(None).wait()  # the server deletes its socket
