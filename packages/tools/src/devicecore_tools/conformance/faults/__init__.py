@@ -167,7 +167,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "answers-few": "allocates-all-devices allocates-more-than-two-devices",
     "forgets": "mounts-the-same-again",
     "mounts-a-missing-path": "mounts-existing-paths",
-    "prefers-nothing": "answers-get-preferred-allocation",
+    "prefers-nothing": "answers-get-preferred-allocation prefers-for-each-of-two-containers",
     "prefers-too-few": "prefers-as-many-as-asked prefers-what-it-must-include",
     "prefers-the-taken": "prefers-only-what-is-available",
     "prefers-at-will": "prefers-what-it-must-include",

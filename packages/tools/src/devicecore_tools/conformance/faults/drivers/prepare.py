@@ -531,6 +531,7 @@ class CountsEntries(GoodDriver):
 class OneCallAtATime(GoodDriver):
     """The driver refuses a call while it is preparing another claim."""
 
+    breaks_too = {"prepares-claims-in-different-orders-at-once": "Calls for the same claims overlap."}
     busy = ""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
