@@ -31,6 +31,7 @@ def test_each_command_queries_the_cluster_in_the_users_kubeconfig(
             ["nodes"],
             ["doctor", "--patience", "0"],
             ["doctor", "n1", "--patience", "0"],
+            ["doctor", "nope", "--json"],
             ["why", "0/2 nodes are available: 2 Insufficient example.com/gpu."],
             ["fits", str(manifest)],
         ):
@@ -40,6 +41,8 @@ def test_each_command_queries_the_cluster_in_the_users_kubeconfig(
     assert said["doctor --patience"][0] == 1
     assert said["doctor --patience"][1].startswith("1 of 2 nodes has findings")
     assert said["doctor n1"][1].startswith("n1: 1 finding")
+    problem = "--node-name: there is no node 'nope' (nodes \"nope\" not found)"
+    assert said["doctor nope"] == (2, f"devicecore doctor: {problem}\n")
     assert said["why 0/2 nodes are available: 2 Insufficient example.com/gpu."][0] == 0
     assert said[f"fits {manifest}"] == (0, said[f"fits {manifest}"][1])
     assert "n2" in said[f"fits {manifest}"][1].partition("\n")[0]

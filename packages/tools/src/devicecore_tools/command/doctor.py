@@ -129,7 +129,8 @@ def doctor(
     reason.
 
     Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong but not
-    everything could be judged, 2 if nothing could be read, or a file that you named could not be read.
+    everything could be judged, 2 if nothing could be read, or something that you named does not exist or could not be
+    read.
     """
     if context.args:
         place = context.args[0]
@@ -228,6 +229,9 @@ def _save(sources: "NodeSources", directory: str, look: Look) -> None:
 @without_collector()
 def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) -> int:
     assert report is not None, "only a signal ends a report early"  # noqa: S101 - for mypy: `_sleep` is never interrupted
+    if report.no_node:
+        complain("devicecore doctor", f"--node-name: {report.no_node}")
+        return _UNUSABLE
     output.put(report)
     if not report.is_enough and not report.findings:
         complain(
@@ -339,7 +343,7 @@ def _status(reports: Sequence[NodeReport], unread: Sequence[SourceLine]) -> int:
     """Return the exit status, which is 0 only if no node has a finding or anything left undecided."""
     if any(one.findings for one in reports):
         return _NEGATIVE
-    if unread or not any(map(_says_something, reports)):
+    if unread or not any(_says_something(one) and not one.no_node for one in reports):
         return _UNUSABLE
     return 0 if all(one.is_sound for one in reports) else _NOT_ALL_SEEN
 

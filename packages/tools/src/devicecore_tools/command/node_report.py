@@ -65,6 +65,8 @@ def verdict(report: NodeReport) -> str:
         said = f"{counted(len(report.findings), 'finding')}: {foreign_text(first.brief, _MAX_BRIEF)}{more}"
     elif report.is_forbidden:
         said = "nothing could be read: run the command as root"
+    elif report.no_node:
+        said = foreign_text(report.no_node)
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     else:

@@ -23,7 +23,7 @@ from devicecore_tools.doctor.findings.checks import BY_CODE, CHECKS
 from devicecore_tools.doctor.findings.finding import Keeps, NodeFinding
 from devicecore_tools.doctor.look.formats import kubelet_version, why_old
 from devicecore_tools.doctor.look.names import names
-from devicecore_tools.doctor.look.values import Source, grouped
+from devicecore_tools.doctor.look.values import NO_NODE, Source, grouped
 
 FREE = "free"
 """The owner shown for a device that, according to every relevant source, is not held and can be given to a pod."""
@@ -147,6 +147,13 @@ class NodeReport:
     def is_sound(self) -> bool:
         """Whether every object was judged, and no problem was found."""
         return self.is_enough and not (self.findings or self.not_ruled_out)
+
+    @property
+    def no_node(self) -> str:
+        """The API server's answer that it has no Node with the given name, if no other source says anything either."""
+        if self.is_enough or self.findings or self.devices:
+            return ""
+        return next((one.problem for one in self.sources if one.problem.startswith(NO_NODE)), "")
 
     @property
     def is_forbidden(self) -> bool:
