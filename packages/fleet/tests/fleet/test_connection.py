@@ -118,7 +118,7 @@ def test_someone_elses_node_that_the_watch_shows_is_not_ours(node: Connected) ->
 
 
 def test_nothing_is_sent_about_a_pod_bound_to_someone_elses_node(node: Connected) -> None:
-    """Nothing has shown the node yet that its Node was replaced."""
+    """The node does not know yet that its Node was replaced."""
     node.replaced()
     node.takes(node.bound("theirs"))
     assert {*node.sent()} == {"get nodes"}

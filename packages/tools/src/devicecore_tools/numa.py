@@ -1,4 +1,4 @@
-"""The only access to devicecore-numa, which contains a kubelet's CPU manager and memory manager.
+"""Gives the tools access to devicecore-numa, which contains a kubelet's CPU manager and memory manager.
 
 Laws: no other module of the tools imports that distribution, and this module imports it only inside functions. If the
 distribution is missing, callers get a `NumaError` with the command that installs it.

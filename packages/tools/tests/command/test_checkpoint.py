@@ -236,7 +236,7 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 
 @pytest.fixture
 def odd_file(tmp_path: Path) -> str:
-    """A file with a correct checksum, in which two pods hold one device, and one pod holds an unregistered resource."""
+    """A file with a correct checksum. Two pods hold one device, and one holds devices of an unregistered resource."""
     entries = (
         PodDevicesEntry("uid-1", "main", GPU, {0: ("gpu-1", "gpu-2")}),
         PodDevicesEntry("uid-1", "side", GPU, {0: ("gpu-1",)}),

@@ -57,7 +57,7 @@ def test_as_many_as_needed_are_preempted(tmp_path: Path, capsys: Capsys) -> None
     "pod", [a_pod("ask", 0), a_pod("ask", 10, preemptionPolicy="Never"), a_pod("ask", 10, size="3")]
 )
 def test_no_pod_is_preempted_needlessly(pod: Json, tmp_path: Path, capsys: Capsys) -> None:
-    """Pods are not preempted by a pod that is not more important or never preempts, or if preemption would not help."""
+    """A pod preempts others only if it is more important, may preempt, and can run afterwards."""
     status = asked(tmp_path, pod, *BUSY)
     document = json.loads(capsys.readouterr().out)
     assert (status, document["preempted"]) == (1, [])

@@ -1,6 +1,6 @@
 """Evictions: the release of removed pods' devices.
 
-Law: the main loop never waits for a disk, and a pod with the same UID is not tried before the release has finished.
+Law: the main loop never waits for a disk, and a pod with a removed pod's UID is not tried before that pod is released.
 """
 
 import logging

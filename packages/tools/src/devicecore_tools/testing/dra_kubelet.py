@@ -511,17 +511,17 @@ class DraKubelet(BaseDraKubelet):
 
     @property
     def registry(self) -> Path:
-        """The directory in which drivers register, a node's `plugins_registry`."""
+        """The directory in which drivers register, like `plugins_registry` on a node."""
         return self.directory / "plugins_registry"
 
     @property
     def plugins(self) -> Path:
-        """The directory for the sockets and state of drivers, a node's `plugins`. The directory survives a reboot."""
+        """The directory for the sockets and state of drivers, like `plugins` on a node. It survives a reboot."""
         return self.directory / "plugins"
 
     @property
     def cdi(self) -> Path:
-        """The directory for CDI files, a node's `/var/run/cdi`. A reboot empties this directory."""
+        """The directory for CDI files, like `/var/run/cdi` on a node. A reboot empties this directory."""
         return self.directory / "cdi"
 
     @property

@@ -407,7 +407,7 @@ class Kubelet(BaseKubelet):
 
     @property
     def registry(self) -> Path:
-        """The plugin watcher's directory, a node's `plugins_registry`.
+        """The plugin watcher's directory, like `plugins_registry` on a node.
 
         The kubelet checks this directory every second.
         """

@@ -1,4 +1,4 @@
-"""Pytest fixtures for authors of device plugins and DRA drivers. Pytest loads them if devicecore is installed.
+"""Pytest fixtures for authors of device plugins and DRA drivers. Pytest loads them if devicecore-tools is installed.
 
 Law: this module imports nothing but pytest, because every pytest run imports it. The fixtures import everything else.
 """

@@ -489,7 +489,7 @@ class ClaimTrial:
             return ClaimsDecision(undecided=asked)
         if problem:
             known = [name for name, _ in found]
-            # The scheduler deallocates claims that no other pod uses before it tries again.
+            # Before the scheduler tries again, it deallocates claims that no other pod uses.
             idle = self._idle(known, pod)
             return self.without(idle).decide(pod, [*known, *missing], extended) if idle else ClaimsDecision(problem)
         if not wanted:

@@ -95,7 +95,7 @@ def extended_claim(pod: Pod, classes: Mapping[str, str]) -> ExtendedResourceClai
 def _of_init_containers(
     pod: Pod, resource: str, device_class: str, long_lived: Mapping[int, ExtendedRequest]
 ) -> tuple[Sequence[ExtendedRequest], Sequence[RequestMapping]]:
-    """Return the request that the terminating init containers share (their largest), and the users of each request."""
+    """Return the request that init containers other than sidecars share (the largest), and each request's users."""
     made: list[ExtendedRequest] = []
     mappings: list[RequestMapping] = []
     for index, container in enumerate(pod.in_start_order):

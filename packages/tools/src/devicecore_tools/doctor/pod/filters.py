@@ -38,7 +38,7 @@ class Filters:
             evolve(objects.volumes, claims={**made, **objects.volumes.claims}) if made else (objects.volumes)
         )
         self._problem = volumes.problem(self._namespace, asks.volumes) if asks.volumes and volumes.are_read else None
-        self._users: dict[str, dict[str, str]] = {}  # for each node, a pod that uses each of the claims
+        self._users: dict[str, dict[str, str]] = {}  # by node and claim, a pod that uses the claim
         wanted = {f"{self._namespace}/{name}" for name in asks.volumes}
         if wanted:
             for node, pods in (objects.bound or {}).items():
@@ -136,7 +136,7 @@ class Filters:
         return tuple(chosen), sum(one in protected for one in chosen)
 
     def _others(self, pods: Sequence[BoundPod]) -> Sequence[BoundPod]:
-        """Return the pods, except the pod itself, which may already be running, and less important nominated pods."""
+        """Return the pods without the pod itself, which may already run, and without less important nominated pods."""
         uid, priority = self._asks.uid, self._asks.priority
 
         def counts(one: BoundPod) -> bool:

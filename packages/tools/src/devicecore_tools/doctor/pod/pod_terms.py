@@ -136,7 +136,7 @@ class Wishes:
 
     @property
     def names(self) -> Iterator[str]:
-        """Descriptions of what depends on other pods."""
+        """Descriptions of the requirements that depend on other pods."""
         if self.near:
             yield "its affinity to other pods"
         if self.apart:

@@ -177,7 +177,7 @@ def _small_cell(cell: Cell) -> str:
 
 
 def _shape(cell: Cell, width: int, height: int, radius: int, cuts: Sequence[int]) -> Iterator[str]:
-    """Yield the rectangles of a cell, with a colored band for each holder, at most as many as the lines of text."""
+    """Yield the rectangles of a cell, with a colored band for each holder, but at most one per line of text."""
     stale = " stale" if all(row.state is OwnerState.STALE for row in cell.rows) else ""
     classes = [f"o{mark.color}{stale}" for mark in cell.marks[: len(cuts) + 1]] or [cell.kind]
     edges = [0, *cuts[: len(classes) - 1], height]

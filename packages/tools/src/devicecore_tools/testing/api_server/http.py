@@ -135,7 +135,7 @@ class HttpServer(ThreadingHTTPServer):
             self.api.bugs.append(error)
 
     def stop(self, thread: threading.Thread | None) -> None:
-        """Stop listening in `thread` and close every connection. A request that does not finish is left behind."""
+        """Stop listening in `thread` and close every connection. A request that does not finish is abandoned."""
         if thread is not None and thread.is_alive():
             self.shutdown()
             thread.join()

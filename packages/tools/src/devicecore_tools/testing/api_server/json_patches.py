@@ -62,7 +62,7 @@ class _Document:
         self._copied = 0  # bytes
 
     def carry_out(self, operation: Json) -> None:
-        """Apply one operation. Raises ValueError if an operation does not fit."""
+        """Apply one operation. Raises ValueError if the operation does not fit the document."""
         operate, path = _OPERATIONS.get(operation.get("op", "")), operation.get("path")
         if operate is None:
             raise ValueError(f"expected one of {', '.join(_OPERATIONS)} as op, got {operation.get('op')!r}")
