@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,12 @@ def test_a_command_prints_what_the_guide_shows(tmp_path: Path, name: str, status
 
 @pytest.mark.slow
 def test_the_driver_in_python_passes_the_checks(tmp_path: Path) -> None:
+    """The two programs are saved as the guide says."""
     guide = (DOCS / "write-a-driver.md").read_text(encoding="utf-8")
-    program = "\n".join([*PYTHON.findall(guide.partition("## Try it")[0]), "main()"])
-    (tmp_path / "chips_driver.py").write_text(program)
+    *program, trial = PYTHON.findall(guide)
+    (tmp_path / "chips_driver.py").write_text("\n".join([*program, 'if __name__ == "__main__":\n    main()\n']))
+    (tmp_path / "try_chips.py").write_text(f"from chips_driver import *\n{trial}")
+    subprocess.run([sys.executable, "try_chips.py"], cwd=tmp_path, check=True, timeout=120)
     sooner = "--only completes-its-pools --only names-its-node --only answers-resolvable-cdi-names"
     assert_prints_what_is_shown(guide, "driver", 0, tmp_path, ("conformance driver", f"conformance driver {sooner}"))
 
