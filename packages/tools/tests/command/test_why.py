@@ -159,6 +159,13 @@ def test_a_message_that_no_kubelet_prints_gives_status_1(capsys: Capsys) -> None
     )
 
 
+def test_a_name_that_was_looked_up_nowhere_is_not_called_unknown(capsys: Capsys) -> None:
+    assert why("train") == 1
+    said = capsys.readouterr().err
+    assert "got: train (no file has this name, and no source was named in which to look" in said
+    assert "add --kubeconfig FILE" in said
+
+
 def test_the_refused_pod_can_be_a_manifest_without_a_uid(tmp_path: Path, checkpoint: str, capsys: Capsys) -> None:
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(json.dumps(POD | {"metadata": {"name": "big"}}))

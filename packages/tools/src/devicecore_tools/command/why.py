@@ -48,6 +48,10 @@ _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
 )
+_NOT_ASKED = (
+    " (no file has this name, and no source was named in which to look for a pod or a claim: add --kubeconfig FILE, or "
+    "--root DIR for the pods of a node; or run: kubectl get pod NAME -o json | devicecore why -)"
+)
 _NO_EVENTS = " (its events may contain one: add --events FILE, or --kubeconfig FILE)"
 _NO_SUCH_EVENT = " (and none of the pod's events that were read contains one)"
 _NAME_ONE = " (its events may contain one; for one of several pods: devicecore why NAME --pods FILE --events FILE)"
@@ -123,7 +127,7 @@ def why(
     if len(words) > 1 and not kind:
         several = "expected one MESSAGE, optionally after message, pod or claim. Put a message with spaces in quotes."
         raise click.UsageError(several)
-    budget = Budget()
+    budget, is_unasked = Budget(), False
     try:
         question = question_of(message, sources, kind, budget=budget)
         kubeconfig = sources["kubeconfig"]
@@ -140,6 +144,7 @@ def why(
             found = look_up(question, read.facts, read.documents, sources["root"])
             if found is None and kind:
                 raise ValueError(f"no source has a {kind} {message}: add --kubeconfig FILE, or name a file")  # noqa: TRY301 - one way out
+            is_unasked = found is None and read.facts is None
             question = found or Said((message,))
             about = given or _pod_of(question)
         if isinstance(question, Wanted):
@@ -154,7 +159,8 @@ def why(
         complain("devicecore why", str(error))
         return _NOT_KNOWN if isinstance(error, NotKnownError) else _UNUSABLE
     assert read is not None  # noqa: S101 - for mypy: as above
-    return _explain_messages(question, message, read, about, as_json=as_json)
+    hint = _NOT_ASKED if is_unasked else _HOW_TO_GET_IT
+    return _explain_messages(question, message, read, about, hint, as_json=as_json)
 
 
 _About = tuple[Pod, "Sequence[Toleration]", Value]
@@ -173,6 +179,7 @@ def _explain_messages(
     message: str,
     read: "_Sources",
     about: _About | None,
+    hint: str,
     *,
     as_json: bool,
 ) -> int:
@@ -191,7 +198,9 @@ def _explain_messages(
     wrong = concerning(pod, facts, named) if facts is not None and (pod is not None or explained) else ()
     stands = "" if explained else _standing(said)
     if not explained and not wrong:
-        complain("devicecore why", stands or _not_understood(message, found, said.what, _about_events(pod, facts)))
+        complain(
+            "devicecore why", stands or _not_understood(message, found, said.what, hint, _about_events(pod, facts))
+        )
         return _NEGATIVE
     is_pinned = read.managers is not None and read.managers.has_policy
     asks = wrong or any(one.concerns_devices or (is_pinned and one.concerns_pinning) for one in explained)
@@ -211,9 +220,9 @@ def _explain_messages(
     return _NOT_KNOWN if read.budget.refused else 0
 
 
-def _not_understood(message: str, texts: Sequence[str], what: str, no_events: str) -> str:
+def _not_understood(message: str, texts: Sequence[str], what: str, hint: str, no_events: str) -> str:
     said = (foreign_text(texts[0]) if texts else "") or "an empty text"
-    hint = "" if message == "-" or exists(message) else _HOW_TO_GET_IT
+    hint = "" if message == "-" or exists(message) else hint
     if what:
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
         said = f"{what} with {first}{said}" if texts else f"{what} without a message"
