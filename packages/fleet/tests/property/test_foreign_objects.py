@@ -39,7 +39,7 @@ KINDS = (
 
 
 def some(examples: int) -> int:
-    """Return how many examples a test has: half of them in `make test`, and ten times as many in `make laws`."""
+    """Return the number of examples to try: half of `examples` in `make test`, ten times as many in `make laws`."""
     return 10 * examples if settings.get_current_profile_name() == "thorough" else examples // 2
 
 
@@ -69,7 +69,7 @@ def a_lease(name: str, holder: str) -> Json:
 
 
 def is_foreign(holder: str) -> bool:
-    """Return whether a Lease must be left alone: a fleet only takes over Leases that another fleet does not renew."""
+    """Return whether a Lease must be left alone: a fleet takes over only Leases that a fleet no longer renews."""
     return holder != "other fleet that is late"
 
 

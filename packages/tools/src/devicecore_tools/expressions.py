@@ -43,7 +43,7 @@ def _compared(expression: str, device: PoolDevice) -> bool | None:
 
 
 def _term(term: str, device: PoolDevice) -> tuple[bool, bool | None]:
-    """Return whether a comparison can be parsed here, and its value, or None if the value is an error or uncertain."""
+    """Return whether a comparison can be parsed here, and its value (None if it is an error or uncertain)."""
     if simple := _OF_DRIVER.fullmatch(term):
         return True, device.key.driver == simple[2]
     found = _OF_ATTRIBUTE.fullmatch(term)

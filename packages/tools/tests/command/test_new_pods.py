@@ -117,7 +117,7 @@ ADMITTED = {
         1,
         "the pod selects kata=yes",
     ),
-    "a limit range": (sized(), {"kind": "LimitRange", "metadata": {"namespace": "ml"}}, 3, "that a LimitRange of"),
+    "a limit range": (sized(), {"kind": "LimitRange", "metadata": {"namespace": "ml"}}, 3, "that a LimitRange in"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The interfaces between the engine and a source of pods, and for reports about pods.
+"""The interfaces between the engine, a source of pods, and a receiver of reports about pods.
 
 Law: the engine calls a feed from one thread, and every call answers from memory. A feed that waits for a disk or a
 server does so in its own threads, and wakes the engine.

@@ -192,7 +192,7 @@ class Admission:
         """Yield a description of what a LimitRange, which is not evaluated here, may change in a new pod or refuse."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
-            yield f"the requests and limits that a LimitRange of namespace {foreign_text(namespace)} adds or refuses"
+            yield f"the requests and limits that a LimitRange in namespace {foreign_text(namespace)} adds or refuses"
 
     def assumed(self, pod: Value) -> Iterator[str]:
         """Yield the assumptions made about a new pod because the relevant objects were not read."""

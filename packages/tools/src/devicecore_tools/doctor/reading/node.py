@@ -518,7 +518,7 @@ class NodeSources:
             note = f"DeviceTaintRules were not read, so a device that a rule taints may be called free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
         claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
-        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # read only for the record
+        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # read only to be saved in a record
         events = self._object(record.EVENTS, self.events, answers, events_in, "--events")
         if other and self.uses_api:
             slices, events = self._refused(record.SLICES, slices, other), self._refused(record.EVENTS, events, other)

@@ -1,8 +1,8 @@
 """The API server's objects, their versions and their history.
 
-Laws: a single counter numbers all writes, so versions show their order. A write that changes nothing creates no
-version and no event. A watcher that starts at a version sees every later event once and in order, or an error that its
-version has expired.
+Laws: a single counter numbers all writes, so versions show the order of the writes. A write that changes nothing
+creates no version and no event. A watcher that starts at a version sees every later event once and in order, or an
+error that its version has expired.
 """
 
 import copy
