@@ -1,6 +1,6 @@
 """A number in an untrusted object is never used as a length or range.
 
-`why` and `fits` end with a sentence or a verdict.
+Whatever the number, `why` and `fits` end with a sentence or a verdict.
 
 Each numeric field of each object that the commands read is set to the largest 64-bit value, and to larger values.
 """

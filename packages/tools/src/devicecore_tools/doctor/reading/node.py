@@ -145,7 +145,7 @@ class NodeSources:
     """Returns the current time, in nanoseconds since 1970. It is ignored for a record, which has its own time."""
 
     documents: dict[str, Any] = field(init=False, factory=dict)
-    """The objects last read from the API server, by the names of their files in a record."""
+    """The API server's objects as last read, by the names of their files in a record."""
     _is_remote: bool = field(default=False, init=False)
     """Whether the node's kubelet is on another machine, so that only the API server counts."""
     _may_be_remote: bool = field(default=False, init=False)
@@ -204,7 +204,7 @@ class NodeSources:
         self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
     def look(self, budget: Budget | None = None) -> Look:
-        """Read every source once, one after another, within a budget, by default a new one."""
+        """Read every source once, one after another, within a budget. The default is a new budget."""
         self._budget = budget or Budget()
         read = None if self._is_remote else self._look_here()
         if read is not None:
