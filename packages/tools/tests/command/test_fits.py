@@ -55,6 +55,24 @@ def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> 
     assert "the scheduler may still refuse the pod" in printed
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_a_pod_of_a_workload_is_tried(place: Path, capsys: Capsys, kind: str) -> None:
+    container = {"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}}}
+    spec: dict[str, object] = {"template": {"spec": {"containers": [container]}}}
+    if kind == "CronJob":
+        spec = {"jobTemplate": {"spec": spec}}
+    workload = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    (place / "workload.yaml").write_text(json.dumps(workload))
+    assert fits(place, "workload.yaml", "node.yaml") == 0
+    assert "example.com/gpu: gpu-2" in capsys.readouterr().out
+    container["resources"] = {"limits": {GPU: "9"}}
+    (place / "workload.yaml").write_text(json.dumps(workload))
+    assert fits(place, "workload.yaml", "node.yaml") == 1
+    capsys.readouterr()
+    assert main(["why", str(place / "workload.yaml"), "--root", str(place)]) == 2
+    assert f"no kubelet sees a {kind}, only its pods. To try one, run: devicecore fits " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "damage",
     [lambda blob: blob.replace(b"gpu-1", b"gpu-7"), lambda blob: blob[:80]],

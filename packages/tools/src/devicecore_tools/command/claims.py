@@ -45,7 +45,8 @@ CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
 _HAS_A_POD = re.compile(rb"""kind["']?\s*:\s*["']?(?:Pod|Deployment|StatefulSet|DaemonSet|ReplicaSet|Job|CronJob)\b""")
 
-_WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "PodTemplate")
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "PodTemplate")
+"""The kinds of objects from whose template a pod is created."""
 
 
 @frozen
@@ -138,7 +139,7 @@ def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
     with_claims = [pod for pod in pods if pod["spec"]["resourceClaims"].sequence()]
-    is_alone = len(pods) == sum(item["kind"].data in ("Pod", *_WORKLOADS) for item in items)
+    is_alone = len(pods) == sum(item["kind"].data in ("Pod", *WORKLOADS) for item in items)
     return pods if is_alone and not needs_claims and len(pods) <= _MAX_WANTED else with_claims
 
 
@@ -147,20 +148,26 @@ def _waiting_pod(item: Value) -> Value | None:
 
     A manifest may name the node of a new pod.
     """
-    kind, pod = item["kind"].text(""), item
-    if kind in _WORKLOADS:
-        spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
-        template = item["template"] if kind == "PodTemplate" else spec["template"]
-        names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
-        labels = template["metadata"]["labels"].data
-        metadata = {**names, "labels": labels, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
-        of_pod = {"kind": "Pod", "metadata": metadata, "spec": _spec_of(kind, spec, template["spec"], names["name"])}
-        pod = Value(of_pod, item, "spec.template")
-    elif kind != "Pod":
+    pod = item if item["kind"].text("") == "Pod" else pod_of_workload(item)
+    if pod is None:
         return None
     has_ended = pod["status"]["phase"].text("") in {"Succeeded", "Failed"}
     has_node = bool(pod["spec"]["nodeName"].text("")) and pod["metadata"]["uid"].data is not None
     return None if has_node or has_ended else pod
+
+
+def pod_of_workload(item: Value) -> Value | None:
+    """Return the first pod that a workload's controller creates, or None if the object is not a workload."""
+    kind = item["kind"].text("")
+    if kind not in WORKLOADS:
+        return None
+    spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
+    template = item["template"] if kind == "PodTemplate" else spec["template"]
+    names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
+    labels = template["metadata"]["labels"].data
+    metadata = {**names, "labels": labels, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
+    of_pod = {"kind": "Pod", "metadata": metadata, "spec": _spec_of(kind, spec, template["spec"], names["name"])}
+    return Value(of_pod, item, "spec.template")
 
 
 _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")

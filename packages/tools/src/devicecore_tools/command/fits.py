@@ -101,7 +101,8 @@ def fits(
 ) -> int:
     """Say whether POD fits on a node, and which devices it would get.
 
-    POD is a manifest, YAML or JSON; - is standard input. If the pod does not fit, prints the kubelet's reason, and for
+    POD is a manifest, YAML or JSON, of a pod or of a workload such as a Deployment, whose pod is then tried; - is
+    standard input. If the pod does not fit, prints the kubelet's reason, and for
     each kind of change the smallest change that makes the pod fit. Each change has been tried. If the kubelet has
     static policies for exclusive CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is
     installed.

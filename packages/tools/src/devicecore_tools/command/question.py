@@ -21,7 +21,15 @@ from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore_tools.budget import Budget
-from devicecore_tools.command.claims import CLAIM_KINDS, Wanted, items_in, named_at_server, waiting_pods, wanted_in
+from devicecore_tools.command.claims import (
+    CLAIM_KINDS,
+    WORKLOADS,
+    Wanted,
+    items_in,
+    named_at_server,
+    waiting_pods,
+    wanted_in,
+)
 from devicecore_tools.command.inputs import read_input
 
 if TYPE_CHECKING:
@@ -256,8 +264,7 @@ def said_in(data: bytes, place: str) -> Said:
         if len(text) <= _MAX_TEXT and find_all(text):
             return Said((text,))  # a truncated document, or several documents
         raise
-    if document["kind"].text("") == "Pod" and document["status"].data is None:
-        raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
+    _refuse_unseen(document, place)
     refused = _refused_pods(document)
     seen = None
     if len(refused) == 1:
@@ -268,6 +275,15 @@ def said_in(data: bytes, place: str) -> Said:
         (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
     manifest = None if seen is None else refused[0]
     return Said(tuple(dict.fromkeys(_messages(document))), seen, _contents(document), manifest)
+
+
+def _refuse_unseen(document: Value, place: str) -> None:
+    """Raise ValueError for a pod without a status and for a workload: no kubelet can have refused them."""
+    kind = document["kind"].text("")
+    if kind == "Pod" and document["status"].data is None:
+        raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
+    if kind in WORKLOADS:
+        raise ValueError(f"{place}: no kubelet sees a {kind}, only its pods. To try one, run: devicecore fits {place}")
 
 
 def _contents(document: Value) -> str:

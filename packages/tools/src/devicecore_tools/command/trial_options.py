@@ -3,6 +3,7 @@
 Law: the options have a kubelet's defaults.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
@@ -84,11 +85,14 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
     """Return the only pod in a manifest or in kubectl's output, with its tolerations and its parsed object.
 
+    The manifest of a single workload, such as a Deployment, stands for the first pod that is created from its template.
+
     `-` is standard input. Raises OSError if the file cannot be read, RefusedPodError if an API server would refuse the
     pod, and ValueError if the file is not the manifest of a single pod.
     """
     from devicecore.adapters.manifests import ManifestError, read_pods
     from devicecore.system.documents import read_documents
+    from devicecore_tools.command.claims import items_in, pod_of_workload
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
@@ -96,7 +100,11 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
         text = data.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
-    read_documents(text, place, error=ManifestError, unique_keys=True)
+    documents = read_documents(text, place, error=ManifestError, unique_keys=True)
+    objects = [one for document in documents for one in items_in(document)]
+    if len(objects) == 1 and (created := pod_of_workload(objects[0])) is not None:
+        text = json.dumps({"apiVersion": "v1", **{key: one.data for key, one in created.mapping().items()}})
+        data = text.encode()
     try:
         pods = read_pods(text, place)
     except ValueError:
