@@ -89,7 +89,7 @@ def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
 
 
 def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
-    """If the timeout expires during the stop, CPython's `sigtimedwait` returns a number that is not a signal's."""
+    """If its timeout expires during a stop, CPython's `sigtimedwait` returns a signal number that was not sent."""
     with started(Fork(arguments(root), stderr=subprocess.PIPE)) as (process, log):
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)

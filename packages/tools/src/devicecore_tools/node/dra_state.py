@@ -65,8 +65,8 @@ class PreparationFacts:
     """Everything known here that the result of a preparation depends on.
 
     Attributes:
-        claims: the pod's claims in manifests, each with a flag that says whether an older claim with
-            that name still exists.
+        claims: the pod's claims in manifests, each with a flag that says whether an older claim with that name
+            still exists.
         served: for each driver, the instance that would be called, and whether it is connected.
         drivers: the drivers of the pod's claims; empty if unknown, in which case any driver may matter.
     """

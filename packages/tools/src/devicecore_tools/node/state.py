@@ -105,7 +105,7 @@ class ClaimState:
 
 @frozen
 class DriverState:
-    """A registered DRA driver. An instance consists of its endpoint, its service, and whether it is connected."""
+    """A registered DRA driver. `instances` lists each endpoint and service, and whether it is connected."""
 
     name: str
     instances: tuple[tuple[str, str, bool], ...]

@@ -318,7 +318,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         )
 
     def _wait_for_lists(self) -> None:
-        """Wait briefly for each plugin's list, because a plugin notices the end of a stream only if it was opened."""
+        """Wait briefly for each plugin's list, because a plugin notices only the end of an open stream."""
 
         def listed() -> bool:
             known = self.state.inventory.resources.values()

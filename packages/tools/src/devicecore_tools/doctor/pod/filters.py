@@ -150,7 +150,7 @@ class Filters:
         return is_selected and (not one.honors_taints or self._asks.tolerates(node))
 
     def _beside(self, node: ClusterNode, pods: Sequence[BoundPod], served: Iterable[str]) -> Iterator[Obstacle]:
-        """Yield the obstacles for the pod on a node alongside these pods: ports, resources, volumes, then affinity."""
+        """Yield obstacles to running the pod on a node with these pods: ports, resources, volumes, then affinity."""
         asks, volumes, neighbors = self._asks, self._volumes, self._neighbors
         if neighbors is not None and (taken := neighbors.taken_port(pods)) is not None:
             yield taken
