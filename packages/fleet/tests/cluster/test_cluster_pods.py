@@ -394,7 +394,7 @@ def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: Loca
         node.bind(asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}, port=80, ip="10.0.0.2"))
         node.run_until(is_shown(node, a="Running", later="Running", **failed))
         taint = {"key": "k", "effect": "NoExecute"}
-        node.server.change("Node", NODE, lambda found: found["spec"]["taints"].append(taint))
+        node.server.change("Node", NODE, lambda found: found["spec"].update(taints=[taint]))
 
         def reason_of(pod: Json) -> str:
             name = pod["metadata"]["name"]

@@ -28,7 +28,7 @@ def test_at_rest_a_node_sends_its_lease_and_nothing_else(world: World) -> None:
     world.until(world.is_settled)
     node = world.server.get("Node", "n-1")
     assert node["metadata"]["labels"]["devicecore.io/fleet"] == "true"
-    assert "devicecore.io/virtual" in [taint["key"] for taint in node["spec"]["taints"]]
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["devicecore.io/virtual"]
     world.until(lambda: Counter(one.verb for one in world.server.requests)["watch"] == 2)
     before = len(world.server.requests)
     for renewals in (2, 4, 6):  # requests from one tick are sent before the Leases of the next tick

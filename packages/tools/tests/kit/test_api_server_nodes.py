@@ -336,6 +336,25 @@ def test_a_new_node_is_tainted_and_keeps_its_status(server: LocalApiServer) -> N
     assert made["status"] == {"capacity": {"cpu": "2"}}
 
 
+def test_the_taint_of_a_node_follows_its_condition_ready(server: LocalApiServer) -> None:
+    mine = {"key": "a", "effect": "NoSchedule"}
+    not_ready, unreachable = (
+        {"key": f"node.kubernetes.io/{name}", "effect": "NoSchedule"} for name in ("not-ready", "unreachable")
+    )
+
+    def saying(ready: str) -> Json:
+        return {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+    ask(server, "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"taints": [mine]}})
+    for ready, more in (("False", [not_ready]), ("Unknown", [unreachable]), ("True", []), ("False", [not_ready])):
+        code, node = ask(server, "PATCH", "/api/v1/nodes/n1/status", saying(ready), content=STRATEGIC)
+        assert (code, node["spec"]["taints"]) == (200, [mine, *more])
+    server.change("Node", "n1", lambda node: node.update(saying("True")))
+    assert server.get("Node", "n1")["spec"]["taints"] == [mine]
+    _, made = ask(server, "POST", "/api/v1/nodes", {"metadata": {"name": "n2"}, **saying("True")})
+    assert not made.get("spec", {}).get("taints")
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "problem"),
     [

@@ -25,9 +25,9 @@ class Kind:
     """A kind of object. `more_selectable` contains the paths that field selectors support in addition to names.
 
     Objects are stored in `version`. `causes` and `status_causes` are the kind's rules. `complete` sets the fields of a
-    new object. `ending` starts a graceful deletion: it is passed the object, the number of seconds the client requested
-    (or None), and the time. `needs_version` is whether an update must name the version it changes. With
-    `creates_on_update`, an update creates an object that does not exist.
+    new object, and `set_defaults` those of every written object. `ending` starts a graceful deletion: it is passed the
+    object, the number of seconds the client requested (or None), and the time. `needs_version` is whether an update
+    must name the version it changes. With `creates_on_update`, an update creates an object that does not exist.
     """
 
     kind: str
@@ -46,6 +46,7 @@ class Kind:
     causes: Rules = field(default=lambda _new, _old: (), eq=False)
     status_causes: Callable[[Json, Json], Sequence[Cause]] = field(default=lambda _new, _old: (), eq=False)
     complete: Callable[[Json], None] = field(default=lambda _: None, eq=False)
+    set_defaults: Callable[[Json], None] = field(default=lambda _: None, eq=False)
     ending: Callable[[Json, int | None, datetime], Json | None] | None = field(default=None, eq=False)
 
     @property
@@ -102,6 +103,7 @@ KINDS = (
         more_selectable=("spec.unschedulable",),
         causes=node_rules.node_causes,
         complete=node_rules.add_taint,
+        set_defaults=node_rules.follow_readiness,
     ),
     Kind(
         "Pod",
@@ -121,6 +123,7 @@ KINDS = (
         causes=pod_rules.pod_causes,
         status_causes=pod_rules.pod_status_causes,
         complete=pod_rules.complete,
+        set_defaults=pod_rules.set_defaults,
         ending=pod_rules.ending,
     ),
     Kind(

@@ -17,7 +17,9 @@ NODE_USER = "system:node:"
 """The prefix of a node's user name."""
 
 _LEASES = "kube-node-lease"
-_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_NOT_READY, _UNREACHABLE = (
+    {"key": f"node.kubernetes.io/{name}", "effect": "NoSchedule"} for name in ("not-ready", "unreachable")
+)
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _OWN_LABELS = re.compile(
@@ -40,11 +42,36 @@ NODE_VERBS: Mapping[str, str] = {
 
 
 def add_taint(node: Json) -> None:
-    """Taint a new Node, as the admission plugin TaintNodesByCondition does."""
-    spec = node["spec"] = mapping_of(node.get("spec"))
-    taints = list_of(spec.get("taints"))
-    if _NOT_READY not in taints:
-        spec["taints"] = [*taints, _NOT_READY]
+    """Taint a new Node that does not say whether it is ready, as the admission plugin TaintNodesByCondition does."""
+    if _readiness(node) is None:
+        _set_taint(node, _NOT_READY)
+
+
+def follow_readiness(node: Json) -> None:
+    """Make the taint of a Node match its condition Ready, as the node lifecycle controller does after a moment.
+
+    A Node without this condition stays as it is.
+    """
+    ready = _readiness(node)
+    if ready is not None:
+        _set_taint(node, {"True": None, "Unknown": _UNREACHABLE}.get(ready, _NOT_READY))
+
+
+def _readiness(node: Json) -> str | None:
+    conditions = objects_in(mapping_of(node.get("status")).get("conditions"))
+    return next((str(one.get("status")) for one in conditions if one.get("type") == "Ready"), None)
+
+
+def _set_taint(node: Json, wanted: Json | None) -> None:
+    """Give a Node at most one of the two taints. The old `spec` may belong to an earlier version, so it is copied."""
+    spec = mapping_of(node.get("spec"))
+    before = list_of(spec.get("taints"))
+    after = [one for one in before if one == wanted or one not in (_NOT_READY, _UNREACHABLE)]
+    if wanted is not None and wanted not in before:
+        after.append(wanted)
+    if after != before:
+        others = {name: part for name, part in spec.items() if name != "taints"}
+        node["spec"] = {**others, **({"taints": after} if after else {})}
 
 
 def node_causes(new: Json, _: Json | None) -> list[Cause]:

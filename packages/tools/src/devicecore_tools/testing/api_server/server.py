@@ -46,9 +46,9 @@ class LocalApiServer(Runs):
     the same port. The server supports the verbs get, list, watch (with bookmarks and initial events), create, update,
     patch (all four kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the
     rules of each kind; and for pods, also binding, eviction and the grace period. The server supports neither CEL nor
-    garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition. No controller
-    runs: the test itself must mark a Node whose Lease is late. The server answers in JSON, but also reads objects of
-    these kinds as protobuf, except `skipNodeOperations`.
+    garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition. The taint of a
+    Node follows its condition Ready. Otherwise, no controller runs: the test itself must mark a Node whose Lease is
+    late. The server answers in JSON, but also reads objects of these kinds as protobuf, except `skipNodeOperations`.
 
     Args:
         tls: the server's TLS context, or None for plain HTTP.

@@ -515,8 +515,7 @@ class ObjectStore:
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
         """Set the defaults that kube-apiserver sets."""
-        if kind.resource == "pods":
-            pod_rules.set_defaults(value)
+        kind.set_defaults(value)
         if kind.resource == "secrets":
             value.setdefault("type", "Opaque")
             for name, text in (value.pop("stringData", None) or {}).items():
