@@ -218,6 +218,11 @@ def test_having_nothing_to_read_gives_status_2_and_a_sentence(tmp_path: Path, ca
         ([__file__], f"write --checkpoint {__file__}."),
         (["--checkpoint", "/etc/"], "it is a directory; expected a file, such as /etc/kubelet_internal_checkpoint."),
         (["--checkpoint", "/nowhere"], "--checkpoint: /nowhere: there is no such file."),
+        (
+            ["--checkpoint", str(ROOT / "docs/nodes/leak" / "pods.json")],
+            "it contains API objects; expected a kubelet's checkpoint.",
+        ),
+        (["--checkpoint", str(ROOT / "docs/nodes/leak" / "node.json")], "Pods go to --pods, and a Node to --node."),
         (["--claims", "/etc"], "it is a directory; expected a file, such as /etc/dra_manager_state."),
         (["--pods", "/nowhere"], "--pods: /nowhere: there is no such file."),
         (["--node", "-"], "--node: -: there is no such file."),

@@ -4,8 +4,10 @@ Law: each source has one option, with the same meaning in every command.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -111,8 +113,27 @@ def check_places(options: Mapping[str, object]) -> None:
         else:
             is_wrong = os.path.isdir(place)  # noqa: PTH112 - see above
             wanted = f"it is a directory; expected a file{what_to_name.format(place.rstrip('/'))}"
+        if option == "checkpoint" and not (problem or is_wrong) and _is_api_object(place):
+            is_wrong = True
+            wanted = "it contains API objects; expected a kubelet's checkpoint. Pods go to --pods, and a Node to --node"
         if problem or is_wrong:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
+
+
+def _is_api_object(file: str) -> bool:
+    """Return whether a regular file begins as what kubectl prints does. A pipe is not read here."""
+    if not os.path.isfile(file):  # noqa: PTH113 - as in `check_places`
+        return False
+    try:
+        with Path(file).open("rb") as opened:
+            return _API_OBJECT.match(opened.read(1_000)) is not None
+    except OSError:  # the reader of the checkpoint reports the error
+        return False
+
+
+_API_OBJECT = re.compile(
+    rb"""\s*\{\s*"(?:apiVersion|kind|items|metadata)"\s*:|\s*(?:---\s*)?(?:apiVersion|kind|items):"""
+)
 
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
