@@ -1,4 +1,7 @@
-"""docs/run-a-cluster.md: its files are valid, its scenario happens as described, and its commands exist."""
+"""docs/run-a-cluster.md: its files are valid, its scenario happens as described, and its commands exist.
+
+The commands of docs/test-your-scheduler.md exist, too.
+"""
 
 import re
 import shlex
@@ -18,7 +21,12 @@ from tests.fleet.world import World
 DOCS = Path(__file__).parents[4] / "docs"
 GUIDE = (DOCS / "run-a-cluster.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
-COMMANDS = [shlex.split(line) for line in re.findall(r"^\$ (devicecore .*)", GUIDE, re.MULTILINE)]
+SCHEDULERS = (DOCS / "test-your-scheduler.md").read_text(encoding="utf-8")
+COMMANDS = [
+    shlex.split(line)
+    for text in (GUIDE, SCHEDULERS)
+    for line in re.findall(r"^\$ (devicecore (?:fleet|api-server) .*)", text, re.MULTILINE)
+]
 OBJECTS = [one for block in BLOCKS for one in yaml.safe_load_all(block) if "kind" in one]
 
 
