@@ -159,6 +159,13 @@ def test_a_message_that_no_kubelet_prints_gives_status_1(capsys: Capsys) -> None
     )
 
 
+def test_why_does_not_advise_to_run_why(capsys: Capsys) -> None:
+    assert why("default/batch", "--root", str(Path(__file__).parents[4] / "docs" / "nodes" / "leak")) == 0
+    printed = capsys.readouterr().out
+    assert "The kubelet has refused 1 pod here (default/batch)" in printed
+    assert "devicecore why" not in printed
+
+
 def test_a_name_that_was_looked_up_nowhere_is_not_called_unknown(capsys: Capsys) -> None:
     assert why("train") == 1
     said = capsys.readouterr().err

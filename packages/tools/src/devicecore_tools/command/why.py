@@ -14,7 +14,7 @@ from attrs import frozen
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
@@ -267,10 +267,11 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
     for one in explained:
         print_pairs(one.text, _pairs(one))
     for finding in wrong:
-        pairs = (("next", finding.next), ("do", finding.do), ("confirm", finding.confirm))
-        print_pairs(finding.sentence, pairs)
+        is_explained = bool(explained) and finding.code == "pod-refused"  # whose advice is to run this command
+        advice = () if is_explained else (("do", finding.do),)
+        print_pairs(finding.sentence, (("next", finding.next), *advice, ("confirm", finding.confirm)))
     if trial is not None:
-        print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
+        print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial, explained))
 
 
 # --- input -----------------------------------------------------------------------------------------------------
@@ -415,10 +416,14 @@ def _verdict(trial: "Fit") -> str:
     return "; ".join(f"{container}: {text}" for container, text in unhandled_of(trial)) or str(trial.verdict)
 
 
-def _trial_pairs(trial: "Fit") -> Iterator[tuple[str, str]]:
+def _trial_pairs(trial: "Fit", explained: "Sequence[Explanation]") -> Iterator[tuple[str, str]]:
     from devicecore_tools.command.fits import pinned_pairs
 
     yield "verdict", _verdict(trial)
+    gone = {now.resource: now.held_by_pods_that_are_gone for one in explained for now in one.resources}
+    if trial.fits and (count := sum(gone.values())):
+        what = f"{counted(count, 'device')} held by pods that are gone {'counts' if count == 1 else 'count'} as free"
+        yield "because", f"{what}: the kubelet frees such devices before it admits a pod"
     yield from pinned_pairs(trial)
     for warning in trial.warnings:
         yield "warning", warning
