@@ -159,6 +159,14 @@ def test_a_message_that_no_kubelet_prints_gives_status_1(capsys: Capsys) -> None
     )
 
 
+def test_a_file_that_is_not_recognized_is_shown_in_part(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "README.md").write_text("# A project\n\n" + "Words. " * 1_000)
+    assert why(str(tmp_path / "README.md")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "got: # A project\\n\\nWords." in line
+    assert len(line.partition("got: ")[2]) <= 200
+
+
 def test_why_does_not_advise_to_run_why(capsys: Capsys) -> None:
     assert why("default/batch", "--root", str(Path(__file__).parents[4] / "docs" / "nodes" / "leak")) == 0
     printed = capsys.readouterr().out

@@ -14,7 +14,7 @@ from attrs import frozen
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
-_MAX_SHOWN = 200  # the maximum length of a file name in an error
+_MAX_SHOWN = 200  # the maximum length of a file name, or of a text that is not recognized, in an error
 _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
@@ -221,7 +221,8 @@ def _explain_messages(
 
 
 def _not_understood(message: str, texts: Sequence[str], what: str, hint: str, no_events: str) -> str:
-    said = (foreign_text(texts[0]) if texts else "") or "an empty text"
+    # the message of an object is shown in full; any other text is the user's own, and may be a long file
+    said = (foreign_text(texts[0], MAX_FOREIGN_TEXT if what else _MAX_SHOWN) if texts else "") or "an empty text"
     hint = "" if message == "-" or exists(message) else hint
     if what:
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
