@@ -118,7 +118,7 @@ def test_the_node_of_a_machine_is_refused_and_left_as_it_is(server: LocalApiServ
     before = server.objects("Node") + server.objects("Pod")
     command = Command(server, directory)
     assert command.process.wait(60) == 2
-    said = f"devicecore: node {NODE} is refused: it exists and devicecore did not create it"
+    said = f"devicecore kubelet: node {NODE} is refused: it exists and devicecore did not create it"
     assert said in (directory / "log").read_text()
     assert server.objects("Node") + server.objects("Pod") == before
     assert not server.objects("Lease")

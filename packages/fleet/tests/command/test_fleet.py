@@ -207,7 +207,9 @@ def test_commands_go_to_one_fleet_by_its_socket(tmp_path: Path, capsys: pytest.C
     assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2
     path.touch()
     assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2
-    assert capsys.readouterr().err.splitlines()[1:] == [f"devicecore: no fleet answers at {path}: it is not a socket"]
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        f"devicecore fleet: no fleet answers at {path}: it is not a socket"
+    ]
 
 
 def test_a_client_that_sends_byte_after_byte_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

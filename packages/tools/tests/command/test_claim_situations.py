@@ -817,7 +817,7 @@ def test_output_that_cannot_be_written_is_a_sentence(command: str, tmp_path: Pat
             text=True,
             check=False,
         )
-    assert done.stderr == "devicecore: the output cannot be written: No space left on device\n"
+    assert done.stderr == f"devicecore {command}: the output cannot be written: No space left on device\n"
 
 
 def test_a_claim_without_a_name_is_refused(tmp_path: Path, capsys: Capsys) -> None:

@@ -101,6 +101,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ),
         ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
         ("conformance dra", "devicecore conformance: No such command 'dra'. Did you mean 'driver'?"),
+        ("conformance -- ./plugin", "devicecore conformance plugin -- ./plugin or devicecore conformance driver -- "),
         ("plugin simulated --resource a.b/c --count few", "'few' is not a whole number"),
         (
             "doctor --html --root .",
@@ -114,6 +115,14 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("fits pod.yaml --pods --node x", "devicecore fits: --pods: expected FILE, got '--node'."),
         ("checkpoint convert x -o --json", "devicecore checkpoint convert: -o: expected NEWFILE, got '--json'.\n"),
         ("fleet x --control --json", "devicecore fleet run: --control: expected "),
+        ("plugin simulated", "Missing option '--resource'. "),
+        ("nodes -f nodes.json", "devicecore nodes: No such option '-f'. Write the name of the file without -f."),
+        ("why train -n default", "No such option '-n'. Write NAMESPACE/NAME."),
+        ("nodes -A", "No such option '-A'. All namespaces are read."),
+        ("fits pod.yaml --kubeconfig k", "To try the nodes of a cluster, run: kubectl devicecore fits POD"),
+        ("doctor --watch 5", "To set the time between reports, write --interval 5."),
+        ("checkpoint repair /nowhere /n", "devicecore checkpoint repair: /nowhere: there is no"),
+        ("conformance plugin -- /no/plugin", "devicecore conformance plugin: cannot run"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
@@ -143,7 +152,8 @@ def test_without_an_extra_a_command_says_what_to_install(missing: list[str], ext
     assert (ran.returncode, ran.stdout) == (2, "")
     install = f"in a clone, pip install . './packages/tools{extra}'; elsewhere, pip install 'devicecore-tools{extra}'"
     needed = f"the extra `{extra[1:-1]}`" if extra else missing[0]
-    assert ran.stderr == f"devicecore: the command needs {needed}: {install}\n"
+    command = " ".join(["devicecore", *(one for one in arguments if one in {"demo", "dra-driver", "simulated"})])
+    assert ran.stderr == f"{command}: the command needs {needed}: {install}\n"
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:

@@ -166,8 +166,8 @@ def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path) -> None
         ["dra-driver", "simulated", "--name", "example.com", "--node", "n", "--manifests", "."],
     ]
     ways = "in a clone, pip install . './packages/tools'; elsewhere, pip install 'devicecore-tools'"
-    sentence = f"devicecore: the command needs grpc: {ways}\n"
-    assert run_each(pyz, commands) == [(2, "", sentence)] * len(commands)
+    sentence = f"the command needs grpc, which devicecore.pyz does not contain: {ways}\n"
+    assert run_each(pyz, commands) == [(2, "", f"devicecore {command[0]}: {sentence}") for command in commands]
     assert [path.name for path in pyz.parent.iterdir()] == ["devicecore.pyz"]
 
 

@@ -183,7 +183,7 @@ def test_more_items_than_a_reader_wants_are_counted() -> None:
     shown = nodes.report_of(nodes.with_pods(SOUND, *nodes.pods_of(SOUND), *unknown)).not_ruled_out
     found = [one for one in shown if "its phase" in one or "more pods" in one]
     assert found[0] == "whether pod 'default/odd-0' runs: its phase is unknown"
-    assert found[-1] == "the same for 4 more pods"
+    assert found[-1] == "problems of 4 more pods"
 
 
 def test_a_pod_that_waits_without_a_reason_is_named() -> None:

@@ -197,7 +197,10 @@ def _read(terminal: int) -> bytes:
         (["--", "/no/such/plugin"], "cannot run `/no/such/plugin`: No such file or directory"),
         (["--socket-dir", f"/var/{'x' * 100}", "--", "true"], "choose a directory with a shorter name"),
         (["--socket-dir", "/dev/null/at/all", "--", "true"], "cannot use directory '/dev/null/at/all'"),
-        (["--junit", "/nowhere/r.xml", "--", "true"], "devicecore: /nowhere/r.xml: No such file or directory"),
+        (
+            ["--junit", "/nowhere/r.xml", "--", "true"],
+            "devicecore conformance plugin: /nowhere/r.xml: No such file or directory",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence_and_status_2(arguments: list[str], sentence: str) -> None:

@@ -90,4 +90,4 @@ def test_a_process_that_gets_no_more_threads_and_hangs_is_ended_by_force() -> No
 def test_a_command_that_gets_no_threads_says_so_in_a_sentence(directory: Path) -> None:
     ran = run(NO_THREADS, directory)
     assert ran.returncode == 2, ran.stderr
-    assert ran.stderr == "devicecore: the system gives this process no more threads, or no memory for them\n"
+    assert ran.stderr == "devicecore kubelet: the system gives this process no more threads, or no memory for them\n"

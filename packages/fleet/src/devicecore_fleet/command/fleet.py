@@ -165,7 +165,7 @@ def run(
     envvar=CONTROL,
     show_envvar=True,
     required=True,
-    help="The socket of the running fleet.",
+    help="The socket of the running fleet, which was started with the same --control.",
 )
 @click.argument("nodes")
 @click.argument("words", metavar="COMMAND...", nargs=-1)

@@ -4,6 +4,7 @@ Law: the exit status is 0 only if a check was run, and every check of severity "
 """
 
 import os
+from shutil import which
 from typing import TextIO
 
 import click
@@ -24,6 +25,13 @@ class _Kinds(Group):
         if cmd_name == "dra":  # `dra` means `driver`, but click would not suggest it
             ctx.fail("No such command 'dra'. Did you mean 'driver'?")
         return super().get_command(ctx, cmd_name)
+
+    def _hint(self, ctx: click.Context, args: list[str]) -> str:
+        program = foreign_text(args[0])
+        if "/" in program or which(program):
+            kinds = (f"{ctx.command_path} {kind} -- {program}" for kind in ("plugin", "driver"))
+            return f"Say what to check: {' or '.join(kinds)}"
+        return super()._hint(ctx, args)
 
 
 @click.group(cls=_Kinds, short_help="Check a device plugin or a DRA driver written in any language.")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from attrs import frozen
@@ -133,9 +133,7 @@ def doctor(
     read.
     """
     if context.args:
-        place = context.args[0]
-        option = "--checkpoint" if Path(place).is_file() else "--root"
-        raise click.UsageError(f"expected options only, got {place!r}. To read it, write {option} {place}.")
+        _refuse_word(context.args[0], watch=watch)
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
     for option, target in (("--html", html), ("--svg", svg)):
         _refuse_an_input(option, target, sources)
@@ -159,6 +157,15 @@ def doctor(
             if signals.wait_for_end(interval):
                 return _status([report], ())
             read.begin(patience)
+
+
+def _refuse_word(word: str, *, watch: bool) -> NoReturn:
+    """Raise click.UsageError for a word that is not an option, with the option that was probably meant."""
+    if watch and word.replace(".", "", 1).isdigit():
+        advice = f"To set the time between reports, write --interval {word}."
+    else:
+        advice = f"To read it, write {'--checkpoint' if Path(word).is_file() else '--root'} {word}."
+    raise click.UsageError(f"expected options only, got {word!r}. {advice}")
 
 
 @without_collector()

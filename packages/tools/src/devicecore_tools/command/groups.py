@@ -1,6 +1,7 @@
 """Groups of commands.
 
-Law: the error for a misspelled command names the closest command, and no option takes the next option as its value.
+Law: the error for a misspelled command names the closest command, and no option takes the next option as its value. The
+names of the called commands are appended to the list that is the context's `obj`, if any, before they are imported.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ class Group(click.Group):
         Raises click.UsageError if there is no such command, or if an option is given without its value.
         """
         name = args[0]
+        if isinstance(ctx.obj, list) and name in self.list_commands(ctx):
+            ctx.obj.append(name)
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             # Before 8.4, click does not suggest commands, and no version knows commands that are imported only when
             # called.

@@ -46,6 +46,15 @@ _OPTIONS_OF_OTHERS = {  # names that other programs, such as kubectl, use for ou
     "-w": "--watch",
     "--selector": "--node-selector",
 }
+_ADVICE = {  # what to write instead of an option of kubectl, by command, or by option for every command with arguments
+    "-f": "Write the name of the file without -f.",
+    "--filename": "Write the name of the file without --filename.",
+    "devicecore why -n": "Write NAMESPACE/NAME.",
+    "devicecore why --namespace": "Write NAMESPACE/NAME.",
+    "devicecore nodes -A": "All namespaces are read.",
+    "devicecore nodes --all-namespaces": "All namespaces are read.",
+    "devicecore fits --kubeconfig": "To try the nodes of a cluster, run: kubectl devicecore fits POD",
+}
 
 
 _OF_CONFIGURATION = "--topology-manager-policy"
@@ -55,9 +64,10 @@ _NO_CONFIGURATION = f"Write each setting of a kubelet as an option, such as {_OF
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `devicecore` with `arguments`, by default those of the process, and return the exit status."""
     _prepare_streams()
+    called = ["devicecore"]  # `Group` appends the names of the commands
     try:
         with explained_threads():
-            status = _run(arguments)
+            status = _run(arguments, called)
         sys.stdout.flush()  # output is flushed here, where an error can still be turned into a sentence
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -65,8 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         extra = _EXTRAS[missing]
         needed = f"the extra `{extra[1:-1]}`" if extra else missing
+        needed += ", which devicecore.pyz does not contain" * (missing == "grpc")
         ways = f"in a clone, pip install . './packages/tools{extra}'; elsewhere, pip install 'devicecore-tools{extra}'"
-        complain("devicecore", f"the command needs {needed}: {ways}")
+        complain(" ".join(called), f"the command needs {needed}: {ways}")
     except BrokenPipeError:
         # The reader of our output has closed it. Without this, Python would report the same error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sentence = _sentence_of(error)
         if sentence is None:
             raise  # any other error is a bug, and its traceback helps to find it
-        complain("devicecore", sentence)
+        complain(" ".join(called), sentence)
     else:
         return status
     return UNUSABLE
@@ -129,13 +140,13 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, called: list[str]) -> int:
     import click
 
     from devicecore_tools.command.commands import devicecore
 
     try:
-        status: int | None = devicecore.main(arguments, prog_name="devicecore", standalone_mode=False)
+        status: int | None = devicecore.main(arguments, prog_name="devicecore", standalone_mode=False, obj=called)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return UNUSABLE
@@ -155,6 +166,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             text = text if text.endswith(".") else f"{text}."
             usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
             text += f" Expected: {usage} (for examples, run: {context.command_path} --help)"
+        if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option) and error.param.help:
+            text = f"{text.removesuffix('.')}. {error.param.help}"
         if isinstance(error, click.NoSuchOption) and context is not None:
             text = _about_missing(error, context, text)
         complain(context.command_path if context else "devicecore", text)
@@ -164,9 +177,16 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _about_missing(error: "click.NoSuchOption", context: "click.Context", text: str) -> str:
     """Return click's text about an option that a command does not have, with advice."""
+    import click
+
     options = {one for parameter in context.command.get_params(context) for one in parameter.opts}
     if error.option_name == "--config" and _OF_CONFIGURATION in options:  # click would suggest --kubeconfig
         return f"No such option '--config'. {_NO_CONFIGURATION}"
+    advice = _ADVICE.get(f"{context.command_path} {error.option_name}", "")
+    if not advice and any(isinstance(one, click.Argument) for one in context.command.params):
+        advice = _ADVICE.get(error.option_name, "")
+    if advice:
+        return f"No such option {error.option_name!r}. {advice}"
     if error.possibilities:
         return text
     meant = _OPTIONS_OF_OTHERS.get(error.option_name, "")

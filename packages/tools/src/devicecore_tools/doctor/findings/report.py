@@ -345,8 +345,9 @@ def _account(facts: Facts, findings: Collection[NodeFinding]) -> tuple[dict[str,
 def _first(kind: str, holes: Collection[str]) -> Iterator[str]:
     """Yield sentences about the first objects of a kind that could not be checked, and the number of the others."""
     yield from dict.fromkeys(islice(holes, _MAX_HOLES))
-    if len(holes) > _MAX_HOLES:
-        yield f"the same for {len(holes) - _MAX_HOLES:,} more {kind}"
+    more = len(holes) - _MAX_HOLES
+    if more > 0:
+        yield f"problems of {more:,} more {kind.removesuffix('s') if more == 1 else kind}"
 
 
 _MAX_HOLES = 5  # the maximum number of objects of a kind that are named individually
