@@ -225,10 +225,19 @@ ANSWERS: list[tuple[Try, str]] = [
     ),
     (lambda: RESPONSES.device_nodes(["a"], "dev"), "device_nodes: expected an absolute directory, such as /dev, got '"),
     (lambda: RESPONSES.device_nodes([], "/dev", "dev"), "device_nodes: expected an absolute directory, such as /dev, "),
-    (lambda: RESPONSES.device_nodes("ttyUSB0"), "device_nodes: expected several values, such as a tuple, got 'ttyUSB0"),
+    (
+        lambda: RESPONSES.device_nodes("ttyUSB0"),
+        "device_nodes: devices: expected several values, such as a tuple,",
+    ),
     (lambda: RESPONSES.mounts(["a"], "/a", "b"), "mounts: expected an absolute directory, such as /dev, got 'b'"),
-    (lambda: RESPONSES.environment_list("gpu-0"), "environment_list: expected several values, such as a tuple, got 'g"),
-    (lambda: RESPONSES.cdi_names("gpu-0", "a.com/b"), "cdi_names: expected several values, such as a tuple, got 'gpu-"),
+    (
+        lambda: RESPONSES.environment_list("gpu-0"),
+        "environment_list: devices: expected several values, such as a ",
+    ),
+    (
+        lambda: RESPONSES.cdi_names("gpu-0", "a.com/b"),
+        "cdi_names: devices: expected several values, such as a tuple",
+    ),
     (lambda: RESPONSES.together([]), "together: expected ContainerAllocateResponse, got []"),
     (lambda: SIMULATED(GPU).set_health("gpu-0", "Bogus"), "SimulatedPlugin.set_health: expected Health, got 'Bogus'"),
     (lambda: SIMULATED(GPU, 4), "SimulatedPlugin.devices: expected several values, such as a tuple, got 4"),

@@ -26,7 +26,7 @@ _LAST_NUMBER = re.compile(r"[0-9]+\Z")
 
 def _ids(devices: Iterable[DeviceId], function: str) -> tuple[DeviceId, ...]:
     """Return the ids. A plain string is refused, because it would be taken for a list of one-letter ids."""
-    return tuple(items(devices, function))
+    return tuple(items(devices, f"{function}: devices"))
 
 
 def refuse_unknown(resource: ResourceName, devices: Iterable[DeviceId], known: Collection[DeviceId]) -> None:

@@ -208,7 +208,7 @@ def test_commands_go_to_one_fleet_by_its_socket(tmp_path: Path, capsys: pytest.C
     path.touch()
     assert main(["fleet", "do", "--control", str(path), "a*", "heal"]) == 2
     assert capsys.readouterr().err.splitlines()[1:] == [
-        f"devicecore fleet: no fleet answers at {path}: it is not a socket"
+        f"devicecore fleet do: no fleet answers at {path}: it is not a socket"
     ]
 
 

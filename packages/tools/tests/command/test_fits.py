@@ -113,6 +113,12 @@ def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: Capsys) -> None:
     assert document["nodes"][1]["devices_not_certain"].startswith("the kubelet's answer was not read")
 
 
+def test_a_name_instead_of_a_node_is_answered_with_the_command_for_clusters(place: Path, capsys: Capsys) -> None:
+    assert main(["fits", str(place / "one.yaml"), "--node", "gpu-0"]) == 2
+    said = "; to try the nodes of a cluster, run: kubectl devicecore fits POD\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_nodes_with_the_same_name_are_distinguished_by_their_files(place: Path, capsys: Capsys) -> None:
     for file in ("a.yaml", "b.yaml"):
         (place / file).write_text(f"name: n1\ndevices: [{{resource: {GPU}, device: gpu-0}}]\n")

@@ -122,6 +122,8 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("fits pod.yaml --kubeconfig k", "To try the nodes of a cluster, run: kubectl devicecore fits POD"),
         ("doctor --watch 5", "To set the time between reports, write --interval 5."),
         ("checkpoint repair /nowhere /n", "devicecore checkpoint repair: /nowhere: there is no"),
+        ("conformance driver -- d {registery}", "{registery}: there is no such placeholder. Did you mean {registry}?"),
+        ("conformance plugin -- p ${dirs} {dirs}", "{dirs}: there is no such placeholder. Did you mean {dir}?"),
         ("conformance plugin -- /no/plugin", "devicecore conformance plugin: cannot run"),
     ],
 )

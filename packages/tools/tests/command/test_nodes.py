@@ -158,6 +158,9 @@ def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> 
     """Names may contain a star, so one option finds all MIG slices."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER), "--resource", "gpu.*")
     assert [one["name"] for of in document["nodes"] for one in of["resources"]] == [DRIVER]
+    assert main(["nodes", str(tmp_path / "all.json"), "--resource", "gpu"]) == 0
+    expected = f"3 nodes of 3 have no such devices.\nThe resources are: {', '.join(sorted([GPU, DRIVER]))}\n"
+    assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize(
@@ -191,6 +194,10 @@ def test_a_number_that_was_not_read_is_never_zero(
         ),
         (["{}", "-l", "pool=none"], "there is no node with the labels pool=none"),
         ([], "there is no kubeconfig"),
+        (
+            ["n2", "--kubeconfig", "{}"],
+            "To show one node of the cluster, use --node-selector kubernetes.io/hostname=n2.",
+        ),
         (["/nowhere/x.json"], "/nowhere/x.json: No such file or directory"),
     ],
 )

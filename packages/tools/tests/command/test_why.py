@@ -298,6 +298,9 @@ def test_a_name_is_looked_for_at_the_api_server(tmp_path: Path, capsys: Capsys) 
             assert capsys.readouterr().out.count("DM-05") == 1
         for name in ("default/big", "twice"):
             assert why(name, "--kubeconfig", config, "--node-name", "n1") == 1
+        assert why("twice", "--kubeconfig", config) == 2
+        said = "2 pods are called twice, in the namespaces default, team: write NAMESPACE/twice\n"
+        assert capsys.readouterr().err.endswith(said)
         assert why("big", "--kubeconfig", str(tmp_path / "none")) == 2
 
 
@@ -358,7 +361,7 @@ def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.C
     [
         (
             ["train"],
-            "the server has no pod or ResourceClaim with that name, or several: to give a namespace, write NAMESPACE",
+            "the server has no pod or ResourceClaim with that name: to give a namespace, write NAMESPACE",
         ),
         (["pod/train"], "expected the name of a pod or ResourceClaim, got pod/train; "),
         (["pod/train"], ": write `why pod train`\n"),

@@ -49,3 +49,8 @@ def test_a_case_shows_what_its_commands_print(
     made = [path.name for path in Path.cwd().glob("*.svg")]
     assert made == [picture]
     assert Path(picture).read_bytes() == (DOCS / "nodes" / picture).read_bytes(), f"run the commands of {title!r} again"
+
+
+def test_a_command_names_the_only_pod_of_its_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--root", str(DOCS / "nodes" / "leak")]) == 1
+    assert "confirm:  kubectl get pod batch -n default -o jsonpath=" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import sys
 import click
 
 from devicecore.domain.checkpoint import Decoded, FileReport, FileVerdict, decode, encode
+from devicecore.domain.text import foreign_text
 from devicecore_tools.command.checkpoint_claims import is_claims_file
 from devicecore_tools.command.checkpoint_files import (
     NEGATIVE,
@@ -66,6 +67,9 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
         write_new(output, converted)
     if as_json:
         print_json({"file": file, "from": found.format, "to": int(wanted), "written": output, "notes": notes})
+    elif output is not None:
+        count = len(found.data.entries or ())
+        click.echo(foreign_text(f"wrote {output}: {count} entr{'y' if count == 1 else 'ies'}, in format {wanted}"))
     for note in () if as_json else notes:
         complain(_COMMAND, note)
     return 0

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import evolve
 
-from devicecore_tools.command.conformance_options import choice_options, driver_options, report_options
+from devicecore_tools.command.conformance_options import (
+    choice_options,
+    driver_options,
+    refuse_misspelled,
+    report_options,
+)
 
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
@@ -65,6 +70,7 @@ def driver(
     if not command:
         message = "expected the command that starts the driver: devicecore conformance driver -- ./my-driver ..."
         raise click.UsageError(message)
+    refuse_misspelled((*command, *options["env"]), _PLACEHOLDERS)
     if options["undo_devices"] and not options["provoke_devices"]:
         raise click.UsageError("--undo-devices needs --provoke-devices.")
     settings = _settings_of(options, full=full)
@@ -74,6 +80,10 @@ def driver(
     return reporting.run(
         "DRA driver", checks, lambda: run(command, settings=settings, checks=checks, on_result=reporting.show)
     )
+
+
+_OF_RUN = ("run", "boot_id", "api", "dir", "socket")  # placeholders that the page does not list
+_PLACEHOLDERS = ("kubeconfig", "node", "registry", "plugins", "cdi", "pod_uid", *_OF_RUN)
 
 
 def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":

@@ -3,6 +3,9 @@
 Law: the defaults are taken from the settings of `devicecore_tools.conformance`.
 """
 
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
 import click
@@ -12,6 +15,18 @@ from devicecore_tools.command.options import extended_resource, json_option, opt
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _LATE = "A check for which no time is left is not decided; if its severity is must, the exit status is 1."
+
+
+_PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # not a shell's ${name}
+_ALIKE = 0.7  # a word less similar to a placeholder than this may be meant as it is
+
+
+def refuse_misspelled(texts: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a word in braces that is almost a placeholder. Raises click.UsageError, which names the placeholder."""
+    for name in (name for text in texts for name in _PLACEHOLDER.findall(text) if name not in known):
+        if meant := get_close_matches(name, known, 1, _ALIKE):
+            message = f"{{{name}}}: there is no such placeholder. Did you mean {{{meant[0]}}}?"
+            raise click.UsageError(message)
 
 
 def _below_plugins(context: click.Context, option: click.Parameter, text: str) -> str:

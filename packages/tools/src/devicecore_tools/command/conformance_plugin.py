@@ -9,7 +9,12 @@ from typing import Any
 import click
 
 from devicecore.domain.text import counted
-from devicecore_tools.command.conformance_options import choice_options, plugin_options, report_options
+from devicecore_tools.command.conformance_options import (
+    choice_options,
+    plugin_options,
+    refuse_misspelled,
+    report_options,
+)
 from devicecore_tools.command.output import complain
 
 
@@ -59,6 +64,7 @@ def plugin(
     if list_only:
         print_list(checks, as_json=as_json)
         return 0
+    refuse_misspelled(command, ("dir", "socket"))
     if settings["undo_health"] and not settings["provoke_health"]:
         raise click.UsageError("--undo-health needs --provoke-health.")
 

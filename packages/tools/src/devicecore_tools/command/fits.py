@@ -300,7 +300,9 @@ def _node(
     path = Path(place)
     if problem := missing_file(place, "file or directory"):
         others = "; name a node with --node, or try the nodes of a cluster with: devicecore why POD --slices FILE"
-        hint = others if place == DEFAULT_ROOT else ""
+        is_name = not {"/", "."} & {*place}
+        in_cluster = "; to try the nodes of a cluster, run: kubectl devicecore fits POD" if is_name else ""
+        hint = others if place == DEFAULT_ROOT else in_cluster
         raise ValueError(f"{place}: {problem}{hint}")
     if not path.is_dir():
         document = _description(path, pod)

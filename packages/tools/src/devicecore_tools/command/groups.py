@@ -23,7 +23,7 @@ class Group(click.Group):
         Raises click.UsageError if there is no such command, or if an option is given without its value.
         """
         name = args[0]
-        if isinstance(ctx.obj, list) and name in self.list_commands(ctx):
+        if isinstance(ctx.obj, list):
             ctx.obj.append(name)
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             # Before 8.4, click does not suggest commands, and no version knows commands that are imported only when

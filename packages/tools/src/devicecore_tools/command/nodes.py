@@ -114,8 +114,6 @@ def nodes(
 
 def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, selector: str | None) -> Looks:
     """Return a reader of nodes. Raises click.UsageError if the options contradict each other or name no source."""
-    if sum((bool(files), kubeconfig is not None, in_cluster)) > 1:
-        raise click.UsageError("expected one of FILE, --kubeconfig and --in-cluster.")
     selects: Callable[[TargetNode], bool] | None = None
     if selector is not None:
         try:
@@ -129,6 +127,8 @@ def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, s
                 f"{foreign_text(file)}: there is no such file. To show one node of the cluster, use --node-selector "
                 f"kubernetes.io/hostname={foreign_text(file)}."
             )
+    if sum((bool(files), kubeconfig is not None, in_cluster)) > 1:
+        raise click.UsageError("expected one of FILE, --kubeconfig and --in-cluster.")
     if files:
         return lambda: _looks_of_files(files, selects)
     place = None if in_cluster else kubeconfig or default_kubeconfig()
@@ -184,14 +184,15 @@ class _Shown:
             return _UNUSABLE
         known = [name for name, look in looks.items() if name != NO_NODE and look.node.value is not None]
         names = [*in_natural_order(list(map(DeviceId, known))), *(looks.keys() & {NO_NODE})]
-        found = {name: tuple(one for one in resources_of(looks[name]) if self._is_wanted(one)) for name in names}
+        whole = {name: resources_of(looks[name]) for name in names}
+        found = {name: tuple(one for one in of if self._is_wanted(one)) for name, of in whole.items()}
         unread = _unread(looks[name] for name in names)
         if left := [name for name in looks if name not in found]:
             unread["nodes"] = f"{listed(left, 3)}: {looks[left[0]].node.problem}"
         if self.as_json:
             print_json(self._document(found, unread))
         else:
-            self._print(found, unread)
+            self._print(found, unread, sorted({one.name for of in whole.values() for one in of}))
         return _NOT_ALL_SEEN if unread else 0
 
     def _is_wanted(self, one: ResourceOnNode) -> bool:
@@ -222,7 +223,9 @@ class _Shown:
             ]
         return document
 
-    def _print(self, found: Mapping[str, tuple[ResourceOnNode, ...]], unread: Mapping[str, str]) -> None:
+    def _print(
+        self, found: Mapping[str, tuple[ResourceOnNode, ...]], unread: Mapping[str, str], known: Sequence[str]
+    ) -> None:
         header = ("NODE", "RESOURCE", *(one.upper() for one in _COLUMNS))
         if self.devices:
             header = ("NODE", "RESOURCE", "DEVICE", "STATE", "NAMESPACE", "POD", "CONTAINER", "CLAIM")
@@ -240,6 +243,8 @@ class _Shown:
         if bare:
             what = "such devices" if self.wanted else "devices"
             sys.stdout.write(f"{counted(bare, 'node')} of {len(found):,} {'has' if bare == 1 else 'have'} no {what}.\n")
+        if self.wanted and not rows and known:
+            sys.stdout.write(f"The resources are: {foreign_text(listed(known, 10), 1_000)}\n")
         for kind, why in unread.items():
             sys.stdout.write(f"not read: {kind}: {foreign_text(why, 300)}\n")
 

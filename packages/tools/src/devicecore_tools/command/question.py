@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import (
     CLAIM_KINDS,
@@ -111,7 +111,8 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
         server = sources.get("kubeconfig") if not sources.get("node_name") else None
         if not isinstance(server, str):
             return Named(given, kind)
-        return look_up_at_server(given, server, kind, budget=budget) or _refuse_name(given, server, kind)
+        found = look_up_at_server(given, server, kind, budget=budget, refuses_several=True)
+        return found or _refuse_name(given, server, kind)
     elif kind in {"pod", "claim"}:
         shown = foreign_text(given, _MAX_SHOWN)
         raise ValueError(f"why {kind}: expected the name of a {kind}, a file or -, got {shown}")
@@ -121,12 +122,12 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
 
 
 def _refuse_name(given: str, kubeconfig: str, kind: str) -> NoReturn:
-    """Raise ValueError for a name that no object on an API server has, or that several objects have."""
+    """Raise ValueError for a name that no object on an API server has."""
     of_kubectl, _, name = given.partition("/")
     meant = _KINDS_OF_KUBECTL.get(of_kubectl, "")
     hint = f"write `why {meant} {name}`" if meant else "to give a namespace, write NAMESPACE/NAME"
     what = {"pod": "pod", "claim": "ResourceClaim"}.get(kind, "pod or ResourceClaim")
-    problem = f"the server has no {what} with that name, or several: {hint}"
+    problem = f"the server has no {what} with that name: {hint}"
     raise ValueError(f"{kubeconfig}: expected the name of a {what}, got {given}; {problem}")
 
 
@@ -172,17 +173,23 @@ def exists(text: str) -> bool:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def look_up_at_server(name: str, kubeconfig: str, kind: str = "", *, budget: Budget) -> Said | Wanted | None:
+def look_up_at_server(
+    name: str, kubeconfig: str, kind: str = "", *, budget: Budget, refuses_several: bool = False
+) -> Said | Wanted | None:
     """Return the waiting pod and the claim that have this name on an API server, or the pod's messages.
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
-    Return None if no object or more than one object has this name. Raises ValueError if the server cannot be reached.
+    Return None if no object or more than one object has this name. Raises ValueError if the server cannot be reached,
+    or, with `refuses_several`, if several pods that do not wait have this name.
     """
     pods, claims = named_at_server(name, kubeconfig, budget)
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
     if (waiting := waiting_pods(pods)) or claims:
         return Wanted(waiting, claims)
+    if len(pods) > 1 and refuses_several:
+        spaces = listed([foreign_text(pod["metadata"]["namespace"].text("default")) for pod in pods], 3)
+        raise ValueError(f"{len(pods)} pods are called {name}, in the namespaces {spaces}: write NAMESPACE/{name}")
     return said_in(json.dumps(pods[0].data).encode(), name) if len(pods) == 1 else None
 
 

@@ -5,7 +5,7 @@ evidence.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 
@@ -161,6 +161,16 @@ class NodeReport:
         return not self.is_enough and any(_FORBIDDEN in one.problem for one in self.sources)
 
 
+def _filled(command: str, node: str, pods: Sequence[str]) -> str:
+    """Put the names of the node and of the finding's only pod into a command."""
+    if len(pods) == 1 and (pod := _POD_NAME.fullmatch(pods[0])):
+        command = re.sub(r"\bPOD\b", f"{pod[2]} -n {pod[1]}", command)
+    return re.sub(r"\bNODE\b", node, command)
+
+
+_POD_NAME = re.compile(r"([a-z0-9-]{1,63})/([a-z0-9.-]{1,253})")  # checked because it is put into a command
+
+
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
     """Return one look's findings, without numbers. Their commands contain the node's name if a source gives it.
 
@@ -179,13 +189,13 @@ def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]
             found.sentence,
             found.evidence,
             _NO_KUBELET * (is_stopped and not one.code.startswith("kubelet-")) + (found.next or one.next),
-            re.sub(r"\bNODE\b", name, one.confirm),
+            _filled(one.confirm, name, found.pods),
             one.issue,
             found.resource,
             found.devices,
             found.measured,
             pods=found.pods,
-            do=re.sub(r"\bNODE\b", name, found.do or one.do),
+            do=_filled(found.do or one.do, name, found.pods),
             says=found.says,
             brief=found.brief
             or (f"{one.title} ({foreign_text(found.resource, 100)})" if found.resource else one.title),
