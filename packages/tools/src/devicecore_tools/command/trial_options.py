@@ -102,7 +102,8 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
         raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
     documents = read_documents(text, place, error=ManifestError, unique_keys=True)
     objects = [one for document in documents for one in items_in(document)]
-    if len(objects) == 1 and (created := pod_of_workload(objects[0])) is not None:
+    created = pod_of_workload(objects[0]) if len(objects) == 1 else None
+    if created is not None and created["spec"]["containers"].data:  # without a template, the pod is refused below
         text = json.dumps({"apiVersion": "v1", **{key: one.data for key, one in created.mapping().items()}})
         data = text.encode()
     try:
