@@ -95,6 +95,11 @@ class ClaimReport:
         return self._of_devices is Outcome.FITS and self._overruled is None
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether a node was not tried because the budget of the question is spent."""
+        return self.outcome is Outcome.UNKNOWN and self.trial.is_given_up
+
+    @property
     def outcome(self) -> Outcome:
         """What a scheduler does with the claims: the result for the best node, unless the pod is ruled out."""
         if self.refused or self._overruled is not None:

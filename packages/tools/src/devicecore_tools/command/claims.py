@@ -433,9 +433,10 @@ def _report_of_pod(
         allocated = after.allocated_claims(pod)
         lost = [one for one in trial.allocated_claims(pod) if one.name in taken_away] if taken_away else ()
         found = ClaimReport(title, after, named, answers, allocated, asks, lost, refused, unjudged, assumed)
-        if report is None or found.is_placed:
+        # There may be thousands of these claims. Once the budget is spent, the nodes' answers say so.
+        if report is None or found.is_placed or found.is_given_up:
             report = found
-        if report.is_placed:
+        if report.is_placed or report.is_given_up:
             break
     assert report is not None  # noqa: S101 - for mypy: the loop runs at least once
     return report

@@ -640,6 +640,11 @@ class ClaimTrial:
                     return f"an API server refuses the claim that is created for {entry.name}: {problem}"
         return ""
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the budget of the question is spent, so that no node is tried any more."""
+        return bool(self._budget.spent())
+
     def claims_named_by(self, pod: Pod) -> list[str]:
         """Return the known claims that a pod needs, as `namespace/name`."""
         keys = [f"{pod.namespace}/{one.claim or pod.generated_claims.get(one.name)}" for one in pod.claims]
