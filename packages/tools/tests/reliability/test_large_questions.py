@@ -114,7 +114,7 @@ def many_terms() -> tuple[dict[str, Any], Objects]:
     values = [f"v{number}" for number in range(10)]
     terms = [
         {"matchExpressions": [{"key": f"k{number}", "operator": "In", "values": values}]}
-        for number in range(scale(20, 2500))  # a manifest may have 50,000 values
+        for number in range(scale(20, 2000))  # a manifest may have 50,000 values
     ]
     required = {"nodeSelectorTerms": terms}
     asked = pod(1, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
