@@ -615,7 +615,8 @@ def test_the_numa_node_of_a_published_device_is_read(
 ) -> None:
     spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "attributes": attributes}]}
     (tmp_path / "s.json").write_text(json.dumps({"kind": "ResourceSliceList", "items": [{"spec": spec}]}))
-    main(["doctor", "--checkpoint", str(tmp_path / "s.json"), "--slices", str(tmp_path / "s.json"), "--json"])
+    (tmp_path / "checkpoint").write_text("{}")
+    main(["doctor", "--checkpoint", str(tmp_path / "checkpoint"), "--slices", str(tmp_path / "s.json"), "--json"])
     (row,) = json.loads(capsys.readouterr().out)["devices"]
     assert row["numa_nodes"] == (None if numa_nodes is None else list(numa_nodes))
 

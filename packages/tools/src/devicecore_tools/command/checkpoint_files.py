@@ -98,7 +98,7 @@ def load(path: str) -> bytes | None:
         # A user who may not enter a directory cannot find out which files are in it.
         is_closed = isinstance(error, PermissionError) and not os.path.exists(f"{parent}/.")  # noqa: PTH110 - keeps dot
         place = parent if is_closed else path
-        raise StoreError(os.path.basename(path), "read", f"{place}: {error.strerror}") from error  # noqa: PTH119 - as typed
+        raise StoreError(os.path.basename(place), "read", f"{place}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
 def lost_fields(blob: bytes) -> list[str]:
