@@ -72,6 +72,8 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "answers-pre-start-container",
         "answers-notify-registration-status",
         "keeps-its-numa-nodes",
+        "keeps-the-mounts-of-other-containers",
+        "lists-each-device-for-one-resource",
         "mounts-existing-paths",
         "pre-starts-after-a-kill",
         "pre-starts-after-a-kubelet-restart",

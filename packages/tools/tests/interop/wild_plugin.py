@@ -71,7 +71,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
             given.annotations[f"cdi.k8s.io/{random.getrandbits(64):x}"] = "vendor.example/gpu=0"
             given.mounts.add(container_path="/run/x", host_path=f"/run/x-{random.getrandbits(64):x}")
             for id_ in asked:
-                place = UUIDS.index(id_.partition("::")[0]) if HABIT == "nvidia" else self.ids.index(id_)
+                place = UUIDS.index(id_.partition("::")[0]) if HABIT == "nvidia" else id_
                 given.devices.add(host_path=f"/dev/x{place}", container_path=f"/dev/x{place}", permissions="rw")
         return response
 
