@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 TARGET = DOCS / "performance.svg"
 OF_USERS = ("admit", "admit_after_a_pod_has_gone", "hints", "admit_over_grpc", "first_list_over_grpc")
-"""The rows that `docs/performance.md` shows."""
+"""The rows that may appear in `docs/performance.md`."""
 TITLES = {
     "admit": "admit one more pod",
     "admit_after_a_pod_has_gone": "admit one more after a pod has gone",

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 DEVICE_PLUGINS = "Device Plugins (kubernetes.io)"
-PLUGIN_API = "deviceplugin/v1beta1, api.proto, and KEP-3573"
+PLUGIN_API = "api.proto of deviceplugin/v1beta1, and KEP-3573"
 DRIVERS = "KEP-4381: DRA with structured parameters"
-HELPER = "The kubeletplugin helper, and dra/v1, api.proto"
+HELPER = "The kubeletplugin helper, and api.proto of dra/v1"
 HEALTH = "KEP-4680: resource health"
 COUNTERS = "KEP-4815: partitionable devices"
 EXTENDED = "KEP-5004: extended resources by DRA"

@@ -191,6 +191,10 @@ def _requests(situation: Situation, size: str | None, name: str) -> Situation:
     return situation
 
 
+def _requests_at_most(situation: Situation, name: str, size: str) -> Situation:
+    return _requests(situation, size, name)
+
+
 def _requests_none(situation: Situation, name: str) -> Situation:
     return _requests(situation, None, name)
 
@@ -200,6 +204,6 @@ _CURES: tuple[tuple[re.Pattern[str], Callable[..., Situation]], ...] = (
     (re.compile(r"the pod tolerates ([^=:]+)[^:]*:(\w+), or node"), _tolerated),
     (re.compile(r"the pod's nodeSelector does not require"), _selects_anything),
     (re.compile(r"the pod's affinity accepts node"), _has_no_affinity),
-    (re.compile(r"the pod requests at most (\S+) of ([^,]+)"), _requests),
+    (re.compile(r"the pod's request for (\S+) is at most ([^\s,]+)"), _requests_at_most),
     (re.compile(r"the pod requests no ([^,]+)"), _requests_none),
 )

@@ -162,7 +162,7 @@ class Verdicts:
 
     def problems(self, of: Situation) -> list[str]:
         """Return one sentence for each of the tools' errors."""
-        found = [f"doctor has not found {code}" for code in sorted(of.expected - set(self.codes))]
+        found = [f"doctor does not find {code}" for code in sorted(of.expected - set(self.codes))]
         said = "\n".join((*self.sentences, *self.not_ruled_out))
         found += [f"doctor does not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
         found += [f"the record gives a different report: {text}" for text in self.of_record]

@@ -1,4 +1,4 @@
-"""The simulation breaks no law, is repeatable, and names the command that repeats a run that broke a law."""
+"""The simulation breaks no law and is repeatable; if a run broke a law, the command to repeat that run is printed."""
 
 import os
 import subprocess

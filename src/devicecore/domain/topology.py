@@ -24,13 +24,19 @@ from devicecore.domain.selection import reusable_devices
 from devicecore.domain.text import foreign_text
 
 MAX_MASKS = 10_000
-"""The maximum number of sets of NUMA nodes for which every set is examined. Up to 13 NUMA nodes have no more sets."""
+"""The maximum number of sets of NUMA nodes for which every set is examined.
+
+With at most 13 NUMA nodes, there are fewer sets than this.
+"""
 
 MAX_BEST_MASKS = 1_000
 """If there are more sets of NUMA nodes than `MAX_MASKS`, only this many sets and the set of all nodes are examined."""
 
 MAX_PAIRS = 255 * 255
-"""The maximum number of pairs of masks for which a merge examines every pair. Up to 8 NUMA nodes have no more pairs."""
+"""The maximum number of pairs of masks for which a merge examines every pair.
+
+With at most 8 NUMA nodes, there are at most this many pairs.
+"""
 
 MAX_PARTNERS = 100
 """If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks from each side."""

@@ -1,4 +1,4 @@
-"""A plugin whose devices are files: each file below a directory is a device, with the file's name as its id.
+"""A plugin whose devices are files: each file below a directory is a device, with the file's relative path as its id.
 
 Law: the list shows the current contents of the directory. A file that appears or disappears is reported within one poll
 interval.
@@ -23,7 +23,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 class DirectoryPlugin(PollingPlugin):
     """A `DevicePlugin` that offers the files below `path`. A directory that does not exist has no files.
 
-    A device's id is its file's name relative to `path`. A file whose name cannot be an id is left out, with a warning.
+    A device's id is its file's path relative to `path`. A file whose path cannot be an id is left out, with a warning.
     To pass the files into containers as device nodes, use `devicecore.plugins.responses.device_nodes` as `answer`.
 
     Args:

@@ -11,8 +11,8 @@ from devicecore.domain.dra.health import ClaimHealthChanged
 class DraObserver(Protocol):
     """A function that the DRA manager calls when the health of claimed devices changes.
 
-    Calls come from any thread, while the manager holds no lock. An observer must not block, because the driver's next
-    report waits until the observer has returned. An exception is logged and changes nothing.
+    Calls come from any thread, and the manager holds no lock during a call. An observer must not block, because the
+    driver's next report waits until the observer has returned. An exception is logged and changes nothing.
     """
 
     def __call__(self, notification: ClaimHealthChanged, /) -> None:

@@ -76,11 +76,11 @@ MISTAKES = {
     A_NODE + "  taints: [{key: a b, effect: NoExecute}]": "f:3: nodes[0].taints[0].key: expected the key of a taint",
     A_NODE + "  taints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]": "f:3: nodes[0].taints: ",
     A_NODE + "  capacity: {a b: 3}": "f:3: nodes[0].capacity.a b: expected the name of a resource, got 'a b'",
-    A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected attributes called `name` or ",
+    A_NODE + DEVICE + "attributes: {a b: c}}]": f"{AT}.attributes.a b: expected a name such as `name` or ",
     A_NODE + DEVICE + "attributes: {a: {version: 9.0}}}]": f"{AT}.attributes.a.version: expected a string, got 9.0",
     A_NODE + DEVICE + "attributes: {a: {version: 9.x}}}]": f"{AT}.attributes.a: attribute a: expected a version such",
     A_NODE + DEVICE + "attributes: {a: {int: x}}}]": f"{AT}.attributes.a: expected an integer or {{number}}",
-    A_NODE + DEVICE + "capacity: {a b: 1Gi}}]": f"{AT}.capacity.a b: expected attributes called `name` or ",
+    A_NODE + DEVICE + "capacity: {a b: 1Gi}}]": f"{AT}.capacity.a b: expected a name such as `name` or ",
     A_NODE + DEVICE + "taints: nope}]": f"{AT}.taints: expected a list, got 'nope'",
     A_NODE + DEVICE + "taints: [{key: a, effect: x}]}]": f"{AT}.taints[0].effect: expected one of NoSchedule",
     A_NODE

@@ -175,7 +175,7 @@ def test_a_step_that_fails_says_why(devicecore: Run, directory: Path, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", share([signal.SIGTERM, signal.SIGINT], of=2))
 def test_a_signal_ends_it_and_nothing_is_left(directory: Path, ending: signal.Signals) -> None:
-    """At any step, the demo removes its files before it ends with status 128 plus the signal's number."""
+    """On a signal during a step, the demo removes its files, then exits with status 128 plus the signal's number."""
     command = [sys.executable, "-m", "devicecore_tools", "demo"]
     environment = {**os.environ, "TMPDIR": str(directory)}
     with subprocess.Popen(

@@ -44,11 +44,11 @@ INVALID = {
     "two containers with one name": (SAME, "it has two containers named app"),
     "no such policy": (sized(restartPolicy="Sometimes"), "expected Always, OnFailure or Never"),
     "a value that exists": (sized(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "and a value"),
-    "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m of acme.io/card: expected a whole number"),
-    "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "requests 2 of cpu, but the limit is 1"),
+    "a fraction of a device": (sized({CARD: "500m"}), "a limit of 500m for acme.io/card: expected a whole number"),
+    "more than its limit": (sized({"cpu": "1"}, {"cpu": "2"}), "has a request of 2 for cpu, but a limit of 1"),
     "huge pages alone": (sized({"hugepages-2Mi": "4Mi"}), "has huge pages but neither CPU nor memory"),
     "other huge pages": (sized({"hugepages-2Mi": "4Mi", "cpu": "1"}, {"hugepages-2Mi": "2Mi"}), "under limits"),
-    "below zero": (sized({"cpu": "-1"}), "a limit of -1 of cpu: expected 0 or more"),
+    "below zero": (sized({"cpu": "-1"}), "a limit of -1 for cpu: expected 0 or more"),
     "a device for the whole pod": (sized(resources={"limits": {CARD: "1"}}), "has acme.io/card in spec.resources"),
     "less than its containers": (sized({"cpu": "2"}, resources={"requests": {"cpu": "1"}}), "its containers request 2"),
     "a container that exceeds the pod": (
@@ -389,8 +389,8 @@ def test_limits_of_several_containers_are_proposed_together(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("cpu", "says"),
     [
-        ("2", "at most 2 of cpu, apart from the 2 that its RuntimeClass adds"),
-        ("5", "has no RuntimeClass with an overhead"),
+        ("2", "the pod's request for cpu is at most 2, apart from the 2 that its RuntimeClass adds"),
+        ("5", "has no RuntimeClass whose overhead for cpu is 5"),
     ],
 )
 def test_the_overhead_of_a_runtime_counts_in_what_is_proposed(

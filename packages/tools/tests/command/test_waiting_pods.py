@@ -228,14 +228,15 @@ def test_everything_that_keeps_a_pod_off_a_node_is_named_with_a_remedy(tmp_path:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["reason", "because", "because", "needs"]
     assert lines[-1].endswith(
-        "node n1 is uncordoned, and the pod requests at most 8 of cpu, and the pod requests at most 32Gi of memory"
+        "node n1 is uncordoned, and the pod's request for cpu is at most 8, "
+        "and the pod's request for memory is at most 32Gi"
     )
 
 
 def test_the_node_that_has_more_of_a_resource_is_nearer(tmp_path: Path, capsys: Capsys) -> None:
     nodes = (a_node("n1"), a_node("n2", **{"acme.io/card": "1"}))
     assert asked(tmp_path, a_pod(limits={"acme.io/card": "2"}), *nodes) == 1
-    assert "needs   the pod requests at most 1 of acme.io/card" in capsys.readouterr().out
+    assert "needs   the pod's request for acme.io/card is at most 1" in capsys.readouterr().out
 
 
 def test_namespaces_that_a_pod_selects_have_to_be_read(tmp_path: Path, capsys: Capsys) -> None:

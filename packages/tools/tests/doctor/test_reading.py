@@ -790,7 +790,7 @@ class _Rules(_Answers):
 
 
 @pytest.mark.parametrize(
-    ("status", "tainted", "note"), [(200, "gpu-1", ""), (404, "", ""), (403, "", "may be called free")]
+    ("status", "tainted", "note"), [(200, "gpu-1", ""), (404, "", ""), (403, "", "may count as free")]
 )
 def test_the_device_taint_rules_of_a_server_taint_what_they_select(
     status: int, tainted: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

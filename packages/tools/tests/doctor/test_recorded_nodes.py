@@ -753,7 +753,7 @@ def test_devices_of_other_or_all_nodes_are_not_mistaken_for_this_nodes_own(
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        # the list may be from one namespace only, so nothing is called free
+        # the list may be from one namespace only, so nothing counts as free
         (lambda claims: claims["items"].pop(0), []),
         (lambda claims: claims["items"][0].update(status={}), ["does not have 1 device that the pod uses (dev-0)"] * 2),
         (lambda claims: claims["items"][0]["status"].update(reservedFor=[]), ["is not reserved for the pod"] * 2),
@@ -960,7 +960,7 @@ HOW = st.sampled_from(["missing", "cut", "binary", "directory"])
 def test_worse_sources_make_no_device_more_free_and_no_finding_false(
     name: str, other: str, damaged: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Law: what is called free or wrong is so, even if sources are missing, damaged, older or in conflict.
+    """Law: what is reported as free or wrong is so, even if sources are missing, damaged, older or in conflict.
 
     A conflict is a separate kind of finding, and so is a damaged file that a kubelet reads at its start.
     """

@@ -1,6 +1,6 @@
 """One event loop in its own thread, shared by all gRPC transports and plugins of this process.
 
-Law: nothing on the loop blocks. Listeners and plugins may block, so they run in worker threads.
+Law: nothing that runs on the loop blocks it. Listeners and plugins may block, so they run in worker threads.
 """
 
 import asyncio

@@ -287,7 +287,8 @@ def _headers(user: Value) -> dict[str, str]:
     impersonated = {"Impersonate-User": user["as"], "Impersonate-Uid": user["as-uid"]}
     headers |= {header: _header(value) for header, value in impersonated.items() if value.data}
     for field_name in ("as-groups", "as-user-extra"):
-        if user[field_name].data:  # HTTP has a separate header for each group and each key
+        # Impersonation repeats a header for each group and each value of an extra key; a dict has each header once.
+        if user[field_name].data:
             user[field_name].refuse("it is not supported; use `as` alone")
     if "Impersonate-Uid" in headers and "Impersonate-User" not in headers:
         user["as-uid"].refuse("expected `as` next to it")

@@ -1,6 +1,6 @@
 """The health that drivers report for their devices (kubelet-dra.md 10).
 
-Law: a health report counts until its limit has passed on the manager's clock. After that, the device's health is
+Law: a health report counts for the duration of its `limit` on the manager's clock. After that, the device's health is
 unknown. Only a report or the end of a stream changes what is stored.
 """
 
@@ -114,7 +114,7 @@ class HealthCache:
         return min((item.updated + item.limit for item in reports if not item.is_expired(now)), default=inf)
 
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
-        """Store a driver's report. A device that the report omits keeps its health until its limit has passed.
+        """Store a driver's report. A device that the report omits keeps its health until its last report has expired.
 
         If the driver's devices together would take up too much space, the devices that the report omits are forgotten
         first, and their health becomes unknown.

@@ -86,7 +86,7 @@ class PublishedDevice:
         for name in (*self.attributes, *self.capacity):
             domain, slash, last = name.rpartition("/")
             if not _IDENTIFIER.fullmatch(last) or (slash and not is_dns_subdomain(domain, _MAX_DOMAIN)):
-                self.refuse(f"expected attributes called `name` or `domain/name`, got {foreign_text(name)!r}")
+                self.refuse(f"expected a name such as `name` or `domain/name`, got {foreign_text(name)!r}")
         for name, value in self.attributes.items():
             self._check_value(name, value)
         for name, amount in self.capacity.items():

@@ -331,7 +331,7 @@ class PodRecord:
         said = [*([PAST_DEADLINE] if self.is_late else []), *map(killing, killed)]
         if not killed:  # the containers have exited on their own, or because of their probes
             ended = {name: self._behavior(name).probe for name in runs}
-            # A kubelet stops the pod because none of its containers continues to run, and gives no other reason.
+            # A kubelet stops the pod because all its containers have exited; it reports no reason but failed probes.
             stopped = [(unhealthy(probe, name), killing(name)) for name, probe in ended.items() if probe]
             said += [one for both in stopped for one in both]
         return said + [killing(name, "initContainers") for name in sidecars(self.object["spec"])]

@@ -33,7 +33,7 @@ _PAUSE = 0.5  # seconds to wait after a failed accept, for example when no file 
 _log = logging.getLogger(__name__)
 
 Order = Callable[[str, Sequence[str]], tuple[Sequence[str], int]]
-"""Executes a command on nodes. Returns sentences to print, and the number of nodes that obeyed."""
+"""Executes a command on nodes. Returns sentences to print, and the number of nodes that executed the command."""
 
 
 @frozen
@@ -105,7 +105,7 @@ class FleetSocket(HasLifecycle):
 def send_command(path: Path, nodes: str, words: Sequence[str]) -> tuple[list[str], int]:
     """Send a command to the fleet that listens at a path.
 
-    Return the fleet's sentences and the number of nodes that obeyed.
+    Return the fleet's sentences and the number of nodes that executed the command.
 
     Raises FleetSocketError if no fleet listens there, or the fleet does not answer.
     """

@@ -83,7 +83,7 @@ Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
 
 @frozen
 class FleetAnswer:
-    """The answers of nodes to a command, and how many nodes obeyed."""
+    """The answers of nodes to a command, and how many nodes executed it."""
 
     sentences: tuple[str, ...]
     obeyed: int = 0

@@ -1,4 +1,4 @@
-"""One node of a fleet: the real managers, an engine, and devices that obey commands.
+"""One node of a fleet: the real managers, an engine, and devices that change on command.
 
 Law: everything that a node has allocated survives a stop, because the next start uses the same stores. Only one thread
     at a time uses a node.

@@ -31,8 +31,8 @@ class _Search:
     def take_full(self, order: Iterable[int], groups: Mapping[int, Cpus], size: int | None = None) -> None:
         """Take each completely free group that is not larger than the number of missing CPUs.
 
-        All groups are evaluated before the first group is taken. `size` is the number of CPUs that Kubernetes assumes
-        for every group.
+        Which groups are completely free is determined before any group is taken. `size` is the number of CPUs that
+        Kubernetes assumes for every group.
         """
         whole = [key for key in order if (self.free & groups[key]).bit_count() == (size or groups[key].bit_count())]
         for key in whole:

@@ -61,7 +61,7 @@ class SubjectProcess(ABC):
         self.reported: set[int] = set()
         """The ids of the processes whose exits a failed check has reported."""
         self.deadline: float = math.inf
-        """The deadline of the run, in seconds of `time.monotonic`."""
+        """The deadline of the run, as a `time.monotonic()` timestamp."""
         self.is_leaving: bool = False
         """Whether a call has lost its connection and nothing listens any longer. The process is then about to exit."""
         self._budget = budget

@@ -237,7 +237,7 @@ class ProcessorUse:
     """The processor time that a process has used so far.
 
     Attributes:
-        at: when it was measured, in seconds of `time.monotonic`.
+        at: when it was measured, as a `time.monotonic()` timestamp.
         used: processor time in seconds.
         waits: what its threads had to wait for.
     """
@@ -281,7 +281,7 @@ class Usage:
         files: open file descriptors.
         zombies: children that have exited and were not waited for.
         printed: bytes of output.
-        at: when it was measured, in seconds of `time.monotonic`.
+        at: when it was measured, as a `time.monotonic()` timestamp.
     """
 
     memory: int

@@ -729,7 +729,7 @@ def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not others, "the plugin has only one resource")
     own_sockets = {one.request.endpoint for one in plugin.kubelet.registrations}
     same = [foreign_text(one) for one in others if plugin.kubelet.endpoints[one] in own_sockets]
-    require(not same, f"{some(same)} is registered with the same socket, so a kubelet gets the same devices for both")
+    require(not same, f"the plugin registered {some(same)} with the same socket, so a kubelet gets the same devices")
     nodes = _nodes_of_each(plugin)
     owners = Counter(node for given in nodes.values() for node in given)
     own = {id_: frozenset(node for node in given if owners[node] == 1) for id_, given in nodes.items()}
@@ -1796,7 +1796,7 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
 
         plugin.process.wait(lambda: not hidden(), plugin.settings.timeout)
         still = hidden()
-        require(not still, f"{some(still)} is listed as healthy", late=True)
+        require(not still, f"the plugin lists {some(still)} as healthy", late=True)
     finally:
         if plugin.kubelet.connection is None and not plugin.kubelet.socket.exists():
             plugin.kubelet.serve()
@@ -1877,7 +1877,7 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
         # If only `new` or only `gone` is not empty, a device was added or removed, or the list was not complete yet.
         require(not (gone and new), f"in the list of registration {number}, {some(new)} replaced {some(gone)}")
     left, limit = sorted(plugin.registration.missing), counted(plugin.settings.timeout, "second")
-    require(not left, f"{some(left)} was not listed again within {limit} after the plugin had come back", late=True)
+    require(not left, f"the plugin did not list {some(left)} again within {limit} after it came back", late=True)
     return f"the same {counted(len(before), 'id')} after each of {counted(len(listed), 'registration')}"
 
 

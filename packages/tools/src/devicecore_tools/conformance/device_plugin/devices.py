@@ -32,7 +32,7 @@ class ListedDevices:
 
     Attributes:
         first: the devices before any change of health was provoked, or None if there was no list.
-        first_at: when the devices in `first` were read, in seconds of `time.monotonic`.
+        first_at: when the devices in `first` were read, as a `time.monotonic()` timestamp.
         was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.

@@ -46,7 +46,7 @@ class Registration:
 
     Attributes:
         request: the request, or for a plugin watcher the equivalent data.
-        at: when the request arrived, in seconds of `time.monotonic`.
+        at: when the request arrived, as a `time.monotonic()` timestamp.
         stage: the stage at which a kubelet found a problem, or an empty string.
         problem: why a kubelet refuses the plugin, or an empty string.
         is_late: whether the plugin is refused because it took too long.
@@ -76,7 +76,7 @@ class PluginConnection(SocketConnection):
         self._health: dict[str, str] = {}
         self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
         self.opened: float = 0.0
-        """When ListAndWatch was called, in seconds of `time.monotonic`."""
+        """When ListAndWatch was called, as a `time.monotonic()` timestamp."""
         self.first_list_at: float = 0.0
         self.list_count: int = 0
         self.largest_list: int = 0
@@ -168,7 +168,7 @@ class BareKubelet:
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
         expects_changes: whether the user's command may change device health from now on.
-        cut_at: when all connections were last closed, in seconds of `time.monotonic`.
+        cut_at: when all connections were last closed, as a `time.monotonic()` timestamp.
         refused: how many times each resource of the process was refused with `refusal`.
     """
 

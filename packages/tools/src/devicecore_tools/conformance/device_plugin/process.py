@@ -43,7 +43,7 @@ class ProcessUnderTest(SubjectProcess):
         self._end_rest = end_rest
         self._started_ns = 0
         self.started_at: float = 0.0
-        """When the process was last started, in seconds of `time.monotonic`."""
+        """When the process was last started, as a `time.monotonic()` timestamp."""
         self.unprovoked: set[int] = set()
         """The ids of processes that exited on their own long after the kubelet had closed a connection."""
 

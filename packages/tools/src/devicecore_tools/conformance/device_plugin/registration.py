@@ -50,7 +50,7 @@ class PluginRegistration:
         return self.kubelet.registrations[0]
 
     def wait_for_first(self) -> None:
-        """Wait once until the plugin has registered and the kubelet has answered."""
+        """On the first call, wait until the plugin has registered and received the answer, or the time is up."""
         if not self._waited_for_first:
             self._waited_for_first = True
             registrations = self.kubelet.registrations
@@ -268,7 +268,7 @@ class PluginRegistration:
         return f"it made no {self.kubelet.attempt}{only}"
 
     def _others_since(self, since: float) -> list[str]:
-        """Return the other resources that have registered since a given time, in seconds of `time.monotonic`."""
+        """Return the other resources that have registered since a `time.monotonic()` timestamp."""
         return sorted(name for name, at in self.kubelet.others.items() if at > since)
 
     def _ended_stream(self, number: int) -> str:

@@ -54,7 +54,7 @@ class DeletionOfSlices:
     """What was observed when a restarted kubelet deleted the slices.
 
     Attributes:
-        at: the time of the deletion, in seconds of `time.monotonic`.
+        at: the time of the deletion, as a `time.monotonic()` timestamp.
         process: the id of the process that was running then.
         calm: seconds from the last write by that process to the deletion.
         republished_after: seconds until all pools were complete again, or None if they never were.

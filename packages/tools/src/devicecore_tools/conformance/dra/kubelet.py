@@ -78,7 +78,7 @@ class DriverInstance:
     Attributes:
         path: the path of the registration socket.
         identity: which file the socket was.
-        found_at: when the socket was found, in seconds of `time.monotonic`.
+        found_at: when the socket was found, as a `time.monotonic()` timestamp.
         info: the answer to GetInfo, or None if there was none.
         info_seconds: how long GetInfo took.
         stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
@@ -86,7 +86,7 @@ class DriverInstance:
         is_late: whether a kubelet refuses the driver because a response was late.
         ready_problem: why the service was unreachable right after GetInfo, or None if it was reachable.
         service: the service that a kubelet calls.
-        registered_at: when the driver was notified of its registration, in seconds of `time.monotonic`; 0 before.
+        registered_at: when the driver was notified of its registration, as a `time.monotonic()` timestamp; 0 before.
         is_gone: whether the socket has been removed or recreated since.
         is_unreachable: whether a check found that nothing serves at the instance's endpoint.
     """

@@ -41,7 +41,7 @@ class DriverProcess(SubjectProcess):
         super().__init__(settings.budget)
         self.deadline = time.monotonic() + settings.budget - settings.elapsed
         self.started_at: float = 0.0
-        """When the process was last started, in seconds of `time.monotonic`."""
+        """When the process was last started, as a `time.monotonic()` timestamp."""
         self.versions: list[int] = []
         """The API server's resource version at each start of the process."""
         self.asked_before: int = 0

@@ -174,7 +174,7 @@ class DriverRegistration:
         return self.wait(began)
 
     def wait(self, since: float) -> Return:
-        """Wait for an instance that is found after `since`, in seconds of `time.monotonic`."""
+        """Wait for an instance that is found at or after `since`, a `time.monotonic()` timestamp."""
 
         def look() -> DriverInstance | None:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)

@@ -88,7 +88,7 @@ class PublishedSlices:
 
     @property
     def last_write(self) -> float:
-        """When the running process last wrote a slice, in seconds of `time.monotonic`.
+        """When the running process last wrote a slice, as a `time.monotonic()` timestamp.
 
         The result is minus infinity if the process has not written any slice, or does not watch slices.
         """

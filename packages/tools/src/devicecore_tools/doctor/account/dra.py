@@ -1,7 +1,7 @@
 """The devices of DRA drivers: which exist, who holds them, and which drivers are gone.
 
 Laws: a device is free only if every source that could name a holder was read: the kubelet's answer and its file, and
-    the slices and ResourceClaims from the API server. A driver is called gone only if no registration socket can belong
+    the slices and ResourceClaims from the API server. A driver counts as gone only if no registration socket can belong
     to it.
 """
 
@@ -81,7 +81,7 @@ class DraDevices:
     Attributes:
         devices: every device that a source names, by driver, pool and name.
         drivers: the state of each driver that a source names.
-        why_not_free: why no device can be called free, or an empty string if devices can be called free.
+        why_not_free: why no device can count as free, or an empty string if devices can count as free.
         allocated: for each claim on the API server, the drivers of its devices, or none if the claim is not allocated.
         waiting: the pods that have started here but have unprepared claims, with these claims.
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.

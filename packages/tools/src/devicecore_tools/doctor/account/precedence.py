@@ -176,8 +176,8 @@ def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of
     """Return why a list of pods may be missing pods on a checkpoint's node, or an empty string if it is complete.
 
     A list does not say whether it was requested with a namespace or a selector, so that must be inferred from its pods.
-    A list of all namespaces has pods from at least two namespaces on some node, because every node of a cluster has
-    system pods. Pods that were not selected have no label in common.
+    If pods were listed across all namespaces, at least one node has pods from two namespaces, because every node in a
+    cluster runs system pods. If pods were not selected by labels, they have no label in common.
 
     Args:
         pods: the list.
@@ -752,7 +752,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
 
 
 def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Mapping[str, str]:
-    """Return, by resource, why none of its devices can be called free. An empty name means every resource (law 4)."""
+    """Return, by resource, why none of its devices can count as free. An empty name means every resource (law 4)."""
     file = look.checkpoint.value
     if look.pod_resources.value is None:
         return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}

@@ -22,7 +22,7 @@ from devicecore_tools.doctor.account.precedence import KubeletNow, OwnerState, b
 from devicecore_tools.doctor.findings.checks import BY_CODE, CHECKS
 from devicecore_tools.doctor.findings.finding import Keeps, NodeFinding
 from devicecore_tools.doctor.look.formats import kubelet_version, why_old
-from devicecore_tools.doctor.look.names import names
+from devicecore_tools.doctor.look.names import by_number, names
 from devicecore_tools.doctor.look.values import NO_NODE, Source, grouped
 
 FREE = "free"
@@ -483,7 +483,8 @@ def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraD
         yield DeviceRow(driver, name, numa, claimed.health, *who, owner.sources, owner.state, pool, note)
     if claimed.owners:
         return
-    watched = f"watched through claim {', '.join(claimed.watchers)}" if claimed.watchers else ""
+    what = by_number(claimed.watchers, "claim", "claims")
+    watched = f"watched through {what} {', '.join(claimed.watchers)}" if claimed.watchers else ""
     owner_text, state = UNKNOWN, OwnerState.UNKNOWN
     if claims := (*claimed.claims, *claimed.pending):
         owner_text, state = f"claim {claims[0]}", OwnerState.LIVE

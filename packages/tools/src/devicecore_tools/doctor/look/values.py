@@ -559,7 +559,7 @@ class NodeSeen:
 
 @frozen
 class PluginSeen:
-    """What a plugin answered at its socket.
+    """What a plugin answered on its socket.
 
     Attributes:
         socket: the path of the socket, relative to the directory that was read.

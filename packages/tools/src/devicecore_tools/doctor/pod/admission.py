@@ -287,7 +287,7 @@ def _of_sizes(resources: Value) -> Iterator[str]:
     )
     for word, sizes in (("limit", limits), ("request", requests)):
         for name, size in sizes.items():
-            shown = f"has a {word} of {size} of {foreign_text(name, 100)}"
+            shown = f"has a {word} of {size} for {foreign_text(name, 100)}"
             if size.nanos < 0:
                 yield f"{shown}: expected 0 or more"
             elif (is_extended_resource(name) or name.startswith(_HUGE)) and not size.is_whole:
@@ -295,9 +295,10 @@ def _of_sizes(resources: Value) -> Iterator[str]:
     for name, size in requests.items():
         limit = limits.get(name)
         if limit is not None and size.nanos > limit.nanos and name in _OVERCOMMITTED:
-            yield f"requests {size} of {name}, but the limit is {limit}. Write a request that does not exceed the limit"
+            shown = f"has a request of {size} for {name}, but a limit of {limit}"
+            yield f"{shown}. Write a request that does not exceed the limit"
         elif name.startswith(_HUGE) and (limit is None or size.nanos != limit.nanos):
-            yield f"requests {size} of {name}: expected the same number under limits"
+            yield f"has a request of {size} for {name}: expected the same number under limits"
     names = {*limits, *requests}
     if any(one.startswith(_HUGE) for one in names) and not names & {*_COMPUTE}:
         yield "has huge pages but neither CPU nor memory. Write a request or a limit for CPU or memory"
@@ -316,14 +317,15 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
                 )
             size = one.amount()
             if which == "requests" and name in of_containers and of_containers[name].nanos > size.nanos:
-                yield f"requests {size} of {name} in spec.resources, but its containers request {of_containers[name]}"
+                shown = f"has a request of {size} for {name} in spec.resources"
+                yield f"{shown}, but its containers request {of_containers[name]}"
             if which == "limits":
                 for container in spec["containers"].sequence():
                     limit = container["resources"]["limits"][name]
                     if limit.data is not None and limit.amount().nanos > size.nanos:
                         called = foreign_text(container["name"].text(""), 100)
                         yield (
-                            f"has a limit of {size} of {name}, but its container {called} has a limit of "
+                            f"has a limit of {size} for {name}, but its container {called} has a limit of "
                             f"{limit.amount()}"
                         )
     yield from _of_sizes(own)

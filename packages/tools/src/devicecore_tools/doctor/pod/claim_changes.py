@@ -363,7 +363,7 @@ def _defaults(request: DeviceRequest, devices: Sequence[PoolDevice]) -> str:
         given = [str(one.policy.default if one.policy and one.policy.default else one.value) for one in found]
         is_default = any(one.policy and one.policy.default for one in found)
         if given:
-            parts.append(f"{given[0]} of {name}, {'the default' if is_default else 'all of it'}")
+            parts.append(f"{'the default' if is_default else 'all'} {given[0]} of {name}")
     return f" (then it gets {' and '.join(parts)})" if parts else ""
 
 

@@ -14,7 +14,10 @@ from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.doctor.pod.cluster_objects import may_be_of_a_class
 
 OF_LIMITS = "-extended-resources"
-"""The name suffix of the claim that a scheduler creates for a pod's limits."""
+"""What a scheduler appends to a pod's name, before a random suffix, to name the claim for its extended resources.
+
+Our stand-in for that claim has no random suffix.
+"""
 
 _MAX_SHOWN = 4  # the maximum number of requests in a sentence
 

@@ -223,9 +223,9 @@ def _lacks(node: ClusterNode, name: str, size: Quantity, has: Quantity, used: in
     shown, rest = foreign_text(name), Quantity(max(0, has.nanos - used), has.binary)
     amount = f"has {has}" if not used else f"has {rest} of {has} left"
     own = Quantity(max(0, rest.nanos - overhead.nanos), rest.binary)
-    cure = f"the pod requests at most {own} of {shown}" if own.nanos else f"the pod requests no {shown}"
+    cure = f"the pod's request for {shown} is at most {own}" if own.nanos else f"the pod requests no {shown}"
     if overhead.nanos > rest.nanos:
-        cure = f"the pod has no RuntimeClass with an overhead of {overhead} of {shown}"
+        cure = f"the pod has no RuntimeClass whose overhead for {shown} is {overhead}"
     elif overhead.nanos:
         cure += f", apart from the {overhead} that its RuntimeClass adds"
     if used:

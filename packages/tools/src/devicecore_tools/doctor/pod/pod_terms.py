@@ -22,9 +22,10 @@ class PodTerm:
 
     Attributes:
         topology_key: the label whose values divide nodes into domains.
-        selects: returns whether a pod's labels match.
+        selects: a function that returns whether a pod's labels match.
         namespaces: the selected namespaces.
-        selects_namespace: returns whether a namespace's labels match, or None without a namespace selector.
+        selects_namespace: a function that returns whether a namespace's labels match, or None if the term has no
+            namespace selector.
         needs_namespaces: whether the result depends on namespace labels.
     """
 

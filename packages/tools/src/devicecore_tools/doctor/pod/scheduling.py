@@ -32,7 +32,8 @@ class PodAsks:
         uid: its UID, or an empty string if it was not read.
         node: the node named in its spec.
         labels: the labels of `nodeSelector`.
-        accepts: returns whether the required node affinity accepts a node, or None without such an affinity.
+        accepts: a function that returns whether the required node affinity accepts a node, or None if the pod has no
+            such affinity.
         affinity: a description of the required node affinity.
         tolerations: the tolerations in its spec.
         sizes: its peak request for each resource.

@@ -515,7 +515,7 @@ class NodeSources:
 
         slices = self._object(record.SLICES, self.slices, answers, published, "--slices")
         if slices.value is not None and rules.place and rules.value is None:
-            note = f"DeviceTaintRules were not read, so a device that a rule taints may be called free: {rules.problem}"
+            note = f"DeviceTaintRules were not read, so a device that a rule taints may count as free: {rules.problem}"
             slices = evolve(slices, notes=(*slices.notes, note))
         claims = self._object(record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims")
         self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # read only to be saved in a record
@@ -608,7 +608,7 @@ def _is_absent(root: str) -> bool:
 
 
 def _taint_of(one: PublishedDeviceSeen, rules: Iterable[TaintRule]) -> str:
-    """Return the first taint that rules add to a device and that keeps claims from it, or an empty string."""
+    """Return the first taint from rules that prevents claims from getting a device, or an empty string."""
     added = added_taints(DeviceKey(one.driver, one.pool, one.device), rules)
     return next((str(taint) for taint in added if taint.effect in REPELLING_EFFECTS), "")
 

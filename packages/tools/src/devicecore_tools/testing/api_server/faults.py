@@ -15,7 +15,7 @@ class Request:
     """A client's request.
 
     `verb` and `resource` use RBAC's terms, such as `patch` and `nodes/status`. `at` is the time the request was read,
-    in seconds of `time.monotonic`.
+    as a `time.monotonic()` timestamp.
     """
 
     method: str

@@ -98,7 +98,7 @@ class ApiError(DeviceCoreError):
 
 @frozen
 class UnknownKindError(DeviceCoreError, ValueError):
-    """An object has an unknown kind. `known` are the server's kinds."""
+    """An object has an unknown kind. `known` lists the kinds that the server has."""
 
     kind: str
     known: tuple[str, ...]

@@ -749,8 +749,8 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
     second = prepare(driver, devices=first.claim.devices)
     again = sorted(first.names & second.names)
     changed = [name for name in again if edits(driver, [name]) != before[name]]
-    require(not changed, f"{some(changed)} is used again with different content")
-    return f"{some(again)} is used again with the same content" if again else "the names are new"
+    require(not changed, f"the driver uses {some(changed)} again with different content")
+    return f"the driver uses {some(again)} again with the same content" if again else "the names are new"
 
 
 @check(

@@ -147,7 +147,7 @@ def keeps_a_changed_pool_whole(driver: DriverUnderTest) -> Parts:
     pools = _pools(driver)
     skip_if(bodies_in(pools) == change.before, "the slices have not changed")
     incomplete = [pool.name for pool in pools if not pool.is_complete]
-    require(not incomplete, f"the pool {some(incomplete)} has slices of several generations, or too few slices")
+    require(not incomplete, f"there are slices of several generations, or too few slices, in {some(incomplete)}")
     require_unique_names(pools)
     for pool in pools:
         former = next((one for one in change.pools if one.name == pool.name), pool)

@@ -155,7 +155,8 @@ def reports_known_states_of_health(driver: DriverUnderTest) -> str:
         states = [int(one.health) for one in watch.reports[0].devices]
     strange = sorted({state for state in states if state not in range(3)})
     require(not strange, f"the health of {counted(len(states), 'device')} has the values {some([*map(str, strange)])}")
-    return f"{states.count(1)} of {counted(len(states), 'device')} are healthy"
+    healthy = states.count(1)
+    return f"{healthy} of {counted(len(states), 'device')} {'is' if healthy == 1 else 'are'} healthy"
 
 
 @check(
@@ -250,7 +251,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     core=True,
-    expected="each device is reported again before its limit has passed",
+    expected="each device is reported again within its limit",
     clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if the report names no "
     "limit) is Unknown. (kubelet, DRA manager)",
     found=("kubernetes/kubernetes#140819",),

@@ -23,7 +23,7 @@ MAX_REPORTS = 10_000
 class HealthReport:
     """A message from the stream.
 
-    `at` is in seconds of `time.monotonic`; `devices` are the message's entries for devices.
+    `at` is a `time.monotonic()` timestamp; `devices` are the message's entries for devices.
     """
 
     at: float
@@ -40,7 +40,7 @@ class HealthWatch:
     """An open NodeWatchResources call, as a context manager.
 
     Attributes:
-        opened_at: when the call was made, in seconds of `time.monotonic`.
+        opened_at: when the call was made, as a `time.monotonic()` timestamp.
         reports: the received reports.
         code: the status with which the driver ended the call, or an empty string while the call is open.
         details: the message of that status.

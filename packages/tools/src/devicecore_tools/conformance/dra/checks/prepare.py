@@ -118,7 +118,7 @@ def rows(devices: Sequence[Any]) -> Rows:
 
 
 def share(device: Any) -> str:  # noqa: ANN401 - a message of one of two versions
-    """Return the share of a device in a response. The share is empty in v1beta1, which has no shares."""
+    """Return the share ID of a device in a response. The ID is empty in v1beta1, which has no share IDs."""
     return str(getattr(device, "share_id", ""))
 
 
@@ -197,7 +197,7 @@ def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str
         problem = alone[0] if alone else None if _refused(driver, devices) else problem
     if problem is not None:
         raise problem
-    return f"{some(list(map(str, devices)))} was prepared for another claim"
+    return f"another claim for {some(list(map(str, devices)))} was prepared"
 
 
 def _refused(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> Failure | None:
@@ -319,7 +319,7 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
     require(not nameless, f"the answer has devices without pool or name: {some(shown)}")
     allocated = {device.key for device in claim.devices}
     other = [f"{pool}/{name}" for pool, name in names(devices) if (pool, name) not in allocated]
-    require(not other, f"{some(other)} is not allocated to the claim, but {some(list(map(str, claim.devices)))} is")
+    require(not other, f"the answer has {some(other)}, but the claim has {some(list(map(str, claim.devices)))}")
     return f"{counted(len(devices), 'device')} with pool and name"
 
 
@@ -472,7 +472,7 @@ def names_the_requests_of_each_device(driver: DriverUnderTest) -> str:
     claim = driver.claims.new(spec=driver.claims.request(*[1] * min(2, len(driver.claims.allocatable))))
     devices = answered_devices(driver, claim)
     without = [f"{one.pool_name}/{one.device_name}" for one in devices if not one.request_names]
-    require(not without, f"{some(without)} has no request names")
+    require(not without, f"there are no request names for {some(without)}")
     return f"{counted(len(devices), 'device')} with request names"
 
 
@@ -861,7 +861,7 @@ def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
         return wanted <= met or bool(failing & met)
 
     is_told = driver.process.wait(is_decided, _BINDING)
-    require(is_told, f"{device} is allocated, but {some(sorted(wanted - met))} was not set", late=True)
+    require(is_told, f"{device} is allocated, but the driver did not set {some(sorted(wanted - met))}", late=True)
     return f"{device} has {some(sorted(met))}"
 
 

@@ -244,8 +244,8 @@ def closes_its_files(driver: DriverUnderTest) -> str:
         late.append(open_files(marker))
     more = min(late[-_LATEST:]) - before
     times = f"after {counted(cycles - _FIRST_CYCLES, 'more cycle')}"
-    require(more <= _MORE, f"{times}, {counted(more, 'more file')} are open")
-    return f"{times}, {counted(max(more, 0), 'more file')} are open"
+    require(more <= _MORE, f"{times}, the driver has {counted(more, 'more open file')}")
+    return f"{times}, the driver has {counted(max(more, 0), 'more open file')}"
 
 
 @at_the_end(

@@ -249,7 +249,7 @@ def keeps_cdi_devices_in_a_rolling_update(driver: DriverUnderTest) -> str:
 
     def observe(when: str) -> None:
         edits = require_edits(driver, names, f"{when}, ")
-        require(edits == before, f"{when}, {some(sorted(edits ^ before))} has changed")
+        require(edits == before, f"{when}, the edits differ in {some(sorted(edits ^ before))}")
 
     with two_instances(driver) as two:
         observe("after the newer instance started")

@@ -220,9 +220,9 @@ def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
     does_not_apply_if(not with_names, "the driver returns no CDI devices")
     for one in with_names:
         edits = require_edits(driver, one.names, f"for {one.form}, ")
-        require(edits == one.edits, f"for {one.form}, {some(sorted(edits ^ one.edits))} has changed")
+        require(edits == one.edits, f"for {one.form}, the edits differ in {some(sorted(edits ^ one.edits))}")
         gone = [path for path in one.mounted if not Path(path).exists()]
-        require(not gone, f"for {one.form}, {some(gone)}, which its containers mount, is gone")
+        require(not gone, f"for {one.form}, its containers mount {some(gone)}, but nothing is there")
     return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 
@@ -233,7 +233,7 @@ def _prepare_again(driver: DriverUnderTest, known: Sequence[Known]) -> str:
             require(answer == one.answer, f"the answer differs: {difference(one.answer, answer)}")
             edits = require_edits(driver, one.names, "")
             same = neutral(edits, one.claim) == neutral(one.edits, one.claim)
-            require(same, f"{some(sorted(edits ^ one.edits))} has changed")
+            require(same, f"the edits differ in {some(sorted(edits ^ one.edits))}")
     return f"{counted(len(known), 'claim')} prepared as before"
 
 
@@ -251,7 +251,7 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
 
 def _others_are_there(situation: Situation) -> str:
     gone = [f"{what} of another driver" for path, what in situation.planted.items() if not path.exists()]
-    require(not gone, f"{some(gone)} was removed")
+    require(not gone, f"the driver removed {some(gone)}")
     return f"{counted(len(situation.planted), 'file')} of other drivers left alone"
 
 

@@ -817,7 +817,8 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
 
 @at_the_end(
     MUST,
-    expected="complete pools, from the same process; a process that has not registered yet may exit and is restarted",
+    expected="complete pools, from the same process; a process that has not registered yet may exit, and the check "
+    "then restarts it",
     clause="An API server answers with status 500 while its storage chooses a leader. Kubernetes' helper reports this "
     "as a recoverable error. (kubeletplugin, DRAPlugin.HandleError) While a driver is gone, no pod that uses its "
     "devices can start or end. (kubelet, DRA manager)",

@@ -259,7 +259,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "device-tainted",
-        "a taint keeps claims from a device of a DRA driver",
+        "a taint prevents claims from getting a DRA driver's device",
         find=claims.device_tainted,
         next="The scheduler gives the device only to claims that tolerate the taint. If the taint's effect is "
         "NoExecute, pods that hold the device and do not tolerate it are evicted.",

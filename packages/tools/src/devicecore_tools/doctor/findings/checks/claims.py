@@ -289,7 +289,7 @@ def device_tainted(look: Look, dra: DraDevices) -> Iterator[Found]:
         holds = f" {counted(len(holding), 'pod')} {by_number(holding, 'holds', 'hold')} some ({names(holding)})."
         what = devices_of([one.device for one in devices], driver)
         text = foreign_text(taint, _MAX_MESSAGE)
-        sentence = f"The taint {text} keeps claims from {what}, unless they tolerate it.{holds if holding else ''}"
+        sentence = f"Claims that do not tolerate the taint {text} cannot get {what}.{holds if holding else ''}"
         evidence = (Evidence(Source.SLICES, f"{names([one.device for one in devices])}: {text}"),)
         yield Found(sentence, evidence, driver, tuple(one.device for one in devices), pods=holding)
 
