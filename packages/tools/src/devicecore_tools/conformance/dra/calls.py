@@ -22,7 +22,7 @@ from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.process import CUT_GRACE, DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
-from devicecore_tools.conformance.model import DevicesInUse, Failure, Skip, Undecided, needed, skip_if
+from devicecore_tools.conformance.model import DevicesInUse, Failure, OutOfTime, Skip, Undecided, needed, skip_if
 from devicecore_tools.conformance.processes import stopped
 
 T = TypeVar("T")
@@ -392,6 +392,8 @@ class Calls:
                 return act()
             except Failure as failure:
                 return failure
+            except OutOfTime:
+                raise
             except Skip as skip:  # the driver has exited in the meantime
                 return Failure(str(skip))
 
@@ -442,7 +444,8 @@ class Calls:
         except CallFailedError as error:
             if error.code == "UNAVAILABLE" and (instance := self.registration.kubelet.newest) is not None:
                 self.process.is_leaving = not is_reachable(instance.endpoint)
-            if limit < min(wanted, _CONVINCING):  # a driver that sees so short a deadline may refuse the call
+            needed_at_most = max(_CONVINCING, self._slowly(claims * self._at_once))
+            if limit < min(wanted, needed_at_most):  # a driver that sees so short a deadline may refuse the call
                 self.process.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
                 silence = self.habits.silence
