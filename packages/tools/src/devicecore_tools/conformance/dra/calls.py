@@ -400,12 +400,14 @@ class Calls:
         self._learn_once()
         with self.registration.held(), ThreadPoolExecutor(len(acts)) as pool:
             self._most, self._at_once = 0, len(acts)
-            with stopped(self.environment.marker):
-                made = [pool.submit(result_of, act) for act in acts]
-                self.process.wait(lambda: self._most >= len(acts) or all(one.done() for one in made), _GATHERING)
-                self.process.pause(_SENT)
-            results = [one.result() for one in made]
-            self._at_once = 1
+            try:
+                with stopped(self.environment.marker):
+                    made = [pool.submit(result_of, act) for act in acts]
+                    self.process.wait(lambda: self._most >= len(acts) or all(one.done() for one in made), _GATHERING)
+                    self.process.pause(_SENT)
+                results = [one.result() for one in made]
+            finally:
+                self._at_once = 1
         if self._most < len(acts) and not any(isinstance(one, Failure) for one in results):
             raise Undecided(f"the {counted(len(acts), 'call')} did not overlap")
         return results
