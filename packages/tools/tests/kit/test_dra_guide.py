@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from devicecore_tools.command.conformance_driver import PLACEHOLDERS
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from tests.conformance.harness import TRIES_ALL_FAULTS
@@ -60,7 +61,14 @@ def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
             if variable:
                 assert variables[variable] == environment.expand(placeholder)
         assert environment.expand("{pod_uid}") != "{pod_uid}"
+        known = {
+            *environment.placeholders,
+            "{pod_uid}",
+            "{dir}",
+            "{socket}",
+        }  # a plugin's process replaces the last two
     assert len(rows) == 6
+    assert {f"{{{name}}}" for name in PLACEHOLDERS} == known
 
 
 # Stand-ins for the packages that the guide's Go code uses, with the signatures of k8s.io/dynamic-resource-allocation

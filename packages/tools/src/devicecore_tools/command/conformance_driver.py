@@ -70,7 +70,7 @@ def driver(
     if not command:
         message = "expected the command that starts the driver: devicecore conformance driver -- ./my-driver ..."
         raise click.UsageError(message)
-    refuse_misspelled((*command, *options["env"]), _PLACEHOLDERS)
+    refuse_misspelled((*command, *options["env"]), PLACEHOLDERS)
     if options["undo_devices"] and not options["provoke_devices"]:
         raise click.UsageError("--undo-devices needs --provoke-devices.")
     settings = _settings_of(options, full=full)
@@ -83,7 +83,7 @@ def driver(
 
 
 _OF_RUN = ("run", "boot_id", "api", "dir", "socket")  # placeholders that the page does not list
-_PLACEHOLDERS = ("kubeconfig", "node", "registry", "plugins", "cdi", "pod_uid", *_OF_RUN)
+PLACEHOLDERS = ("kubeconfig", "node", "registry", "plugins", "cdi", "pod_uid", *_OF_RUN)
 
 
 def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":
