@@ -164,7 +164,7 @@ class Bench:
         assert isinstance(verdict, Admitted), verdict
 
     def forget(self, uid: PodUid) -> None:
-        """Remove a pod from the active pods; the manager does not know this yet."""
+        """Remove a pod from the active pods, without telling the manager."""
         del self.pods.active[uid]
 
 

@@ -96,7 +96,7 @@ def fault_test(*groups: str) -> Callable[..., None]:
 def run_on(
     fault: Fault | None, checks: Iterable[Check[DriverUnderTest]], stubs: Path | None, settings: DriverTestSettings
 ) -> Report:
-    """Run checks on a faulty driver, or on the good one; the driver uses the generated modules in `stubs`, if set."""
+    """Run checks on a faulty driver, or on the good one, with the generated modules in `stubs` if that is set."""
     command = [sys.executable, str(DRIVER)]
     if fault is not None:
         command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")

@@ -61,12 +61,8 @@ def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
             if variable:
                 assert variables[variable] == environment.expand(placeholder)
         assert environment.expand("{pod_uid}") != "{pod_uid}"
-        known = {
-            *environment.placeholders,
-            "{pod_uid}",
-            "{dir}",
-            "{socket}",
-        }  # a plugin's process replaces the last two
+        of_every_process = {"{dir}", "{socket}"}
+        known = {*environment.placeholders, "{pod_uid}", *of_every_process}
     assert len(rows) == 6
     assert {f"{{{name}}}" for name in PLACEHOLDERS} == known
 

@@ -29,7 +29,7 @@ Counts = Mapping[ResourceName, int | None]
 """The count of each resource, or None if the key must be removed."""
 
 Changes = Mapping[str, Mapping[ResourceName, str | None]]
-"""The values to write into each map of the status; None removes the key."""
+"""The values to write into each map of the status. The value None removes the key."""
 
 Path = tuple[str, ...]
 """The path to a field, such as `("status", "capacity", "example.com/gpu")`."""

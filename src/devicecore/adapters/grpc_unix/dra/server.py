@@ -122,7 +122,7 @@ class DriverService(Service):
         self.changed()
 
     def status(self, error: BaseException) -> tuple[grpc.StatusCode, str]:
-        """Return the status of a call that raised `error`; a `DriverCallError` keeps its code and text."""
+        """Return the status of a call that raised `error`. A `DriverCallError` keeps its code and text."""
         if isinstance(error, DriverCallError):
             return calls.CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message
         return super().status(error)

@@ -944,7 +944,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
     clause=f"{ADMIN_ACCESS} A monitor may hold claims for all devices for as long as the node runs.",
 )
 def takes_no_device_for_admin_access(driver: DriverUnderTest) -> str:
-    """A device is prepared for a claim with adminAccess and then for an ordinary one; the first claim is unprepared."""
+    """A device is prepared for a claim with adminAccess, then for an ordinary one. The first one is unprepared."""
     driver.calls.require_repeating()
     owner, admin = _with_an_admin(driver)
     with in_context("an ordinary claim after one with adminAccess"):
