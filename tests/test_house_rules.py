@@ -200,6 +200,14 @@ def test_nothing_is_mocked_because_every_fake_is_an_adapter() -> None:
     )
 
 
+def test_the_library_waits_for_no_thread_to_begin_without_a_limit() -> None:
+    library = ROOT / "src" / "devicecore"
+    others = {library / "runtime" / "thread.py", *(library / "testing").rglob("*.py")}
+    report(
+        lines_with(re.compile(r"\bthreading\.Thread\("), [one for one in library.rglob("*.py") if one not in others])
+    )
+
+
 def test_a_check_that_is_switched_off_is_named_with_a_reason() -> None:
     report(
         location(path, line, comment)

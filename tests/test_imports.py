@@ -63,11 +63,12 @@ LAYERS = {
     "devicecore.domain.go_text": Layer(PURE | names("orjson")),
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
+    "devicecore.runtime.background": Layer(PURE | names("asyncio logging threading time .runtime")),
     "devicecore.runtime.in_time": Layer(PURE | names("_thread queue threading .runtime")),
     "devicecore.manager": Layer(PURE | names("attrs logging threading time warnings weakref .domain .ports .runtime")),
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports .runtime")),
     "devicecore.dra": Layer(names(".domain .dra_manager")),
-    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
+    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .runtime.background")),
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),
     "devicecore.wire": Layer(PURE | names("attrs google pkgutil .domain .ports")),

@@ -13,7 +13,7 @@ from devicecore_tools.testing.kubelet import MemoryKubelet
 from devicecore import ContainerAllocateResponse, Device, DeviceId, Health, NumaNode, resource_name
 from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.polling import PollingPlugin
-from devicecore.system import background
+from devicecore.runtime import background
 from tests.adapters.peers import deep_tree, wait_until
 
 CHIP = resource_name("acme.io/chip")

@@ -195,6 +195,9 @@ def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, direc
                 subject.work(uid)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                # CPython may leave a signal unhandled that comes while a thread waits for the interpreter's lock, and
+                # would handle it during `clean`. This call handles it here.
+                signal.pthread_sigmask(signal.SIG_BLOCK, ())
         except KeyboardInterrupt:
             subject.check(uid, counts)
         subject.clean(uid)

@@ -10,7 +10,7 @@ from itertools import count
 
 from devicecore.domain.checks import check_seconds
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.system.background import SupervisedThread
+from devicecore.runtime.background import SupervisedThread
 
 _threads = count(1)
 

@@ -8,12 +8,12 @@ exits.
 Law: `in_time` returns or raises an error within the given seconds, no matter what the work does.
 """
 
-import threading
 from _thread import start_new_thread
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from devicecore.runtime.thread import Thread
 from devicecore.runtime.wake_up import WakeUp
 
 Result = TypeVar("Result")
@@ -25,7 +25,7 @@ NOTICED = 1.0
 
 
 def _in_new_thread(job: Job) -> None:
-    threading.Thread(target=job, name="devicecore-in-time", daemon=True).start()
+    Thread(target=job, name="devicecore-in-time", daemon=True).start()
 
 
 def in_time(work: Callable[[], Result], seconds: float, begin: Callable[[Job], None] = _in_new_thread) -> Result:

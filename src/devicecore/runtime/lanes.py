@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from devicecore.runtime.thread import Thread
+
 Job = TypeVar("Job")
 
 THREADS = 16
@@ -30,7 +32,7 @@ class JobLanes(Generic[Job]):
         self._at_once = at_once
         self._lock = threading.Lock()  # held while choosing the next jobs
         self._busy: set[Hashable] = set()
-        self._helpers: list[threading.Thread] = []
+        self._helpers: list[Thread] = []
         self._helping = 0
         self._errors: list[BaseException] = []
 
@@ -84,7 +86,7 @@ class JobLanes(Generic[Job]):
         return needs, jobs[: self._at_once]
 
     def _start_helper(self) -> None:
-        helper = threading.Thread(target=self._help, name="devicecore-lane", daemon=True)
+        helper = Thread(target=self._help, name="devicecore-lane", daemon=True)
         try:
             helper.start()
         except (RuntimeError, MemoryError):  # no thread or memory is left, so the running threads do the work

@@ -15,6 +15,7 @@ from weakref import WeakMethod, finalize
 
 from devicecore.domain.errors import ForkedError
 from devicecore.runtime.run import process_id
+from devicecore.runtime.thread import Thread
 from devicecore.runtime.wake_up import WakeUp
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class SaverThread:
         self._requests = _Requests()
         self._process = process_id()
         # `is_alive` is never called: an interrupt inside it makes it return False forever.
-        self._thread = threading.Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
+        self._thread = Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
         finalize(self, self._requests.put, None).atexit = False  # registered before the start, which may be interrupted
         self._thread.start()
 

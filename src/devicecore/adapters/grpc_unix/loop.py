@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
 from devicecore.domain.errors import ForkedError
 from devicecore.runtime.in_time import WaitingThreads
+from devicecore.runtime.thread import Thread
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -61,8 +62,8 @@ class LoopThread:
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
-        self._problem: OSError | None = None
-        self._thread = threading.Thread(target=self._run, name="devicecore-grpc")
+        self._problem: BaseException | None = None
+        self._thread = Thread(target=self._run, name="devicecore-grpc")
         self._thread.start()
         self._started.wait()
         if self._problem is not None:
@@ -188,7 +189,7 @@ class LoopThread:
             with asyncio.Runner(loop_factory=_Loop) as runner:
                 runner.get_loop()  # checked before creating a coroutine, which would have to be closed
                 runner.run(self._main())
-        except OSError as error:
+        except BaseException as error:  # without the event, the constructor would wait forever
             if self._started.is_set():
                 raise
             self._problem = error

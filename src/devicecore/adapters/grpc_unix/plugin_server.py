@@ -35,8 +35,8 @@ from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
+from devicecore.runtime.background import bounded_backoff
 from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
-from devicecore.system.background import bounded_backoff
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_devices, from_options, from_response

@@ -24,8 +24,8 @@ from devicecore.adapters.grpc_unix.loop import LoopThread, LoopUser
 from devicecore.domain.checks import check_seconds
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, SetUpError
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.background import end, supervise
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import end, supervise
 from devicecore.system.sockets import OwnedSocket, check_socket_path
 from devicecore.wire import pluginregistration
 

@@ -41,7 +41,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text
-from devicecore.system.background import end, supervise
+from devicecore.runtime.background import end, supervise
 from devicecore.system.list_check import MAX_DEVICES, DeviceListError, ListCheck
 from devicecore.system.sockets import OwnedSocket, socket_identity
 from devicecore.wire import deviceplugin

@@ -29,7 +29,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, ConnectionLimits
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, UnhandledPluginTypeError
 from devicecore.domain.text import foreign_text
-from devicecore.system.background import bounded_backoff, supervise
+from devicecore.runtime.background import bounded_backoff, supervise
 from devicecore.system.directories import KeptDirectory, directory_problem
 from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration

@@ -18,8 +18,8 @@ from attrs import frozen
 from devicecore.adapters.kube_api.access import ApiServer, RequestError
 from devicecore.domain.checks import check_seconds
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
+from devicecore.runtime.background import SupervisedThread, bounded_backoff
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import SupervisedThread, bounded_backoff
 
 _log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, canonical, changes
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.background import bounded_backoff
 from devicecore.runtime.lifecycle import Lifecycle
-from devicecore.system.background import bounded_backoff
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from google.protobuf.message import Message
 from devicecore.adapters.pod_resources import api
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.background import SupervisedThread
 from devicecore.runtime.in_time import in_time
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
 from devicecore.system.rate import TokenBucket

@@ -22,6 +22,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from devicecore.domain.errors import SetUpError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.runtime.thread import Thread
 
 __all__ = ["CannotListenError", "MetricsServer"]
 
@@ -136,7 +137,7 @@ class MetricsServer(HasLifecycle):
         self._port = port
         self._lifecycle = Lifecycle("the metrics server")
         self._listener: _Listener | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     @property
     def port(self) -> int:
@@ -164,7 +165,7 @@ class MetricsServer(HasLifecycle):
         self._port = self._listener.server_port
         answer: Any = self._answer  # mypy cannot match the type of the method with the parameters of `call`
         self._listener.set_app(partial(self._lifecycle.call, "a scrape", answer))
-        self._thread = threading.Thread(
+        self._thread = Thread(
             target=self._listener.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True
         )
         self._thread.start()

@@ -20,8 +20,8 @@ from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.publishing import Backoff
 from devicecore.adapters.kube_api.requests import NODES, PODS, SENTENCES, pages, selectors
 from devicecore.domain.text import foreign_text
+from devicecore.runtime.background import SupervisedThread
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import SupervisedThread
 
 _SHORT = 1.0  # in seconds; if a server ends a watch sooner than this, the next watch has to wait
 _LAST_SECONDS = 1.0  # seconds for the thread to end after its request was canceled

@@ -22,8 +22,8 @@ from attrs import define, field
 
 from devicecore.adapters.kube_api import Backoff
 from devicecore.adapters.kube_api.access import RequestError
+from devicecore.runtime.background import SupervisedThread
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
-from devicecore.system.background import SupervisedThread
 from devicecore_fleet.cluster.object_watch import GRANT_SECONDS
 from devicecore_fleet.cluster.requests import KubeApiRequests
 

@@ -32,7 +32,7 @@ from devicecore.domain.dra.drivers import (
     InstanceId,
 )
 from devicecore.domain.text import foreign_text
-from devicecore.system.background import end, supervise
+from devicecore.runtime.background import end, supervise
 from devicecore.system.rate import TokenBucket
 from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report

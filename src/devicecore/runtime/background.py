@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+from devicecore.runtime.thread import Thread
+
 FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
 """The first and the longest pause, in seconds, before a task that has ended is restarted."""
 
@@ -109,7 +111,7 @@ class SupervisedThread:
         self._name = name
         self._run = run
         self._stopping = _Stopping()
-        self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
+        self._thread = Thread(target=self._keep_running, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread. This method can be called once. Raises RuntimeError if the thread cannot be started."""

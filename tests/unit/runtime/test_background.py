@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from devicecore.system import background
-from devicecore.system.background import SupervisedThread, bounded_backoff, end, supervise
+from devicecore.runtime import background
+from devicecore.runtime.background import SupervisedThread, bounded_backoff, end, supervise
 from devicecore.testing.interrupts import Interrupts
 
 PATIENCE = 30.0  # seconds
