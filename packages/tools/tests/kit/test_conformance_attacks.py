@@ -252,6 +252,26 @@ def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(dir
         one.close()
 
 
+def test_an_exiting_process_that_still_listens_is_not_running(directory: Path) -> None:
+    path = directory / "s"
+    connections = []
+
+    def close(connection: socket.socket) -> None:
+        connection.close()
+        connections.append(connection)
+        if len(connections) == 2:
+            path.unlink()
+
+    with listening(path, close):
+        connection = SocketConnection(str(path))
+        assert connection.has_no_listener()
+        connection.close()
+    with answering(path, {"": b""}):
+        connection = SocketConnection(str(path))
+        assert not connection.has_no_listener()
+        connection.close()
+
+
 def test_a_socket_that_sends_ping_without_end_holds_up_no_call(directory: Path) -> None:
     with flood_of_pings(directory / "s"):
         connection = SocketConnection(str(directory / "s"))

@@ -30,6 +30,8 @@ MAX_ANSWER = 4 * 1024 * 1024
 """The size, in bytes, of the largest response that a kubelet accepts."""
 
 _DIAL_PAUSE = 0.1  # seconds
+_DIAL_AGAIN = 0.2  # seconds for one attempt after a connection was lost
+_CLOSING = 2.0  # seconds from an exiting process's first closed socket to its last one on a busy machine
 _NOWHERE = "/proc/none"  # used for paths that no socket can have, about which gRPC would complain on stderr
 _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
@@ -101,6 +103,18 @@ class SocketConnection:
                 return False
             else:
                 return True
+
+    def has_no_listener(self) -> bool:
+        """Return whether no process listens at the socket any longer, after the connection was lost.
+
+        An exiting process may close its connections before its listening socket. Therefore, a process that only
+        listens does not count as running until a gRPC server answers.
+        """
+        deadline = time.monotonic() + _CLOSING
+        while is_reachable(self.path):
+            if self.dial(_DIAL_AGAIN) or time.monotonic() > deadline:
+                return False
+        return True
 
     def why_not(self) -> str:
         """Return why the plugin's socket is unreachable."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.conformance.connection import CallFailedError, is_reachable
+from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.claims import Claim, Claims
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
@@ -153,7 +153,7 @@ class Calls:
                 answer = instance.unprepare([claim.ref], limit)
             except CallFailedError as error:  # other checks test the driver's responses to such calls
                 if error.code == "UNAVAILABLE":
-                    self.process.is_leaving = not is_reachable(instance.endpoint)
+                    self.process.is_leaving = instance.connection.has_no_listener()
                     return
                 if error.code == "DEADLINE_EXCEEDED":
                     self._late += claims[number:]
@@ -445,7 +445,7 @@ class Calls:
                 return call(limit)
         except CallFailedError as error:
             if error.code == "UNAVAILABLE" and (instance := self.registration.kubelet.newest) is not None:
-                self.process.is_leaving = not is_reachable(instance.endpoint)
+                self.process.is_leaving = instance.connection.has_no_listener()
             needed_at_most = max(_CONVINCING, self._slowly(claims * self._at_once))
             if limit < min(wanted, needed_at_most):  # a driver that sees so short a deadline may refuse the call
                 self.process.skip_for_time()
