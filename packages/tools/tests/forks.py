@@ -1,7 +1,7 @@
-"""Runs the tests' programs as forks of a process that has imported what they need, because imports take the most time.
+"""Runs the tests' programs as forks of a process that has imported their modules, because imports take the most time.
 
 Law: a fork is a child of the process that asked for it. It has its own streams, environment, directory, session,
-signals and exit status, also in /proc. Only the imported modules are shared.
+signals and exit status, and /proc shows them. Only the imported modules are shared.
 """
 
 import ctypes
@@ -57,9 +57,9 @@ _LOCK = threading.Lock()
 
 
 class Start(subprocess.Popen[Any]):
-    """`subprocess.Popen`, which starts `python -m devicecore_tools` and some scripts of the tests as forks."""
+    """A `subprocess.Popen` that starts `python -m devicecore_tools` and some scripts of the tests as forks."""
 
-    def _execute_child(  # the names and the order are as in Python 3.11 to 3.14
+    def _execute_child(  # the parameters are named and ordered as in Python 3.11 to 3.14
         self,
         args: Any,  # noqa: ANN401 - those of Popen
         executable: Any,  # noqa: ANN401 - as above
@@ -108,9 +108,9 @@ def _server(_pid: int) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Fork once per request, until no process can send requests any longer.
+    """Fork once per request, until no process is left that could send requests.
 
-    In each fork, return the words of the command.
+    In each fork, return the words of its command.
     """
     gc.freeze()
     while True:

@@ -18,7 +18,7 @@ Json = Any
 
 
 class NodeServer(LocalApiServer):
-    """An API server where tests write Nodes as a kubelet and other clients would.
+    """An API server through which tests write Nodes as a kubelet and other clients would.
 
     With `secure`, it speaks TLS with a certificate from our authority. With `mutual`, clients must present the node's
     certificate.
@@ -30,7 +30,7 @@ class NodeServer(LocalApiServer):
     def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
         """Write `ca.crt` and a kubeconfig whose only user has these credentials, and return the kubeconfig's path."""
         # The authority is named even where none is needed: creating a client is instant with one authority, but takes
-        # 0.1 s with all authorities that the system trusts.
+        # 0.1 s with all the authorities that the system trusts.
         authority = directory / "ca.crt"
         authority.write_text(certificates.AUTHORITY)
         return self.kubeconfig(directory / "kubeconfig", user, authority=authority)

@@ -1,4 +1,4 @@
-"""Questions about generated objects, as a function of bytes. `make fuzz` tries many of them, and `make test` a few.
+"""Questions about objects that are generated from bytes. `make fuzz` tries many questions, and `make test` a few.
 
 Law: whatever objects an API server stores, `why`, `fits`, `nodes` and `doctor` exit with one of their documented
 statuses, within `MAX_SECONDS` of processor time, and use less than `MAX_MEGABYTES`.

@@ -1,4 +1,4 @@
-"""`why` judges each waiting pod by everything that a scheduler checks, or names what it does not check."""
+"""`why` judges each waiting pod by all of a scheduler's rules, and names any rule that it could not apply."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def a_node(name: str, labels: Json = None, **allocatable: str) -> Json:
 
 
 def asked(where: Path, pod: Json, *objects: Json) -> int:
-    """Run `why` on a pod in a cluster whose pods are all known, and return its exit status."""
+    """Run `why` on a pod in a cluster whose pods are all known, and return the exit status."""
     (where / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}), encoding="utf-8")
     (where / "pods.json").write_text(json.dumps({"kind": "PodList", "items": []}), encoding="utf-8")
     (where / "pod.json").write_text(json.dumps(pod), encoding="utf-8")
@@ -56,7 +56,7 @@ def spread(**fields: Json) -> Json:
 
 
 def a_port(port: int, **fields: Json) -> Json:
-    """Return the ports of a container with a single port, which is also a port on the node."""
+    """Return the ports of a container with a single port, which is also its host port."""
     return [{"containerPort": port, "hostPort": port, **fields}]
 
 
@@ -101,7 +101,7 @@ def test_a_workload_is_judged_by_its_pods(tmp_path: Path, capsys: Capsys) -> Non
 
 
 def test_pods_that_a_kubelet_has_refused_are_explained_by_their_messages(tmp_path: Path, capsys: Capsys) -> None:
-    """A list of pods may also contain waiting pods, which do not hide the refused pods' messages."""
+    """Waiting pods in a list of pods do not hide the messages of the refused pods."""
     message = (
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
         "acme.io/card, which is unexpected"
@@ -179,7 +179,7 @@ NEAR, APART = "podAffinity", "podAntiAffinity"
     ],
 )
 def test_existing_pods_and_volumes_decide(pod: Json, others: Json, says: str, tmp_path: Path, capsys: Capsys) -> None:
-    """Affinity, spread, host ports and volumes are judged as by the scheduler."""
+    """Affinity, spread, host ports and volumes are judged as the scheduler judges them."""
     status = asked(tmp_path, pod, a_node("n1"), a_node("n2"), *others)
     said = capsys.readouterr().out
     assert says in said

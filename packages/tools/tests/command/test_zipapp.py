@@ -115,7 +115,7 @@ def test_why_explains(pyz: Path, file: Path) -> None:
 
 @pytest.mark.slow
 def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path) -> None:
-    """YAML manifests can also be read, although PyYAML's reader in C is missing."""
+    """YAML manifests can be read even though PyYAML's C parser is missing."""
     lines = ["apiVersion: v1", "kind: Pod", "metadata: {name: a}", "spec:", "  containers:", "  - name: c"]
     lines += ["    resources:", "      limits:", f"        {GPU}: 1"]
     pods = [tmp_path / "pod.json", tmp_path / "pod.yaml"]
@@ -190,7 +190,7 @@ for path in sorted((ROOT / "src" / "devicecore" / "domain").glob("*.py")):
 
 
 def test_equal_sources_give_equal_bytes() -> None:
-    """Without this, two builds can differ in the order of a set in a module's bytecode."""
+    """Two builds could otherwise differ in the order of a set in a module's bytecode."""
     built = {
         subprocess.run(
             [sys.executable, "-c", MODULES],

@@ -50,10 +50,10 @@ SLOW = {
     "answers-get-info-again",
     "keeps-nodes-apart",
 }
-"""Checks that take a second or more, or whose faults depend on which call comes first.
+"""Checks that take a second or more, or that find faults that appear only if calls come in a certain order.
 
-On a driver that is not made for them, they run only in `make storm`. The same is true of checks that need a restart or
-do not run by default, and of the checks in most other groups.
+On drivers with other faults, only `make storm` runs them. The same is true of checks that need a restart or do not run
+by default, and of the checks in most other groups.
 """
 
 Fault = type[GoodDriver]
@@ -66,7 +66,10 @@ def faults_of(group: str) -> list[Fault]:
 
 
 def faults_to_try(group: str) -> list[Fault]:
-    """Return one fault for each check of the default run, or all faults with FAULTS=1: each takes a second or two."""
+    """Return one fault for each check of the default run, or all faults with FAULTS=1.
+
+    Trying a fault takes a second or two.
+    """
     faults = faults_of(group)
     if TRIES_ALL_FAULTS:
         return faults
@@ -111,7 +114,10 @@ def run_on(
 
 
 def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
-    """Return the checks for a faulty driver: those about its fault, and some quick ones (all of them with FAULTS=1)."""
+    """Return the checks for a faulty driver: those about its fault, and some quick ones.
+
+    With FAULTS=1, the result contains all quick checks of the groups.
+    """
     groups = {BY_NAME[name].group for name in fault.fails}
 
     def is_made(check: Check[DriverUnderTest]) -> bool:

@@ -48,4 +48,4 @@ def test_a_driver_answers_no_call_before_the_last_one_is_made(driver: DriverUnde
 
 def test_calls_that_do_not_overlap_decide_nothing(driver: DriverUnderTest) -> None:
     with pytest.raises(Undecided, match="the 2 calls did not overlap"):
-        driver.calls.at_once([lambda: None, lambda: None])  # calls that have already ended
+        driver.calls.at_once([lambda: None, lambda: None])  # each of these calls ends at once

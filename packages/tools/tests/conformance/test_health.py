@@ -18,7 +18,8 @@ def test_a_driver_without_health_passes() -> None:
 
 def test_a_limit_shorter_than_the_interval_is_wrong_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)  # whatever the driver waited for
+    # regardless of what the driver waited for
+    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)
     check = BY_NAME["repeats-its-reports-of-health"]
     (result,) = run_on(ReportsOnce, [check], None, evolve(QUICK, excuses_load=True)).results
     assert result.verdict is Verdict.FAILED

@@ -1,4 +1,4 @@
-"""Drivers that harm the run or the machine: they leave nothing behind, and others lose nothing."""
+"""Drivers that try to harm the run or the machine: they leave nothing behind, and other programs lose nothing."""
 
 import os
 import signal
@@ -258,7 +258,7 @@ def test_a_command_that_is_killed_leaves_no_driver() -> None:
         with subprocess.Popen(
             [sys.executable, "-m", "devicecore_tools", *words], stdout=subprocess.DEVNULL, env=environment
         ) as ran:
-            wait_until(pid.exists, "the driver has named its process")
+            wait_until(pid.exists, "the driver has written its process id")
             ran.kill()
         driver = int(pid.read_text())
         wait_until(lambda: not is_running(driver), "the driver ends")
@@ -280,7 +280,7 @@ def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
             driver.process.allow_for(600.0)
             driver.process.wait(lambda: None, 0.5)
             assert driver.process.time_left > 500
-            driver.process.start()  # each start may take as long as the first one was allowed
+            driver.process.start()  # each start may take as long as was allowed for the first one
             assert driver.process.time_left > 1100
         driver.process.stop()
 

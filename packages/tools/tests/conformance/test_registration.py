@@ -16,7 +16,8 @@ def test_a_busy_machine_delays_an_answer_but_refuses_no_connection(
     fault: Fault, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)  # whatever the driver waited for
+    # regardless of what the driver waited for
+    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)
     check = BY_NAME["serves-before-it-registers"]
     (result,) = run_on(fault, [check], None, evolve(QUICK, excuses_load=True)).results
     assert result.verdict is verdict

@@ -1,4 +1,4 @@
-"""Faults in what a driver leaves of claims after an event: each is found by its check."""
+"""A driver that leaves the wrong things behind for its claims after an event fails only the check for that fault."""
 
 from devicecore_tools.conformance.dra.checks.situations import CELLS, NO_CELL
 from tests.conformance.harness import BY_NAME, fault_test

@@ -1,8 +1,8 @@
-"""A node with nothing wrong, and one function for each anomaly that injects the anomaly into the node.
+"""A sound node, and functions that each inject one anomaly into it.
 
 A node is a `Look`, which contains what every source says. `CLEAN` contains two resources, three pods and every source.
-Each function changes the sources as little as possible, and never changes what another function changes, so the
-functions can be combined.
+Each function changes the sources as little as possible, and no two functions change the same thing, so the functions
+can be combined.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -155,7 +155,7 @@ CLEAN = Look(
 )
 
 
-# --- parts of a look --------------------------------------------------------------------------------------------------
+# --- parts of a `Look` ------------------------------------------------------------------------------------------------
 
 
 def file_of(look: Look) -> CheckpointSeen:
@@ -217,7 +217,7 @@ def with_pods(look: Look, *pods: PodSeen) -> Look:
 
 
 def with_entries(look: Look, *more: Entry) -> Look:
-    """Return `look` with further entries in its checkpoint. These have no receipts, and the verdict stays the same."""
+    """Return `look` with further entries, which have no receipts, in its checkpoint. The verdict stays the same."""
     seen = file_of(look)
     assert seen.data is not None
     listed = (*(seen.data.entries or ()), *(PodDevicesEntry(*entry, b"") for entry in more))

@@ -1,4 +1,4 @@
-"""What doctor must check on a node: it never reports anything as sound that it has not seen.
+"""What doctor must check on a node: it never reports as sound anything that it has not seen.
 
 The nodes in `data/unaccounted_nodes` come from a real kubelet 1.37.2 with a fake runtime. Earlier releases found no
 problem on most of these nodes, although no pod could start there.
@@ -150,7 +150,7 @@ def test_a_plugin_that_has_just_started_is_not_called_stable() -> None:
 
 
 def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin replaced after an hour does not count, nor does a plugin that starts right after the kubelet."""
+    """A plugin replaced after an hour is not counted, nor is a plugin that starts right after the kubelet."""
 
     def make(socket: str, at: float) -> None:
         place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket

@@ -1,6 +1,7 @@
 """Nodes with problems that Kubernetes' documentation and public issues describe.
 
-Each node is a recorded node with one change. Law: `doctor` has a finding, or names the problem under "not ruled out".
+Each node is a recorded node with one change. Law: `doctor` reports a finding, or names the problem under "not ruled
+out".
 """
 
 import json
@@ -232,7 +233,7 @@ def old_status(files: Files) -> None:
 
 
 def nobody_published(files: Files) -> None:
-    """A driver that no claim names publishes nothing, and no claim has ever had a device."""
+    """A driver publishes nothing, no claim names it, and no claim has ever had a device."""
     sound = json.loads((DATA / f"{PLUGINS}.json").read_text())
     for file in ("resourceslices.json", "resourceclaims.json", "pods.json"):
         files[file]["items"] = []
@@ -289,7 +290,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
     "out of devices": (PLUGINS, another("oo", phase="Failed", reason="OutOfacme.io/gpu", message="m"), "pod-refused"),
     "status says unhealthy": (PLUGINS, health("Unhealthy"), "whether 'gpu-2' of 'acme.io/gpu' is healthy"),
     "status knows no health": (PLUGINS, health("Unknown"), "whether 'gpu-2' of 'acme.io/gpu' is healthy"),
-    "status has another device": (PLUGINS, health("Healthy", "gpu-3"), "holds 'gpu-3' of 'acme.io/gpu'"),
+    "status has a different device": (PLUGINS, health("Healthy", "gpu-3"), "holds 'gpu-3' of 'acme.io/gpu'"),
     "socket of the kubelet deleted": (PLUGINS, without_socket_for_plugins, "whether plugins can register"),
     "a third plugin": (PLUGINS, tried("device-plugins/new.sock  listener"), "there are 3 live plugin sockets"),
     "driver ended": (PLUGINS, tried("plugins_registry/old.org-reg.sock  no listener"), "driver-gone"),
@@ -324,8 +325,8 @@ BROKEN: dict[str, tuple[str, Callable[[Files], None], str]] = {
         "driver-silent",
     ),
     "claim made again": (BOTH, lambda files: held_claim(files)["metadata"].update(uid="new"), "claim-taken-away"),
-    "claim of another node": (BOTH, other_node, "claim-taken-away"),
-    "claim of another device": (BOTH, other_device, "has dev-1, but its driver has prepared dev-0"),
+    "claim for a different node": (BOTH, other_node, "claim-taken-away"),
+    "claim for a different device": (BOTH, other_device, "has dev-1, but its driver has prepared dev-0"),
     "claim of a pod that is gone": (BOTH, kept_claim, "whether dev-2 can be given to other pods"),
     "device lost by its fabric": (BOTH, fabric_failed, "fabric.example.com/failed is True: it is lost"),
     "driver's free device unhealthy": (BOTH, sick_of_driver, "says that dev-3 is unhealthy"),

@@ -32,7 +32,7 @@ NODES = ("n0", "n1", "n2")
 
 
 def clock(seconds_of_a_look: float) -> "Budget":
-    """Return a budget of ten seconds; each time the clock is read, some of the budget is used."""
+    """Return a budget of ten seconds, some of which is used each time the clock is read."""
     moments = count()
     return Budget(10.0, now=lambda: next(moments) * seconds_of_a_look)
 
@@ -121,7 +121,7 @@ def test_a_spent_budget_stays_spent() -> None:
 
 
 def test_files_of_one_look_share_a_memory_limit(tmp_path: Path) -> None:
-    """Each file is smaller than the limit for one file, but five such files took 1.8 GB."""
+    """Each file is within the limit for one file, but five such files once took 1.8 GB."""
     most = MAX_MEMORY * 6 // 10 // 310  # an empty object with its comma counts as three values of 100 bytes
     for name, kind in (("pods", "PodList"), ("slices", "ResourceSliceList")):
         text = f'{{"kind": "{kind}", "items": [], "more": [{"{}," * most}0]}}'

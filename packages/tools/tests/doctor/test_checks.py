@@ -35,7 +35,7 @@ ALSO = {  # findings that are also true on the node with the anomaly
     "resource-not-on-node": {"node-status-differs"},
     "same-ids": {"socket-without-resource"},
 }
-EXPLAINED = (  # pairs of anomalies: one explains the other's finding, or removes the source that this finding needs
+EXPLAINED = (  # pairs of anomalies: one explains the other's finding, or removes a source that the finding needs
     {"over-allocated", "held-unhealthy"},
     {"driver-silent", "slices-missing"},
     {"pods-not-taken", "node-not-ready"},
@@ -142,7 +142,7 @@ def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left()
 
 
 def ended(look: Look) -> Look:
-    """The pod still exists, but has ended: its devices are freed at the next admission, as always."""
+    """The pod still exists, but has ended. Its devices are freed at the next admission, as they always are."""
     return nodes.with_entries(look, ("uid-done", "main", GPU, {1: ("gpu-7",)}))
 
 
@@ -156,7 +156,7 @@ def an_ordinary_deletion_without_pods(look: Look) -> Look:
 
 
 def pods_of_one_namespace(look: Look) -> Look:
-    """The kubelet lists a pod that the list of pods lacks, so other pods that this list lacks may also exist."""
+    """The kubelet lists a pod that is missing from the list of pods, so other pods may be missing, too."""
     look = nodes.of_a_pod_that_is_gone(look)
     return nodes.with_pods(look, *nodes.PODS[1:])
 
@@ -214,7 +214,7 @@ def two_instances(look: Look) -> Look:
 
 
 def only_unhealthy_devices(look: Look) -> Look:
-    """The checkpoint has only healthy devices, and this plugin has none, so the ids cannot be compared."""
+    """The checkpoint contains only healthy devices, and this plugin has none, so the ids cannot be compared."""
     return nodes.with_plugins(
         look, *nodes.plugins_of(look), nodes.plugin("fpga.sock", ["fpga-0"], unhealthy=["fpga-0"])
     )
@@ -452,7 +452,7 @@ def test_a_plugin_has_gone_if_the_node_has_devices_and_nothing_to_give() -> None
 
 
 def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -> None:
-    """No source says whose the devices are, but one plugin and one resource are left over, and their counts match."""
+    """No source connects the plugin with the resource, but only these two are left, and their device counts match."""
     sick = [f"fpga-{number}" for number in range(3)]
     node = nodes.node_of(CLEAN)
     counted_ = evolve(node, capacity={**node.capacity, nodes.FPGA: 3}, allocatable={**node.allocatable, nodes.FPGA: 0})
@@ -470,7 +470,7 @@ def test_devices_that_were_never_healthy_belong_to_the_resource_that_is_left() -
 def test_a_machine_with_more_numa_nodes_than_its_kubelet_allows_is_found(
     policy: str, count: int, most: int, is_found: bool
 ) -> None:
-    """Such a kubelet exits with `Failed to start ContainerManager`, before it has any devices."""
+    """On such a machine, the kubelet exits with `Failed to start ContainerManager` before it has any devices."""
     machine = MachineSeen("machine", "boot", tuple(range(count)), policy, most)
     recorded, _ = look_in(text_of(evolve(CLEAN, machine=machine), {}))
     found = [one for one in findings(recorded) if one.code == "many-numa-nodes"]
@@ -494,7 +494,7 @@ for code, plant in PLANTS.items():
 
 
 def test_no_finding_depends_on_the_order_of_a_set() -> None:
-    """Different processes write the reports on a live node and on its record, and both reports must be the same."""
+    """The reports on a live node and on its record must be the same, although different processes write them."""
     said = {
         subprocess.run(
             [sys.executable, "-c", FINDINGS_OF_EACH_PLANT],

@@ -1,4 +1,4 @@
-"""Trials of claims in a large cluster: the memory and the time that they take."""
+"""The memory and time that trials of claims take in a large cluster."""
 
 import weakref
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Parsed(dict[str, object]):
 
 
 def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
-    """Each file from a large cluster may take 200 MB. A parsed Node does not keep its whole file in memory."""
+    """Each file from a large cluster may take up 200 MB. A parsed Node does not keep its whole file in memory."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
     items: list[object] = [
@@ -42,7 +42,7 @@ def test_a_document_is_forgotten_before_the_next_one_is_read() -> None:
 
 
 def test_an_older_slice_with_the_same_device_hides_no_attribute() -> None:
-    """A list as an attribute shows that its feature gate is on (`make oracle KIND=extended SEED=s10 CASE=1978`)."""
+    """A list as an attribute's value shows that lists are enabled (`make oracle KIND=extended SEED=s10 CASE=1978`)."""
     attributes = {"example.com/rail": {"strings": ["1", "2"]}}
     items: list[object] = [
         {

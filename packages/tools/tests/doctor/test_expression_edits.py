@@ -1,4 +1,4 @@
-"""Expressions are corrected to what CEL and the devices need, and are split where each part must be true."""
+"""Expressions are corrected for CEL and the devices, and are split into parts that must all be true."""
 
 import pytest
 from attrs import evolve

@@ -1,4 +1,4 @@
-"""The cases of docs/four-nodes.md: its commands print what the page shows, and write its pictures."""
+"""The cases in docs/four-nodes.md: the commands print what the page shows, and write the page's pictures."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ CASES = re.findall(r"^## (.*?)\n(.*?)(?=^##|\Z)", GUIDE, re.MULTILINE | re.DOTAL
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Return each command of a case with the parts of its output that the page shows; `...` stands for the rest."""
+    """Return each command of a case with the parts of its output that the page shows. A line `...` separates parts."""
     found = []
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         for one in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

@@ -38,9 +38,9 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def replaced(document: Any, path: tuple[Any, ...], number: int) -> Iterator[Any]:  # noqa: ANN401 - any JSON
-    """Yield the document with the number, or its negative, at a path.
+    """Yield the document with the number and then its negative at a path.
 
-    If the value there is a string, yield it with the number, a range and a size as strings.
+    If the value at the path is a string, yield the document with a number, a range and a size as strings instead.
     """
     changed = copy.deepcopy(document)
     inner = changed

@@ -1,4 +1,4 @@
-"""Nodes of a real kubelet 1.36.2 that were once misread: what must be said about them, and what must not be said."""
+"""Nodes of a real kubelet 1.36.2 that were once misread: what doctor must say about them, and what it must not say."""
 
 import json
 import socket

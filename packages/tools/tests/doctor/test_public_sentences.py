@@ -1,4 +1,4 @@
-"""Sentences from public threads: each is explained correctly or attributed to another component, even with a Node."""
+"""Sentences from public threads: each is explained correctly, or attributed to the component that it is about."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,7 @@ from devicecore_tools.doctor.pod.scheduler import NodesSeen
 
 FILE = Path(__file__).parent.parent / "data" / "public_sentences.jsonl"
 TABLE = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-"""A string with neutral names, the thread, the ids of the explanations, and words that they contain or never contain.
-"""
+"""In each row: a text with neutral names, its thread, and its explanations' ids and required and forbidden words."""
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{one['thread'][19:]} {one['ids'][0]}" for one in TABLE])

@@ -172,7 +172,7 @@ MEMORY = '{"policyName": "Static", "machineState": {"%s": {"memoryMap": {"memory
 def test_a_state_file_that_does_not_fit_the_machine_is_named(
     tmp_path: Path, name: str, content: dict[str, object], problem: str
 ) -> None:
-    """A kubelet with a static policy refuses to start (kubernetes#131253); other policies compare nothing."""
+    """A kubelet with a static policy refuses to start (kubernetes#131253); with other policies, it compares nothing."""
     (tmp_path / name).write_text(json.dumps(content))
     assert [one.problem for one in state_files(tmp_path)] == [""]
     (tmp_path / MACHINE_FILE).write_text(json.dumps(FOUR_CPUS))
@@ -289,7 +289,7 @@ def test_a_state_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_place_of_the_checkpoint_cannot_be_written(directory: Path, tmp_path: Path) -> None:
-    """A record also says this. On a real kubelet 1.37.2 with such a directory, each pod with devices was refused."""
+    """A record shows the problem, too. A real kubelet 1.37.2 with such a directory refused each pod with devices."""
     (directory / "device-plugins" / "kubelet_internal_checkpoint").mkdir(parents=True)
     sources = NodeSources(root=str(directory))
     look = sources.look()
@@ -505,7 +505,7 @@ def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
     ids=["fields", "elements", "text"],
 )
 def test_an_object_that_no_api_server_stores_is_refused_before_it_is_read(large: bytes) -> None:
-    """If they were read, the first object would take 150 MB, and the third 100 MB."""
+    """If the objects were read, the first would take 150 MB, and the third 100 MB."""
     with pytest.raises(DocumentError, match="expected objects of at most 8,388,608 bytes and 400,000 values"):
         parse_document(b'{"items":[{"kind":"ResourceSlice"},{"kind":"ResourceSlice","spec":%s}]}' % large, "it")
 
@@ -919,7 +919,7 @@ def test_doctor_and_runtimes_agree_on_which_cdi_files_count(
 
 def test_the_total_size_of_cdi_files_is_bounded(tmp_path: Path) -> None:
     spec = b'{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": []}'
-    number_read = cdi.MAX_BYTES_OF_ALL // MAX_BYTES + 1  # the last one exceeds the limit
+    number_read = cdi.MAX_BYTES_OF_ALL // MAX_BYTES + 1  # the last file read exceeds the limit
     (tmp_path / "000.json").write_bytes(spec.ljust(MAX_BYTES))
     for number in range(1, number_read + 3):
         (tmp_path / f"{number:03}.json").hardlink_to(tmp_path / "000.json")
@@ -1077,7 +1077,7 @@ def test_a_record_has_what_plugins_and_cdi_files_said(directory: Path, tmp_path:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(directory / "dead.sock"))
     with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
-        (directory / "kubelet_internal_checkpoint").touch()  # this file shows that it is a kubelet's directory
+        (directory / "kubelet_internal_checkpoint").touch()  # this file shows that the directory is a kubelet's
         sources = NodeSources(str(directory), plugins=True, cdi_directories=(str(cdi_files),))
         look = sources.look()
         sources.save(str(tmp_path / "saved"), look)
@@ -1111,7 +1111,7 @@ def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
         ("dra.sock", ["v1.DRAPlugin"], "no process listens at its socket"),
         ("reg.sock", ["v1.DRAPlugin"], ""),
         ("", ["v1beta1.DRAPlugin", "v9.DRAPlugin"], ""),
-        ("elsewhere/dra.sock", ["v1.DRAPlugin"], ""),  # only the driver and the kubelet can see that directory
+        ("elsewhere/dra.sock", ["v1.DRAPlugin"], ""),  # only the driver and the kubelet can see `elsewhere`
         ("reg.sock", ["1.0.0"], "it offers 1.0.0, but a kubelet calls v1.DRAPlugin, v1beta1.DRAPlugin"),
     ],
 )
@@ -1349,7 +1349,7 @@ def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest
 
 
 def test_a_list_of_very_many_devices_is_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two million empty devices take 4 MB in a message, and took 1.5 GB as values."""
+    """Two million empty devices take 4 MB in a message, and once took 1.5 GB as Python objects."""
     monkeypatch.setattr(plugin_sockets, "MAX_DEVICES", 3)
     assert len(plugin_sockets._devices_in(b"\x0a\x00" * 3)) == 3  # noqa: SLF001 - what is read from one response
     with pytest.raises(Exception, match="its list has 4 devices, expected at most 3"):

@@ -303,7 +303,7 @@ def replaced(root: Path, file: str, old: str, new: str) -> None:
 
 
 def with_a_resource_of_an_administrator(root: Path) -> None:
-    """Someone has added a resource to the Node's status. No plugin serves it, and a pod requests it."""
+    """Someone has added a resource to the Node's status. A pod requests the resource, but no plugin serves it."""
     counts = {"example.com/dongle": "5"}
     changed(root, "node.json", lambda node: [node["status"][one].update(counts) for one in ("capacity", "allocatable")])
     limits = {"limits": {"example.com/dongle": "1"}}
@@ -349,7 +349,7 @@ def with_a_file_of_other_pods(root: Path) -> None:
 def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
     """The pod holds the device that is not healthy.
 
-    The pods were listed before this pod existed, and the kubelet did not list its allocatable devices.
+    The pods were listed before this pod existed, and the kubelet's list of allocatable devices is incomplete.
     """
     rewritten(root, "pods.json", lambda text: without_last(text, "items"))
     damage(root / ALLOCATABLE_NAME, "cut")
@@ -892,18 +892,18 @@ def node_with(change: int, *fields: str) -> Callable[[str], str]:
 
 
 FILE = "kubelet_internal_checkpoint"
-LOST = {"sources-disagree", "request-without-device"}  # the second is found if the kubelet's response was not read
+LOST = {"sources-disagree", "request-without-device"}  # the second only if the kubelet's response was not read
 UNREGISTERED = {"socket-without-resource"}  # found if no other source names a resource
 UNKNOWN_HOLDER = {"unhealthy"}  # found if no other source names the pod that holds the device
 OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "as it was": ("listing.txt", str, set()),
-    "no pod in the answer": (LIST_NAME, lambda _: "{}", {"kubelet-starting"}),
+    "no pod in the response": (LIST_NAME, lambda _: "{}", {"kubelet-starting"}),
     "the response before the last pod": (
         LIST_NAME,
         lambda text: without_last(text, "pod_resources"),
-        {"kubelet-starting"},  # found if the removed pod was the only one
+        {"kubelet-starting"},  # found if the only pod was removed
     ),
-    "no device in the answer": (ALLOCATABLE_NAME, lambda _: "{}", UNREGISTERED),
+    "no device in the response": (ALLOCATABLE_NAME, lambda _: "{}", UNREGISTERED),
     "the response before the last device": (ALLOCATABLE_NAME, lambda text: without_last(text, "devices"), set()),
     "the checkpoint before the last pod": (
         FILE,
@@ -930,7 +930,7 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
     "a Node with fewer devices": (
         "node.json",
         node_with(-1, "allocatable"),
-        # the last is found if no other source counts the devices
+        # the last finding is made if no other source counts the devices
         {"node-status-differs", "over-allocated", "unhealthy"},
     ),
     "a Node with more devices": ("node.json", node_with(1, "allocatable"), {"node-status-differs"}),
@@ -940,7 +940,7 @@ OTHER: dict[str, tuple[str, Callable[[str], str], set[str]]] = {
         {"node-status-differs", "plugin-gone"},
     ),
 }
-"""By description: a source, the change that makes it older or contradictory, and the findings that may result."""
+"""By description: a source, the change that makes it old or contradictory, and the findings that may result."""
 
 DAMAGED = {  # what is found if the file cannot be read
     FILE: "checkpoint-unreadable",

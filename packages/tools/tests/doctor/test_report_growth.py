@@ -1,7 +1,7 @@
 """The cost of a report on a node with many problems, measured in instructions rather than time.
 
 Law: a node with four times as many pods, plugins or claims takes about four times the work, whatever is wrong with it.
-Work is measured as the number of Python instructions.
+The work is the number of Python instructions executed.
 """
 
 import sys

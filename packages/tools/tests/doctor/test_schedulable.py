@@ -40,8 +40,8 @@ def critical(**fields: object) -> Value:
 REFUSED = {
     "cordoned": (node(unschedulable=True), pod(), "the Node is cordoned"),
     "a taint of a user": (node(taints=[MINE]), pod(), "the Node has the taint acme.io/mine=yes:NoSchedule"),
-    "another value": (node(taints=[MINE]), pod({**MINE, "value": "no"}), "the Node has the taint acme.io/mine"),
-    "another effect": (node(taints=[MINE]), pod({**MINE, "effect": "NoExecute"}), "the Node has the taint"),
+    "a different value": (node(taints=[MINE]), pod({**MINE, "value": "no"}), "the Node has the taint acme.io/mine"),
+    "a different effect": (node(taints=[MINE]), pod({**MINE, "effect": "NoExecute"}), "the Node has the taint"),
     "disk pressure": (node([DISK]), pod(), "the Node has DiskPressure (kubelet has disk pressure)"),
     "tolerated by all but the kubelet": (node([DISK]), pod({"operator": "Exists"}), "the Node has DiskPressure"),
     "memory pressure": (node([MEMORY]), pod(), "the Node has MemoryPressure: "),

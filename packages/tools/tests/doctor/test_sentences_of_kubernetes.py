@@ -1,6 +1,6 @@
 """Each sentence about devices and claims in Kubernetes' source code is known, or left out for a stated reason.
 
-`tools/collect_sentences.py` collects them and, given the table, names those that are missing from it.
+`tools/collect_sentences.py` collects the sentences and, given the table, names the sentences that the table lacks.
 """
 
 import json

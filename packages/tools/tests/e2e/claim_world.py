@@ -20,7 +20,7 @@ class Driver:
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """The prepared and released claims so far: the operation and the claim's name."""
+        """The operations so far: `prepared` or `released`, and the claim's name."""
         return _CALL.findall(self._log.read_text())
 
     def signal(self, number: signal.Signals) -> None:
@@ -28,7 +28,7 @@ class Driver:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process, and wait for its end."""
+        """Kill the process, and wait until it has ended."""
         self.process.kill()
         self.process.wait()
 

@@ -90,7 +90,7 @@ def test_a_driver_that_hangs_delays_no_plugin_and_no_end_of_the_process(world: C
     world.put("nic", plain("nic", "acme.io/nic"))
     world.kubelet.wait_for(lambda state: phases(state).get("nic") == "Running", settled=False)
     assert world.calls() == ["prepared"]
-    assert world.end_kubelet() == 0  # within 5 seconds: after that, it would be killed, with status 1
+    assert world.end_kubelet() == 0  # within 5 seconds: after that, the kubelet would be killed, with status 1
     world.driver.signal(signal.SIGCONT)
     world.start()
     world.kubelet.wait_for(lambda state: phases(state) == {"hung": "Running", "nic": "Running"})

@@ -122,7 +122,7 @@ def test_changes_take_effect_soon_and_idling_costs_next_to_nothing(world: World)
             world.remove("pod")
         kubelet.wait_for(lambda state, name=name: phases(state) == ({name: "Running"} if name else {}))  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
-    # Of two runs of each kind, the faster one counts, because the machine may be busy.
+    # The faster of the two runs of each kind counts, because the machine may be busy.
     assert all(min(pair) < 10 for pair in zip(took[:3], took[3:], strict=True)), took
     seen = 0
     while seen < len(kubelet.states):  # effects of the last change may arrive later

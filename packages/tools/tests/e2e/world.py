@@ -95,7 +95,7 @@ class Kubelet:
 
 
 class KubeletWorld:
-    """The kubelet and its plugins, in one directory. This context manager leaves nothing running."""
+    """The kubelet and its plugins, in one directory. When the context exits, nothing is left running."""
 
     def __init__(self, directory: Path, node: str = NODE) -> None:
         self.directory = directory
@@ -218,7 +218,7 @@ class World(KubeletWorld):
         assert status["conditions"] == FOREIGN["conditions"]
 
     def published(self) -> tuple[Json, Json]:
-        """Return the Node object's capacity and allocatable, without those from other writers."""
+        """Return the Node object's capacity and allocatable, without resources from other writers."""
         status = self.api.status(NODE)
         capacity, allocatable = (
             {name: int(count) for name, count in status[section].items() if name not in FOREIGN["capacity"]}

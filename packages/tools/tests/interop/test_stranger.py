@@ -1,4 +1,4 @@
-"""The kubelet for tests and the conformance checks with a plugin that does not use devicecore."""
+"""The kubelet for tests, and the conformance checks, with a plugin that does not use devicecore."""
 
 import sys
 from collections.abc import Callable

@@ -38,7 +38,7 @@ def claim(name: str, uid: str) -> ClaimRef:
 
 @pytest.fixture
 def run(stubs: Path, directory: Path) -> Iterator[Run]:
-    """Yield a function that starts such a driver; all of them are killed at the end."""
+    """Yield a function that starts a stranger driver. All the drivers are killed at the end of the test."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -87,7 +87,7 @@ def test_dying_during_a_call_leaves_its_effect_unknown(
     npu = connected(heard)
     with ThreadPoolExecutor(1) as caller:
         call = caller.submit(transport.prepare, npu, [claim("hang", "u1")])
-        transport.prepare(npu, [claim("one", "u2")])  # once this returns, the first call has at least been sent
+        transport.prepare(npu, [claim("one", "u2")])  # once the second call returns, the first has at least been sent
         process.kill()
         # The call ends with its connection, or earlier if the registrar's connection breaks first.
         ended = "NodePrepareResources: rpc error: code = (Unavailable|Canceled)"

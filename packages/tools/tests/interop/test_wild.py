@@ -14,7 +14,7 @@ from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
 PLUGIN = Path(__file__).with_name("wild_plugin.py")
 QUICK = Settings(timeout=30, restarting=0.3, away=2, refusing=0.3, returning=60, noticing=60, grace=60)
 
-# The resource under test, and the checks that fail; for plugins that pass, none of them is a "must" check.
+# By habit: the resource under test, and the checks that fail. If the plugin passes, none of these is a "must" check.
 HABITS = {
     "nvidia": ("nvidia.com/gpu.shared", {"allocates-all-devices", "mounts-the-same-again", "removes-its-socket"}),
     "fatal": ("vendor.example/qat", {"mounts-the-same-again", "removes-its-socket"}),
@@ -27,7 +27,7 @@ COMMON = ["nvidia", "fatal"]
 
 @pytest.fixture(scope="module")
 def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
-    """The report on each behavior. The runs spend most of their time waiting, so they are started concurrently."""
+    """The report on each habit. The runs spend most of their time waiting, so they are started concurrently."""
     habits = [*HABITS] if os.environ.get("SLOW") else COMMON
 
     def run_habit(habit: str) -> Report:
@@ -46,7 +46,7 @@ def test_a_real_plugins_behavior_fails_only_the_checks_it_should(habit: str, rep
     report = reports[habit]
     actual = {result.name: result.actual for result in report.results if result.failed}
     assert actual.keys() == HABITS[habit][1], actual
-    # "empty" does not pass, because nothing could be allocated.
+    # "empty" does not pass, because it has no devices that could be allocated.
     assert report.passed == (habit not in {"alpha", "empty"}), actual
 
 

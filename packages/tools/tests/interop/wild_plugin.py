@@ -79,17 +79,17 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.abort(grpc.StatusCode.UNIMPLEMENTED, "method PreStartContainer not implemented")
 
     def serve(self) -> None:
-        """Serve the socket, even if another process had it."""
+        """Serve the socket, even if one exists at its path."""
         path = f"{DIR}/{self.endpoint}"
         if self.server is not None:
-            # otherwise, Python stops the old server later, and deletes whatever is at its path by then
+            # otherwise, Python stops the old server later, and deletes whatever is at the server's path by then
             self.server.stop(None).wait(0.5)
         Path(path).unlink(missing_ok=True)
         self.server = grpc.server(futures.ThreadPoolExecutor(20))
         api_grpc.add_DevicePluginServicer_to_server(self, self.server)
         self.server.add_insecure_port("unix://" + path)
         self.server.start()
-        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's plugin also checks that it serves
+        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's plugin also checks its own socket
             try:
                 grpc.channel_ready_future(itself).result(1)
             except grpc.FutureTimeoutError:
@@ -103,7 +103,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
 
 
 def ino(path: str) -> tuple[int, int]:
-    """Return the inode and the time of a file, or zeros if there is no file."""
+    """Return a file's inode number and modification time, or zeros if there is no file."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -145,7 +145,7 @@ def fatal() -> None:
 
 
 def several() -> None:
-    """Serves three resources, each of which it registers twice at once, before the resource's server is up.
+    """Serves three resources, and registers each of them twice at the same time, before its server is up.
 
     The second registration makes the kubelet cut the first stream, so a cut stream does not make this plugin start
     again.

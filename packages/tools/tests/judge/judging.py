@@ -44,7 +44,7 @@ SEES_NODE_ONLY = "right only if other nodes' slices are ignored"
 
 
 def verdict(case: Json) -> str:
-    """Return what the judge says about our first wrong answer to a case, or an empty string if all answers are right.
+    """Return what the judge says about our first wrong answer in a case, or an empty string if all answers are right.
 
     The result is `SEES_NODE_ONLY` if some answers are right only when other nodes' slices are ignored.
     """

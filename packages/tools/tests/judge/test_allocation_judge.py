@@ -130,13 +130,13 @@ KNOWN = {
     "policies forbid nothing": 782,
     "contradictions in pools are ignored": 20,
 }
-"""For each mutation, the number of a random case that exposes it. Case 0 exposes all other mutations."""
+"""For each of these mutations, the number of a random case that exposes it. Case 0 exposes all other mutations."""
 
 
 @pytest.mark.no_cover  # these cases must not count toward coverage
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known case exposes the mutation or, if the cases have changed, another case does."""
+    """The known case exposes the mutation, or another case does if the cases have changed."""
     where, name, instead = MUTATIONS[mutation]
     monkeypatch.setattr(where, name, instead, raising=False)
     assert any(_differs(number) for number in (KNOWN.get(mutation, 0), *range(4_000)))
@@ -150,7 +150,7 @@ def _differs(number: int) -> bool:
 
 
 def test_the_published_cases_are_answered_right_by_our_allocation_and_by_the_program() -> None:
-    """In each satisfiable case, the program reports an allocator that always refuses."""
+    """An allocator that always refuses is reported in each satisfiable case."""
     cases = [json.loads(line) for line in (ROOT / "docs" / "claims" / "cases.jsonl").read_text().splitlines()]
     assert [disagreement(case) for case in cases] == [""] * len(cases)
     command = [sys.executable, "tools/try_allocator.py", "echo", "null"]

@@ -1,4 +1,4 @@
-"""The judge names the rule that an answer breaks: each rule is tested with a small wrong and a correct answer."""
+"""The judge names the rule that an answer breaks: each rule is tested with a small wrong answer and a correct one."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from devicecore_tools.conformance.faults import PLUGIN, PLUGIN_FAULTS
 from tests.conformance.harness import TRIES_ALL_FAULTS, share_of
 
 QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, alone=3, restarting=0.1, away=2, refusing=4)
-# Settings for faults that are recognized because something does not happen. Only the wait for this event is short: the
+# Settings for faults that are recognized by something that does not happen. Only the wait for that event is short: the
 # other waits must succeed, and may take seconds on a busy machine.
 SHORT = {
     "never-registers": evolve(QUICK, first=0.8),
@@ -55,7 +55,7 @@ SHORT = {
     "floods": evolve(QUICK, refusing=2),  # enough for the calls on a busy machine
 }
 OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-socket": "--noticing"}
-"""By fault, the option that the report names because it allows more time."""
+"""By fault, the option that the report suggests for allowing more time."""
 
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
@@ -63,7 +63,7 @@ RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("keeps-its-i
 """The checks that restart the kubelet or the plugin, or change the health of a device."""
 CALM = [name for name in NAMES if name not in RESTARTS]
 EXPENSIVE = ["answers-many-calls", "grows-with-no-call"]
-"""Checks that make a thousand calls, and so take as long as all other calm checks together."""
+"""Checks that make a thousand calls, and so take as long as all other checks in `CALM` together."""
 EMPTIED = "returns-after-the-directory-is-emptied"
 RETURNED_AGAIN = [EMPTIED, "returns-again-after-a-kubelet-restart"]
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
@@ -224,7 +224,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("hides-while-sick", [EMPTIED, *HEALTH, *NAMES[-3:]]),
     ("exits", [*AWAY, EMPTIED, "stays-up"]),
 ]
-# Faults of checks that also find another fault. Only `make faults` tries these.
+# Faults whose checks also find a fault from the lists above. Only `make faults` tries these.
 MORE_FAULTS = {
     *("never-registers", "file-mode", "repeats", "empty-answer", "counts", "answers-few", "adds-a-device"),
     *("cdi-by-position", "lists-what-has-changed", "returns-under-another-name"),

@@ -1090,7 +1090,7 @@ def test_a_client_that_asks_for_the_health_hears_ok(server: LocalApiServer, path
 def test_a_slice_is_written_as_protobuf_as_client_go_does(server: LocalApiServer) -> None:
     sent = api_objects.ResourceSlice()
     sent.metadata.name, sent.metadata.generateName, sent.metadata.uid = "s", "", ""  # Go sends empty strings
-    sent.metadata.creationTimestamp.SetInParent()  # Go sends its zero time as an empty message
+    sent.metadata.creationTimestamp.SetInParent()  # Go sends the zero time as an empty message
     sent.metadata.ownerReferences.add(apiVersion="v1", kind="Node", name="n", uid="u", controller=True)
     sent.spec.driver, sent.spec.nodeName = DRIVER, "n"
     sent.spec.pool.name, sent.spec.pool.generation, sent.spec.pool.resourceSliceCount = "p", 0, 1
@@ -1297,7 +1297,7 @@ def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> N
     assert (made["firstTimestamp"], made["eventTime"]) == ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01.000001Z")
 
 
-# --- as kube-apiserver 1.37.2 answers: `make cluster PART=requests` compares the two ----------------------------------
+# --- like kube-apiserver 1.37.2: `make cluster PART=requests` compares the two servers --------------------------------
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -1,4 +1,4 @@
-"""The API server for tests, used like a kubelet or scheduler uses it: pods, bindings, deletions, merges, identities."""
+"""The API server for tests, as a kubelet or scheduler uses it: pods, bindings, deletions, merges and identities."""
 
 import http.client
 import json
@@ -239,7 +239,7 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
                 "conditions": [{"type": "C", "status": "5"}],
             },
             {"conditions": [CONDITIONS[1], CONDITIONS[2], {"type": "C", "status": "5"}, CONDITIONS[0]]},
-            id="the order is that of the patch, and items that are not in the patch keep their place",
+            id="items are in the order of the patch, and items that are not in the patch keep their place",
         ),
         pytest.param(
             {"conditions": [{"$patch": "delete", "type": "X"}]},
@@ -260,7 +260,7 @@ CONDITIONS = [{"type": "A", "status": "1"}, {"type": "X", "status": "2"}, {"type
         pytest.param(
             {"$setElementOrder/tolerations": [{"key": "a"}], "$deleteFromPrimitiveList/k": 5},
             {"conditions": CONDITIONS},
-            id="directives for no list are ignored",
+            id="directives for a list that does not exist are ignored",
         ),
         pytest.param(
             {"$setElementOrder/l": [{"key": "b"}, 1], "l": [1]}, {"conditions": CONDITIONS, "l": [1]}, id="no merge key"

@@ -1,4 +1,4 @@
-"""Objects with fields of wrong types: the API server refuses them, and none of them exposes a bug."""
+"""The API server refuses objects with fields of wrong types, and no such object exposes a bug."""
 
 import copy
 import json

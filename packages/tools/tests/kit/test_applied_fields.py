@@ -143,10 +143,7 @@ def test_the_entry_of_an_owner_with_the_same_fields_is_kept() -> None:
 
 
 def test_the_conditions_of_a_device_exist_even_if_they_are_empty() -> None:
-    """Go writes missing conditions as null.
-
-    The first condition changes the field. Without the device, nobody owns the field.
-    """
+    """Go writes missing conditions as null, so adding the first condition changes a field that already has an owner."""
 
     def status(*conditions: str) -> fields.Keyed:
         device = {"driver": "d", "pool": "p", "device": "x", "conditions": [{"type": one} for one in conditions]}

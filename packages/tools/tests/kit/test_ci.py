@@ -1,6 +1,6 @@
-"""The GitHub Action and the Dockerfile, run as far as possible without the service and without a container engine.
+"""The GitHub Action and the Dockerfile, run as far as possible without GitHub and without a container engine.
 
-The steps of the Action run in bash, with the environment that the service gives them. The Dockerfile's stage for images
+The steps of the Action run in bash, with the environment that GitHub gives them. The Dockerfile's stage for images
 runs in a separate root directory, on a copy-on-write view of this machine.
 """
 
@@ -25,7 +25,7 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 QUICK = "--only 'lists-*' --only gives-nodes-by-id"
 
-# Replaces a container engine: the image, and /subject in it, are overlays of this machine's files.
+# A stand-in for a container engine: the image, and /subject in it, are overlays of this machine's files.
 DOCKER = r"""#!/bin/bash -e
 echo "docker $*" >> "$RUNNER_TEMP/docker.log"
 case "$1 $2" in
@@ -80,7 +80,7 @@ def stages() -> dict[str, list[tuple[str, str]]]:
 
 
 def action(tmp_path: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
-    """Run the Action's last step as the service would, and return the result and the step's outputs."""
+    """Run the Action's last step as GitHub would, and return the result and the step's outputs."""
     (step,) = [step for step in STEPS if step.get("id") == "run"]
     values = {name: spec["default"] for name, spec in ACTION["inputs"].items()} | {"release": "v1.2.3"} | inputs
     environment = {
@@ -213,7 +213,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
 
 
 def test_the_manifests_for_kind_use_images_and_options_that_exist() -> None:
-    """Each image is a stage in the Dockerfile, and its entry point has all options that the manifest uses."""
+    """Each image is a stage in the Dockerfile, and the image's entry point has all options that the manifest uses."""
     files = sorted((ROOT / "deploy" / "kind").glob("*.yaml"))
     documents = [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
     specs = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "DaemonSet"]

@@ -25,7 +25,7 @@ CALM = [f"--skip={name}" for name in (*RESTARTS, *EXPENSIVE)]
 
 @frozen
 class Ran:
-    """The exit status and the output of a command."""
+    """A command's exit status and output."""
 
     returncode: int
     stdout: str
@@ -36,7 +36,7 @@ def conformance(*arguments: str | Path, kind: str = "plugin") -> Ran:
     """Run the command in this process, because another process would need half a second to start."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patched:
-        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets this variable and never unsets it
+        patched.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets this environment variable and never unsets it
         status = main(["conformance", kind, *map(str, arguments)])
     return Ran(status, out.getvalue(), err.getvalue())
 

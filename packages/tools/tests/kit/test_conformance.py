@@ -75,7 +75,8 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
 
 def test_a_busy_machine_refuses_no_connection(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)  # whatever the plugin waited for
+    # regardless of what the plugin waited for
+    monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)
     settings = evolve(faults.SHORT["registers-first"], timeout=1, excuses_load=True)
     (result,) = faults.run_checks_on("registers-first", [faults.NAMES[0]], settings, directory).results
     assert result.verdict is Verdict.FAILED

@@ -184,7 +184,7 @@ def test_a_lack_of_time_on_a_busy_machine_decides_nothing(
         (Waits({"1": 1.05, "2": 0.15}, 100.5, 9), Verdict.FAILED),
         (Waits({"1": 1.05, "2": 0.4}, 100.5, 9), Verdict.UNDECIDED),
         (Waits({"1": 1.05, "2": 0.15}, 101.5, 9), Verdict.UNDECIDED),
-        (Waits({"1": 1.05, "2": 0.15}, 101.5, 5), Verdict.FAILED),  # others used the disk
+        (Waits({"1": 1.05, "2": 0.15}, 101.5, 5), Verdict.FAILED),  # other processes used the disk
         (Waits(), Verdict.FAILED),  # the process has ended
     ],
 )
@@ -234,7 +234,7 @@ def frame(kind: int, body: bytes = b"") -> bytes:
 
 
 def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(directory: Path) -> None:
-    """Left to itself, gRPC would repeat the call and use up hundreds of megabytes each second."""
+    """Left to itself, gRPC would repeat the call, and memory use would grow by hundreds of megabytes each second."""
     connections: list[socket.socket] = []
 
     def say_goaway(connection: socket.socket) -> None:

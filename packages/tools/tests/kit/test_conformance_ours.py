@@ -27,7 +27,7 @@ def run_checks_on(argument: str) -> Report:
 
 @pytest.mark.slow
 def test_our_plugins_pass_every_check() -> None:
-    with ThreadPoolExecutor() as both:  # both runs spend most of their time waiting
+    with ThreadPoolExecutor() as both:  # concurrently, because both runs spend most of their time waiting
         registering, watched = both.map(run_checks_on, ("directory", "registry"))
     for report in (registering, watched):
         assert {result.name: result.actual for result in report.failures} == {}

@@ -11,7 +11,7 @@ from tests.kit.faults import AWAY, EMPTIED, NAMES, QUICK, RESTART_FAULTS, SHORT,
 
 @pytest.mark.parametrize(("fault", "names"), RESTART_FAULTS, ids=[fault for fault, _ in RESTART_FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if fault == "ignores-refusals":  # this fault is recognized because something does not happen
+    if fault == "ignores-refusals":  # this fault is recognized by something that does not happen
         monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._AFTER_REFUSAL", 5.0)
     assert_found(fault, names, directory)
 

@@ -20,7 +20,7 @@ GUIDE = (DOCS / "test-your-dra-driver.md").read_text(encoding="utf-8")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
 ROLLING_UPDATE = re.compile(r"`(kubeletplugin\.RollingUpdate\(.*\))`")
 FILE = re.compile(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", re.DOTALL)
-# Options for only those checks that the guide shows; the rest of the run would mostly be waiting.
+# Replacements that select only the checks that the guide shows; the rest of the run would mostly be waiting.
 SOONER = {
     "passing": (" -- ", " --only announces-known-versions --only completes-its-pools -- "),
     "failing": ("*-cdi-*", "*-resolvable-cdi-*"),

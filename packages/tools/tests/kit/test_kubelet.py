@@ -30,7 +30,7 @@ def gpus(count: int = 4) -> SimulatedPlugin:
 
 
 def serve(kubelet: BaseKubelet, plugin: SimulatedPlugin) -> None:
-    """Serve a plugin, and wait for its list."""
+    """Serve a plugin, and wait until the kubelet has received its list."""
     kubelet.serve(plugin)
     kubelet.wait_for_resource(GPU)
 

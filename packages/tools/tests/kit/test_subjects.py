@@ -1,4 +1,4 @@
-"""The programs in `peers/subjects/`: each of their faults has a check, and the programs that are built are checked."""
+"""The programs in `peers/subjects/`: each of their faults has a check, and those that have been built are run."""
 
 import json
 import re

@@ -1,8 +1,8 @@
 """Laws about repairing, comparing and salvaging checkpoints.
 
-Repairing a file twice changes nothing more, and each dropped device is listed. A repaired file has the verdict "ok".
-Data does not differ from itself, and swapping the arguments reverses the difference. Salvaging never loses a part of
-the file without saying so.
+Repairing a repaired file changes nothing, and each dropped device is listed. A repaired file has the verdict "ok".
+There is no difference between data and itself, and swapping the arguments reverses a difference. Salvaging never loses
+a part of the file without saying so.
 """
 
 import json

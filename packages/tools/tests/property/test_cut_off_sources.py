@@ -1,4 +1,4 @@
-"""Recorded nodes without one of their sources: none of them is reported as a sound node."""
+"""A recorded node that lacks one of its sources is never reported as sound."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Law: without the library, an expression has the value that the library gives it, or none."""
+"""Law: without the CEL library, an expression has either the value that the library computes or no value."""
 
 import pytest
 from devicecore_tools.expressions import _compared

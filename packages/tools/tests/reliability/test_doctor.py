@@ -38,7 +38,7 @@ class BusyNode(KubeletWorld):
         return self
 
     def list_pods(self) -> None:
-        """Replace the file with the API server's list of pods."""
+        """Replace the file that contains the API server's list of pods."""
         new = self.listed.with_suffix(".new")
         new.write_text(json.dumps({"kind": "PodList", "items": list(self.pods.values())}))
         new.rename(self.listed)

@@ -1,4 +1,4 @@
-"""Hostile files: each command reports them in bounded time and memory, with printable sentences."""
+"""Each command reports hostile files in bounded time and memory, with printable sentences."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`devicecore kubelet` as a process, while its directory of manifests holds hostile files."""
+"""`devicecore kubelet` as a process whose directory of manifests contains hostile files."""
 
 import json
 import os

@@ -62,7 +62,7 @@ def selected_by(text: str) -> Objects:
 
 
 def many_constraints() -> tuple[dict[str, Any], Objects]:
-    """Return a claim whose constraints on pairs of requests form cycles, and the objects in its cluster."""
+    """Return a claim with constraints that link pairs of its requests in cycles, and the objects in its cluster."""
     large = [
         {
             "name": f"d{number}",

@@ -82,7 +82,7 @@ def test_a_signal_ends_a_process_that_gets_no_more_threads() -> None:
 
 
 def test_a_process_that_gets_no_more_threads_and_hangs_is_ended_by_force() -> None:
-    """By then, the forced exit needs neither a new thread nor memory."""
+    """The forced exit needs neither a new thread nor more memory."""
     ran = run(NO_MORE_THREADS, 0.5, "hangs")
     assert (ran.stdout, ran.returncode) == ("True ended by SIGTERM\n", -signal.SIGALRM), ran.stderr
 

@@ -1,4 +1,4 @@
-"""Signals while `devicecore kubelet` starts, admits, saves and publishes: it ends cleanly and leaves no socket."""
+"""A signal while `devicecore kubelet` starts, admits, saves or publishes ends it cleanly, and it leaves no socket."""
 
 import json
 import os
