@@ -1,4 +1,4 @@
-"""Dynamic resource allocation for programs: the DRA manager, and the arguments and results of drivers and adapters.
+"""What a program needs for dynamic resource allocation: the DRA manager, and the types that drivers and adapters use.
 
 Law: nothing is defined here, and a program that does not import this module does not load the DRA manager. The names in
 `__all__` are public and stable. Pods come from `devicecore`, and errors are in `devicecore.domain.dra.errors`.

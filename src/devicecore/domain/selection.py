@@ -44,7 +44,7 @@ class ResourceRequest:
 
 @frozen
 class AskPlugin:
-    """Ask the plugin which `size` of `candidates`, including all of `must_include`, it would allocate.
+    """A question for the plugin: which `size` of `candidates`, including all of `must_include`, would it allocate?
 
     `eligible` are the candidates that the answer may choose. If the answer contains too few devices, the rest is taken
     from `fallbacks` in turn.
@@ -57,7 +57,7 @@ class AskPlugin:
     fallbacks: tuple[DeviceSet, ...]
 
     def answer(self, preferred: Iterable[DeviceId]) -> DeviceSet:
-        """Follow the plugin's answer: choose its devices first, in its order, ignoring those that are not eligible."""
+        """Choose the eligible devices that the plugin prefers, in its order, and then devices from `fallbacks`."""
         missing = self.size - len(self.must_include)
         usable = dict.fromkeys(device for device in preferred if device in self.eligible)
         chosen = self.eligible.index.select(list(usable)[:missing])
@@ -118,7 +118,7 @@ def _choose(
     *,
     always_asks: bool,
 ) -> Decision:
-    """Choose the missing devices from `available`: aligned ones first, then those that the plugin prefers."""
+    """Choose the missing devices from `available`: aligned devices first, then those that the plugin prefers."""
     needed = request.size - len(taken)
     if needed <= 0:
         return taken.take(request.size)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 
 MAX_FOREIGN_TEXT = 1_000
-"""The maximum number of characters of an untrusted string that are kept by default."""
+"""The default limit on the length of an untrusted string, in characters."""
 
 
 def counted(number: float, noun: str) -> str:

@@ -299,7 +299,7 @@ def _hints_by_sets(
     size: int,
     numa_nodes: tuple[NumaNode, ...],
 ) -> tuple[TopologyHint, ...]:
-    """Return the hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
+    """Return the hints in the general case, in which devices may be on several NUMA nodes, or may have to be reused."""
     known = {numa_node: report.by_numa_node.get(numa_node, DeviceSet(report.index)) for numa_node in numa_nodes}
     per_node = {numa_node: len(devices) for numa_node, devices in known.items()}
     free = {numa_node: available.common(devices) for numa_node, devices in known.items()}
@@ -391,7 +391,7 @@ def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint
 
 
 _Distance = Callable[[int], int]
-"""How far apart the NUMA nodes of a mask are: a measure that is used only to compare masks of the same width."""
+"""How far apart the NUMA nodes of a mask are. This measure is used only to compare masks of the same width."""
 
 
 def _distance_within(topology: Topology) -> _Distance:
@@ -416,10 +416,11 @@ def _distance_within(topology: Topology) -> _Distance:
 def _best(
     everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]], distance_within: _Distance
 ) -> TopologyHint:
-    """Return the best hint that combines one hint from each list: its mask is the intersection of their masks.
+    """Return the best combination of one hint from each list.
 
-    A combined hint is preferred only if every list prefers its mask. Such masks are searched for first, because finding
-    them does not require combining hints.
+    The mask of a combined hint is the intersection of the masks of its hints. A combined hint is preferred only if
+    every list prefers its mask. Such masks are searched for first, because finding them does not require combining
+    hints.
     """
     preferred = _preferred_by_all(everywhere, hint_lists)
     if preferred:
@@ -440,12 +441,11 @@ def _best(
 
 
 def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> list[NumaMask]:
-    """Return the masks that every list prefers. A list with a preferred hint that has no mask prefers every mask."""
+    """Return the masks that every list prefers. A list prefers every mask if one of its preferred hints has no mask."""
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
-    # If every list prefers every mask, the candidates are the masks that some lists name, and the mask of all NUMA
-    # nodes.
+    # If every list prefers every mask, the candidates are all masks in the lists, and the mask of all NUMA nodes.
     candidates = set.intersection(*restricted) if restricted else {everywhere}.union(*masks_of)
     return [mask & everywhere for mask in candidates if (mask & everywhere).bits]
 

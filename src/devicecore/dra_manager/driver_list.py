@@ -35,7 +35,7 @@ class DriverList:
         return self._state.value
 
     def begin(self, run: Run) -> None:
-        """Begin a run without drivers. The slices of all drivers become due to be deleted (kubelet-dra.md 11).
+        """Begin a run without drivers, and schedule the deletion of all drivers' slices (kubelet-dra.md 11).
 
         Raises DraStoppedError if the run was stopped in the meantime.
         """
@@ -59,7 +59,7 @@ class DriverList:
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
-        """Delete the slices that are due to be deleted. Return the errors by driver, where None means all drivers."""
+        """Carry out the deletions that are due. Return the errors by driver, where None means all drivers."""
         failed: dict[DriverName | None, SliceError] = {}
         if self._slices is not None:
             with suppress(DraStoppedError):  # the run was stopped in the meantime, so nothing is due any longer
@@ -82,7 +82,10 @@ class DriverList:
 
 
 def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
-    """Return the registry without a wipe that is about to start, or unchanged if the wipe is no longer due."""
+    """Return the registry without a wipe that is about to start.
+
+    If the wipe is no longer due, return the registry unchanged.
+    """
     return registry.wiped(driver) if driver in registry.due(now) else registry
 
 

@@ -63,7 +63,7 @@ class DraManager(Runs):
     the first start, and `DraStoppedError` after a stop.
 
     Args:
-        transport: connects the manager with drivers.
+        transport: connects the manager to drivers.
         claims: the source of ResourceClaims.
         store: where the claims are kept.
         pods: knows which pods are active; without `pods`, `reconcile` releases nothing.
@@ -154,7 +154,7 @@ class DraManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all drivers. The results of calls that have returned are already saved.
+        """Stop the manager, and disconnect all drivers. The results of calls that have returned are already saved.
 
         Stopping the manager twice is not an error.
 
@@ -288,10 +288,10 @@ class DraManager(Runs):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do whatever is due: delete the slices of removed drivers, and release the claims of inactive pods.
+        """Do the work that is due: delete the slices of removed drivers, and release the claims of inactive pods.
 
-        Call this method every 10 seconds. This method waits for the drivers and the API server that it calls. A failure
-        is logged, and the work is tried again later.
+        Call this method every 10 seconds. This method waits for the drivers and the API server that it calls. Work that
+        fails is logged and tried again later.
         """
         self.wipe_slices()
         now = self._clock()
@@ -315,7 +315,7 @@ class DraManager(Runs):
         return self._release.release_all(run, using - frozenset(self._pods.active_pods()))
 
     def wipe_slices(self) -> dict[DriverName | None, SliceError]:
-        """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
+        """Carry out the deletions of ResourceSlices that are due (kubelet-dra.md 11).
 
         The result contains the errors by driver; None stands for all drivers. A failed deletion is tried again later.
         """

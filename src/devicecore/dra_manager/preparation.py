@@ -64,7 +64,7 @@ class Preparation:
     _fail_on_warnings: bool = field(kw_only=True)
 
     def prepare(self, pod: Pod) -> PreparedPod:
-        """Prepare all claims of a pod, each once. The caller must have the pod's turn.
+        """Prepare all claims of a pod, each once. The caller must hold the pod's turn.
 
         Raises DeviceCoreError with the kubelet's message, without the message's prefix.
         """

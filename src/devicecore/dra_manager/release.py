@@ -1,7 +1,7 @@
 """Releases the claims of a pod that has ended.
 
-Law: the store contains the claim, with the pod, until every driver of the claim has released it. If another pod starts
-to use the claim in the meantime, the claim stays, and its drivers are asked to prepare the claim again.
+Law: a claim stays in the store, together with its pod, until every driver of the claim has released it. If another pod
+starts to use the claim before that, the claim stays, and its drivers are asked to prepare the claim again.
 """
 
 import logging
@@ -53,17 +53,17 @@ class Release:
     _transport: DriverTransport
 
     def release(self, pod: PodUid) -> None:
-        """Release the claims that a pod uses. The caller must have the pod's turn.
+        """Release the claims that a pod uses. The caller must hold the pod's turn.
 
         Raises DeviceCoreError with the kubelet's message, without the message's prefix.
         """
         run = self._claims.run()
         left = self._release_once(run, pod, self._claims.cache.of_pod(pod))
-        while left:  # since the drivers were called, another pod had a claim prepared again and then stopped using it
+        while left:  # during the calls, another pod had a claim prepared again, and then stopped using it
             left = self._release_once(run, pod, left)
 
     def _release_once(self, run: Run, pod: PodUid, keys: Sequence[ClaimKey]) -> Sequence[ClaimKey]:
-        """Release these claims. Return the ones that the pod still uses."""
+        """Release these claims. Return the claims that the pod still uses."""
         last, released = self._ask_all(run, pod, keys)
         return self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released)).cache.of_pod(pod)
 
@@ -142,9 +142,9 @@ class Release:
         return leaving.last, released
 
     def _ask(self, run: Run, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
-        """Ask a driver to release those of its claims that no other pod has started to use since.
+        """Ask a driver to release its claims, except those that another pod has started to use in the meantime.
 
-        Return `released` with the claims that the driver has released.
+        Return `released` extended by the claims that the driver has released.
         """
         turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "unprepare")
         if turn is None:
@@ -171,7 +171,7 @@ class Release:
 
 
 def _without(released: Mapping[PodUid | None, tuple[tuple[ClaimKey, ...], Released]], cache: ClaimCache) -> Changed:
-    """Return the cache after the released claims of each pod were removed."""
+    """Return the cache without the released claims of each pod."""
     changed = Changed(cache)
     for pod, (keys, of_pod) in released.items():
         changed = remove(changed.cache, pod, keys, of_pod)

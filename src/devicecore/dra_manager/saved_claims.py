@@ -45,7 +45,7 @@ Step = TypeVar("Step", bound=_Step)
 class SavedClaims:
     """The claim cache and its store.
 
-    A change is a function that takes a cache and returns a step, which contains the next cache.
+    A change is a function that takes a cache and returns a step; the step contains the next cache.
     """
 
     def __init__(self, store: CheckpointStore) -> None:
@@ -81,7 +81,7 @@ class SavedClaims:
     def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
         """Save a change, and then make it visible.
 
-        If the change would leave the stored claims as they are, nothing is written.
+        If the stored claims would not change, nothing is written.
 
         Raises DraStoppedError if the run is over, and SaveClaimsError with `what` if the change cannot be saved. After
         an error, nothing has changed.

@@ -41,8 +41,8 @@ class ActivePods:
 
         Once all pods are known, return False.
 
-        An init container that has ended also counts if a later container is running. A kubelet refuses the pod in the
-        case of such an init container (kubernetes#138446).
+        An init container that has ended also counts if a later container of the pod is running. Because of such an init
+        container, a kubelet would refuse the pod (kubernetes#138446).
         """
         if not self._running or self._pods is None or self._pods.sources_ready():
             return False
@@ -54,7 +54,7 @@ class ActivePods:
     def sweep(self) -> bool:
         """Forget the pods that are no longer active.
 
-        Return whether there were such pods. If there were, the caller must save.
+        Return whether any pods were forgotten. If so, the caller must save.
         """
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
@@ -62,7 +62,7 @@ class ActivePods:
         if holding <= _active(self._pods):
             return False
         # Read everything again, because a pod may have been admitted since. The ledger and the admissions are read
-        # before the active pods, so that a pod admitted in between is not taken for one that is gone.
+        # before the active pods, so that a pod that is admitted in between is not mistaken for a vanished pod.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         active = _active(self._pods)

@@ -40,7 +40,7 @@ from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
 
 Settle = Callable[[AskPlugin], Decision]
-"""Turns a question into the choice that follows from the answer to it."""
+"""A function from a question for the plugin to the choice that follows from the plugin's answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,8 +122,7 @@ class Admissions:
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
         for container in containers:
             admission.at = container
-            # NUMA nodes are chosen inside the loop, because the containers before this one have taken devices in the
-            # meantime
+            # NUMA nodes are chosen inside the loop, because the preceding containers have already taken devices
             numa_nodes = choose(container)
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
@@ -164,7 +163,7 @@ class Admissions:
 
     def _commit(self, admission: _Admission) -> None:
         """Turn the reservations into allocations: first in the store, then in the state."""
-        self._time_left(admission)  # raises an error, so that the pod is refused, if the last answer came too late
+        self._time_left(admission)  # if the last answer came too late, this raises an error, so that the pod is refused
         after = self._saver.commit(admission.run, partial(_confirmed, admission.prepared))
         for reservation, receipt in admission.prepared:
             if warning := answers_warning(after.ledger, reservation.resource, receipt):
@@ -219,7 +218,7 @@ def _reserved(
 
 
 def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState) -> tuple[NodeState, NodeState]:
-    """Return the state with allocations instead of reservations, both as the next value and as the commit's result.
+    """Turn the reservations into allocations. Return the new state twice: as the next value and as the commit's result.
 
     Existing allocations stay.
 
@@ -232,5 +231,5 @@ def _confirmed(prepared: Sequence[tuple[Reservation, Receipt]], state: NodeState
             state = state.confirm(key, resource, receipt)
         elif state.ledger.allocation(key, resource) is None:
             raise KeyError(key, resource)
-        # otherwise, an earlier call has saved this allocation but was interrupted before it could record that
+        # otherwise, an earlier call saved this allocation, but was interrupted before it could record the save
     return state, state

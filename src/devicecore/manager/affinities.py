@@ -30,7 +30,7 @@ class Affinities:
         self._turns = turns
 
     def is_failure(self, *, admitted: bool) -> bool:
-        """Return whether an admission counts as failed in a kubelet's metrics. Without a policy, none does."""
+        """Return whether an admission counts as failed in a kubelet's metrics. Without a policy, no admission does."""
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
@@ -48,7 +48,7 @@ class Affinities:
         return lambda _: affinity
 
     def hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Return the hints for devices, without those of hint providers, for a container or for the pod as a whole."""
+        """Return the hints for a container's devices, or for the pod's as a whole. Hint providers are not asked."""
         state = self._state.value
         return device_hints(pod, container, state.inventory, state.ledger, self._topology.numa_nodes)
 

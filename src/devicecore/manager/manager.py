@@ -57,7 +57,7 @@ class DeviceManager(Runs):
     first start, and `evict` and `tick` raise `ManagerStoppedError` after a stop.
 
     Args:
-        transport: connects the manager with plugins.
+        transport: connects the manager to plugins.
         store: where the checkpoint is kept.
         sink: where capacity and allocatable are published.
         pods: knows which pods are active; without `pods`, a pod is active from its admission until `evict`.
@@ -176,7 +176,7 @@ class DeviceManager(Runs):
         run.is_restored.set()
 
     def stop(self) -> None:
-        """Disconnect all plugins.
+        """Stop the manager, and disconnect all plugins.
 
         Every answered admission is already saved. Stopping the manager twice is not an error.
 
@@ -346,7 +346,7 @@ class DeviceManager(Runs):
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.
-            TypeError: `pods` is one uid, or contains an item that is not a uid.
+            TypeError: `pods` is a single UID, or contains an item that is not a UID.
         """
         uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods, such as [pod.uid]")))
         self._lifecycle.check_started()
@@ -368,13 +368,13 @@ class DeviceManager(Runs):
             self._saver.save()
 
     def tick(self) -> NodeStatus:
-        """Do whatever is due, and return the current capacity and allocatable.
+        """Do the work that is due, and return the current capacity and allocatable.
 
         Call this method every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
-        A resource that has had no connected plugin for longer than the grace period is removed, and listed in `removed`
-        of the returned status only. Changes are saved and published, including those that failed before (kubelet.md
-        3.6).
+        A resource that has had no connected plugin for longer than the grace period is removed. Only the status
+        returned by this call lists that resource in `removed`. Changes are saved and published, including those that
+        failed before (kubelet.md 3.6).
         """
         self._lifecycle.check_started()
         self._state.current_run()

@@ -96,7 +96,10 @@ class Plugins:
 
 @contextmanager
 def _stopped_plugin_as_failed_call(resource: ResourceName, method: str) -> Iterator[None]:
-    """Report a disconnected plugin as a failed call. A kubelet does so except in Allocate (kubelet.md 5.5, 7.2)."""
+    """Report a disconnected plugin as a failed call.
+
+    A kubelet does the same, except in Allocate (kubelet.md 5.5, 7.2).
+    """
     try:
         yield
     except PluginStoppedError as error:

@@ -30,7 +30,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._call: OpenCall | None = None  # the latest call that published to the sink
         self._published = NodeStatus()
-        self._removed: tuple[ResourceName, ...] = ()  # removed resources that are not published yet
+        self._removed: tuple[ResourceName, ...] = ()  # resources whose removal has not been published yet
 
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
         """Publish the status if it has changed, and return the status.
@@ -60,7 +60,7 @@ class Publisher:
     def check_call(self, method: str) -> None:
         """Raise CalledFromInsideError if the call of `method` comes from the sink.
 
-        The call would wait for events that are themselves waiting to publish.
+        Such a call would wait for events that are themselves waiting to publish.
         """
         if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "NodeStatusSink.publish")

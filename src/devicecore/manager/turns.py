@@ -29,8 +29,7 @@ class _Witness(set[PodUid]):
 class AdmissionTurns(Turns[PodUid]):
     """The turns of pods, and their affinities. The lock is held while turns and affinities are looked up or written.
 
-    The end of a turn takes the state lock while this lock is held; this lock is never taken while the state lock is
-    held.
+    The end of a turn takes the state lock while this lock is held; the reverse never happens.
     """
 
     def __init__(self, state: CurrentState[NodeState]) -> None:

@@ -1,1 +1,1 @@
-"""Device plugins in Python. Each plugin runs in memory, or against a real kubelet if an adapter serves the plugin."""
+"""Device plugins in Python. A plugin runs in memory, or serves a real kubelet through an adapter."""

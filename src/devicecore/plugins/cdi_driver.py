@@ -39,7 +39,7 @@ MAX_RECORD = 4 * 1024 * 1024
 """The maximum number of bytes in the record of a claim, which has at most 32 devices."""
 
 _LOCK_SECONDS = 30.0  # less than the 45 s for which a kubelet waits for an answer
-_CHOICE = "choice of devices"  # the name of the lock that is held while devices are taken
+_CHOICE = "choice of devices"  # the name of the lock that is held while a claim takes devices
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ class NotPreparedError(DraError):
 
 @frozen
 class CdiKindError(DraError, ValueError):
-    """No container runtime would accept the CDI names of a driver."""
+    """The driver's CDI names would not be accepted by any container runtime."""
 
     kind: str = field(converter=foreign_text)
     _text = "expected a CDI kind `vendor/class` that starts with a letter, got {kind!r}: choose `cdi_kind`"
@@ -102,7 +102,7 @@ class _Record:
         if record.claim.uid != uid:
             message = f"it belongs to claim {record.claim.uid}"
             raise ValueError(message)
-        record.cdi.encode()  # raises an error for half of a surrogate pair, which cannot be written
+        record.cdi.encode()  # raises an error for a lone surrogate, which cannot be written
         return record
 
 

@@ -47,7 +47,7 @@ class PollingPlugin(DevicePlugin):
         thread = SupervisedThread(f"devicecore-poll-{next(_threads)}", poll)
 
         def end() -> None:
-            thread.stop(0)  # the thread may be inside `devices`, so its end is not waited for
+            thread.stop(0)  # do not wait for the thread to end, because it may be inside `devices`
 
         try:
             thread.start()

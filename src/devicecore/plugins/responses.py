@@ -30,7 +30,7 @@ def _ids(devices: Iterable[DeviceId], function: str) -> tuple[DeviceId, ...]:
 
 
 def refuse_unknown(resource: ResourceName, devices: Iterable[DeviceId], known: Collection[DeviceId]) -> None:
-    """Refuse devices that the plugin does not have, as NVIDIA's plugin does before it answers.
+    """Refuse devices that the plugin does not have. NVIDIA's plugin does the same before it answers.
 
     Raises:
         DeviceRefusedError: one of the devices is unknown.
@@ -65,7 +65,7 @@ def numbered_device_nodes(
 ) -> ContainerAllocateResponse:
     """Return device nodes `/dev/NAME<minor>`, which the container sees as `/dev/NAME0`, `/dev/NAME1`, and so on.
 
-    The number on the host is taken from the id, never from the position: the container's `/dev/NAME0` is its device
+    The number on the host is taken from the id, never from the position: in the container, `/dev/NAME0` is the device
     with the lowest minor number, whatever the order of `devices`. Iluvatar's plugin answers Allocate in this way.
     """
     minors = sorted(minor(device) for device in _ids(devices, "numbered_device_nodes"))
@@ -83,7 +83,7 @@ def device_nodes(
     container_directory: str | None = None,
     permissions: str = "rw",
 ) -> ContainerAllocateResponse:
-    """Return, for each device, the host's device node of the same name, as a `DirectoryPlugin` for device nodes needs.
+    """Return the host's device node for each device, as needed by a `DirectoryPlugin` whose files are device nodes.
 
     Args:
         devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
@@ -107,7 +107,7 @@ def device_nodes(
 def mounts(
     devices: Sequence[DeviceId], host_directory: str, container_directory: str, *, read_only: bool = True
 ) -> ContainerAllocateResponse:
-    """Return, for each device, a mount of the host's file of the same name into a directory of the container.
+    """Return a mount for each device: the host's file of the same name, in a directory of the container.
 
     Raises:
         ValueError: a directory is not an absolute path.

@@ -21,7 +21,7 @@ from devicecore.ports.plugin import DevicePlugin
 __all__ = ["SimulatedPlugin", "simulated_devices"]
 
 RESOURCE_VARIABLE = "resourcename"
-"""The environment variable that names the resource if the caller does not."""
+"""The environment variable that names the resource if the caller does not name one."""
 
 
 class SimulatedPlugin(DevicePlugin):
@@ -58,7 +58,7 @@ class SimulatedPlugin(DevicePlugin):
         return f"SimulatedPlugin({self.resource!r}, {counts})"
 
     def devices(self) -> Sequence[Device]:
-        """Return the current devices, as they were last set."""
+        """Return the devices as they were last set."""
         return tuple(self._devices.values())
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:

@@ -1,6 +1,6 @@
-"""The driver's own side of dynamic resource allocation: what a driver author writes.
+"""The driver's side of dynamic resource allocation: what a driver author writes.
 
-Law: there is one result for each claim that is passed, and the same call for the same claims may be repeated.
+Law: there is one result for each claim that is passed, and a call may be repeated with the same claims.
 """
 
 from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ text.
 
 
 class DriverTransport(Protocol):
-    """Connects the DRA manager with drivers: accepts registrations and health reports, and makes calls.
+    """Connects the DRA manager to drivers: accepts registrations and health reports, and makes calls.
 
     A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of an
     instance start with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the

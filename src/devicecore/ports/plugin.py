@@ -1,4 +1,4 @@
-"""The plugin's own side: what a device plugin author writes.
+"""The plugin's side of the device plugin API: what a plugin author writes.
 
 Law: a plugin serves one resource. The plugin's options announce its optional methods, unless the plugin declares its
 own options.
@@ -19,7 +19,7 @@ _DERIVED = {
     for pre_start in (False, True)
     for preferred in (False, True)
 }
-"""The options of a class that declares no options, by whether the class has each optional method."""
+"""The options of a class that declares none. The key says which of the optional methods the class has."""
 
 
 class DevicePlugin(Protocol):
@@ -30,8 +30,9 @@ class DevicePlugin(Protocol):
     in memory, or over gRPC to a real kubelet. Methods may be called from several threads at once. If a method raises an
     error, the kubelet's call fails with the error's text.
 
-    A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce that method, because the
-    default `options` does. A class or object that declares `options` itself keeps these options.
+    A subclass that defines `get_preferred_allocation` or `pre_start_container` need not announce that method: the
+    default `options` announces every optional method that the subclass defines. A class or object that declares
+    `options` itself keeps these options.
     """
 
     resource: ResourceName
@@ -69,7 +70,7 @@ class DevicePlugin(Protocol):
     ) -> Sequence[DeviceId]:
         """Return the `size` devices from `available` that work together best.
 
-        This method is called only if `options` announces it.
+        This method is called only if `options` says that the plugin has it.
         """
         return ()
 

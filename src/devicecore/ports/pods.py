@@ -1,6 +1,6 @@
 """What the node knows about pods.
 
-Law: once every source of pods has reported, a pod that is not listed may lose its devices.
+Law: a pod that is not listed may lose its devices once every source of pods has reported.
 """
 
 from collections.abc import Collection

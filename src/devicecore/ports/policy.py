@@ -12,7 +12,10 @@ from devicecore.domain.policies import Choice
 
 
 class AllocationPolicy(Protocol):
-    """A function with one argument. `devicecore.domain.policies` contains several, and you can write your own."""
+    """A function with one argument.
+
+    `devicecore.domain.policies` contains several policies, and you can write your own.
+    """
 
     def __call__(self, choice: Choice, /) -> Collection[DeviceId]:
         """Return `choice.size` different devices from `choice.available`, including all of `choice.must_include`.

@@ -19,7 +19,7 @@ text.
 
 
 class PluginTransport(Protocol):
-    """Connects the manager with plugins: accepts registrations and reports, and makes calls.
+    """Connects the manager to plugins: accepts registrations and reports, and makes calls.
 
     Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter was given at construction if
     that is shorter. Then the call raises `PluginCallError`, and a later answer is ignored.

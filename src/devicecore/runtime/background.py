@@ -1,7 +1,8 @@
-"""Background tasks that run until they are stopped, in a thread or on an event loop.
+"""Background tasks, in a thread or on an event loop, that run until they are stopped.
 
-Law: if a background task ends without having been stopped, this is logged, and the task is started again after a pause
-that grows from `FIRST_PAUSE` to `MAX_PAUSE`. A run that lasted longer than `MAX_PAUSE` resets the pause.
+Law: if a background task ends without having been stopped, its end is logged, and the task is started again after a
+pause. Repeated failures double the pause, from `FIRST_PAUSE` up to `MAX_PAUSE`. A run that lasted longer than
+`MAX_PAUSE` resets the pause.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from typing import NoReturn
 from devicecore.runtime.thread import Thread
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
-"""The first and the longest pause, in seconds, before a task that has ended is restarted."""
+"""The first and the longest pause before a task is restarted, in seconds."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return the seconds to pause after `failures` in a row: `first`, doubled with each failure, up to `longest`."""
+    """Return the pause in seconds after `failures` in a row: `first`, doubled with each failure, up to `longest`."""
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 
@@ -73,9 +74,10 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 
 
 class _Stopping(threading.Event):
-    """An event whose lock cannot be left taken by an interrupt.
+    """An event whose lock cannot be left locked by an interrupt.
 
-    Python's `Event.set` takes its lock through the `with` of a condition, which is written in Python.
+    Python's `Event.set` takes its lock through `Condition.__enter__`, which is written in Python, so an interrupt may
+    come in between.
     """
 
     def __init__(self) -> None:

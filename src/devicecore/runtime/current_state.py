@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 class CurrentState(Generic[Value]):
     """The value, the run that it belongs to, and the callers that wait for the value to change.
 
-    `stopped` creates the error for a call in a run that is over. The lock is implemented in C, because an interrupt
-    cannot leave such a lock half acquired.
+    `stopped` creates the error for a call in a run that is over. The lock is implemented in C, so that an interrupt
+    cannot leave it half acquired.
     """
 
     def __init__(self, value: Value, stopped: Callable[[], DeviceCoreError] = ManagerStoppedError) -> None:

@@ -1,4 +1,4 @@
-"""Waits no longer than allowed for work that may never end.
+"""Waits for work that may never end, but only for a limited time.
 
 gRPC ends a call only when its last write to the socket has ended, even if the call's deadline has passed or the call
 was cancelled. If a server reads nothing, for example because its process is stopped, and the socket is full (200 KiB),
@@ -61,7 +61,7 @@ class WaitingThreads:
 
     Law: an interrupted `begin` holds nothing that other calls need. So `begin` uses only a list, a queue and a way of
     starting threads that are implemented in C. `begin` does not use `threading.Thread`, because an interrupt in its
-    `start` may leave a lock taken.
+    `start` may leave a lock locked.
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ class JobLanes(Generic[Job]):
         self._errors: list[BaseException] = []
 
     def run(self) -> None:
-        """Run all jobs. If this method is interrupted, running jobs continue, and no other jobs are started.
+        """Run all jobs. If the call is interrupted, running jobs continue, and no other jobs are started.
 
         Raises:
             BaseException: the first error that `work` raised. The other jobs still run.

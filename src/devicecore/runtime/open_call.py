@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class OpenCall:
-    """A call in progress, namely the call of the function that creates this object: its thread and its frame."""
+    """The call of the function that creates this object: its thread and its frame."""
 
     __slots__ = ("_frame", "thread")
 

@@ -13,10 +13,10 @@ Why it is built this way:
   itself, because the value may change while the store is called: then the change is applied again, to the newer value.
   So a change may be applied twice, possibly to a value that already contains the change. The last result counts.
 * Several commits may wait for the saving lock. The first commit that gets the lock saves all of them with one write. If
-  that write fails, each commit is saved alone, so that no commit fails because of another's change. A call that is
-  interrupted during this leaves the other commits undone, so each call does its own commit unless that is already done.
-  A commit whose call was interrupted is left out, because its caller may have tried again since, and an old change must
-  not follow a newer one.
+  that write fails, each commit is saved alone, so that no commit fails because of a different commit. A call that is
+  interrupted while it does this leaves the other commits undone, so each call does its own commit unless that is
+  already done. A commit whose call was interrupted is left out, because its caller may have tried again since, and an
+  old change must not follow a newer one.
 * A value is saved first, and only then becomes the current one. Because an interrupt may come in between, `is_behind`
 is true from before the save until the saved value is the current one. If `is_behind` stays true, the next commit, the
 next request or the end of the run saves the current value.
@@ -153,7 +153,7 @@ class SavedState(Generic[Value]):
         """Save the value after `change`, and then make it the current value. Return the result of `change`.
 
         Raises:
-            StoreError: the value cannot be saved. The state is as before.
+            StoreError: the value cannot be saved. The state is unchanged.
             DeviceCoreError: `run` is not the current run, or the value cannot be encoded. The state is as before.
             CalledFromInsideError: the store calls this method while it saves.
         """
@@ -180,7 +180,7 @@ class SavedState(Generic[Value]):
         others = (commit for commit in waiting if commit.run is own.run and commit is not own)
         group = [own, *(commit for commit in others if not commit.call.has_ended)]
         if self._commit_together(group, own.call) is not None:
-            for commit in group:  # each commit separately, so that none fails because of another
+            for commit in group:  # each commit is saved separately, so that none fails because of a different one
                 commit.error = self._commit_together((commit,), own.call)
 
     def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:
@@ -201,7 +201,7 @@ class SavedState(Generic[Value]):
         return None
 
     def save(self) -> None:
-        """Save the current value in the caller's thread. While another thread saves, do what `request` does.
+        """Save the current value in the caller's thread. If another thread is saving, do what `request` does.
 
         A failed save is logged, and the next save includes its changes.
         """

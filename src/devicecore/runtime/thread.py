@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 LIMIT = 30
-"""The most seconds that a thread may take to begin, without the time during which the process was stopped."""
+"""How many seconds a thread may take to begin, not counting time during which the process is stopped."""
 
 
 class _Begun(threading.Event):
@@ -19,18 +19,18 @@ class _Begun(threading.Event):
         for _ in range(LIMIT):  # one long wait would be over at once after SIGSTOP and SIGCONT
             if super().wait(1.0):
                 return True
-        message = f"can't start new thread: it did not begin within {LIMIT} s, perhaps for want of memory"
+        message = f"can't start new thread: it did not begin within {LIMIT} s, possibly for lack of memory"
         raise RuntimeError(message)
 
 
 class Thread(threading.Thread):
     """A thread as in Python's `threading`, with a limit on the time that `start` waits for it to begin.
 
-    A thread that runs out of memory before it begins ends without a word, and Python's own `start` waits for it forever
-    (python/cpython#140746).
+    A thread that runs out of memory before it begins ends silently, and the `start` of `threading.Thread` then waits
+    forever (python/cpython#140746).
     """
 
-    _started: threading.Event  # of Python's Thread, in all of its versions so far; only `start` waits for it
+    _started: threading.Event  # exists in `threading.Thread` in all versions of Python; only `start` waits for it
 
     def __init__(
         self, *, target: Callable[..., object], name: str, args: tuple[object, ...] = (), daemon: bool = False

@@ -22,7 +22,7 @@ Why it is built this way:
   is still in progress count: a thread that was interrupted and continues is not inside any turn.
 * Waiting is limited, because a turn may be waiting for a driver that never answers. A waiting call also checks again
 every second, because an interrupt may have kept the previous call from waking it.
-* The lock is implemented in C, because an interrupt cannot leave such a lock half acquired. The lock is held only while
+* The lock is implemented in C, so that an interrupt cannot leave it half acquired. The lock is held only while
 dictionaries are read or written.
 """
 
@@ -52,7 +52,7 @@ class Turn(Generic[Key]):
 class Turns(Generic[Key]):
     """Owns the turns. The lock is held while turns are looked up or written, and never while a port is called.
 
-    `call` is the name that errors use for a call that has a turn.
+    `call` is what errors call a call that has a turn.
     """
 
     def __init__(self, call: str) -> None:
@@ -64,10 +64,11 @@ class Turns(Generic[Key]):
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
         """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.
 
-        Return None if this took longer than `patience` seconds of real time. If an error is raised, it names `method`.
+        Return None if this takes longer than `patience` seconds of real time. If an error is raised, it names `method`.
 
         Raises:
-            CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.
+            CalledFromInsideError: the caller already runs inside a turn for one of these keys, and would wait for
+                itself.
         """
         turn = Turn(keys, call)
         if self._taken:
@@ -91,7 +92,7 @@ class Turns(Generic[Key]):
             self._waiting.pop(turn, None)
 
     def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
-        """Begin a turn, without waiting, for those of the `keys` that are free, possibly none."""
+        """Begin a turn, without waiting, for those `keys` that no other turn holds or waits for (possibly none)."""
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:

@@ -59,7 +59,7 @@ def read_documents(
 
     `file` is the name used in errors. If an object in YAML has a key twice, the last value counts, as for a kubelet;
     with `unique_keys`, the object is refused, as by kubectl and an API server. Raises `error`, a DocumentError, if the
-    text is not YAML, or too large.
+    text is not YAML or is too large.
     """
     whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:
@@ -150,7 +150,7 @@ def _check_size(documents: list[tuple[int | None, Data]]) -> None:
 
 
 def _json_documents(text: str) -> list[tuple[int | None, Data]]:
-    """Return the values of a JSON string, or none for any other string, which the YAML reader then reads or refuses."""
+    """Return the values in a string of JSON, or no values if the string has to be read, or refused, as YAML."""
     # JSON is not read as YAML, because YAML allows neither tabs for indentation nor half of a surrogate pair.
     decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
     documents: list[tuple[int | None, Data]] = []
@@ -211,7 +211,7 @@ def _yaml_documents(text: str, *, unique_keys: bool) -> list[tuple[int | None, D
     return list(_Composer(yaml.parse(text, Loader=_LOADER), unique_keys).documents())
 
 
-_UNFINISHED: Data = object()  # the value of an anchor until its end has been read
+_UNFINISHED: Data = object()  # stands for the value of an anchor until the end of the value has been read
 
 
 @attrs.define
@@ -294,7 +294,7 @@ class _Composer:
         return own
 
     def _merge(self, value: Data, into: _Mapping, event: yaml.Event) -> None:
-        """Add missing keys. If several sources have a key, the first source takes precedence."""
+        """Add the keys that a mapping lacks. If several sources have a key, the first source takes precedence."""
         for source in value if isinstance(value, _Sequence) else [value]:
             if not isinstance(source, _Mapping):
                 _refuse("expected an object after <<, got " + described(source), _line(event))
@@ -330,7 +330,7 @@ def _resolved(text: str) -> Data:
 
 
 def _number(text: str) -> int | float | None:
-    """Return the number that a string spells: a 64-bit integer, or a finite float."""
+    """Return the number that a string represents: a 64-bit integer or a finite float. Return None if there is none."""
     if len(text) > _MAX_NUMBER_LENGTH:
         return None
     if matched := _INTEGER.fullmatch(text):

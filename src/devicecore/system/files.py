@@ -115,8 +115,9 @@ class DurableFile:
         self._directory = str(path.parent)
         self._mode = mode
         self._max_bytes = max_bytes
-        # Each instance writes to a new file with a different name, so a second writer can spoil an attempt but never
-        # the file. The name is a string, not a path, because converting a path takes as long as the system call.
+        # Each instance writes to a new file with a different name, so a second writer can make a write fail, but cannot
+        # corrupt the file. The name is a string, not a path, because converting a path takes as long as the system
+        # call.
         self._number, self._new = next(_instances), ""
         self._name_new()
         _files.add(self)
@@ -127,7 +128,7 @@ class DurableFile:
     def _name_new(self) -> None:
         """Choose the name of the new file.
 
-        A fork chooses a name again, because it would otherwise spoil its parent's attempts.
+        A fork chooses a new name again, because it would otherwise overwrite the file that its parent is writing.
         """
         self._new = str(self._path.with_name(f".{self._path.name}.{os.getpid()}-{self._number}.new"))
 

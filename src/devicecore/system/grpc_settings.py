@@ -1,4 +1,4 @@
-"""The options of every gRPC channel of this library, and how gRPC spells the path of a unix socket.
+"""The options of every gRPC channel in this library, and the form in which gRPC takes the path of a unix socket.
 
 Law: every channel uses these options, so all parts of the library accept and refuse the same servers.
 """

@@ -58,7 +58,7 @@ class ListCheck:
         self._in_file = 0  # bytes
 
     def look(self, size: int, devices: DeviceList) -> None:
-        """Check the next list. `size` is at least the number of characters in the list's ids and in the list's message.
+        """Check the next list. `size` is the length of the list's message, or of all its ids if there is no message.
 
         Raises DeviceListError if the list is refused.
         """
@@ -107,8 +107,8 @@ class ListCheck:
             self._size_logged = True
             lists = f"lists {counted(devices, 'device')} in {size} bytes, and a message may be up to {limit} bytes long"
             self._warn(
-                f"{lists}: with more than about {devices * limit // size} devices the plugin will be lost, unless "
-                "message_bytes is raised"
+                f"{lists}: with more than about {devices * limit // size} devices the plugin will be disconnected "
+                "unless message_bytes is raised"
             )
 
     def _warn(self, problem: str) -> None:

@@ -1,7 +1,7 @@
 """Unix sockets as files: which paths can be bound, which socket is at a path, and which process serves it.
 
-Law: a socket file is replaced in one step and removed only by the process that bound it, which recognizes the file by
-its inode.
+Law: a socket file is replaced in one step, and is removed only by the process that bound it. That process recognizes
+the file by its inode and modification time.
 """
 
 import logging
@@ -108,10 +108,10 @@ class OwnedSocket:
     def binding(self) -> Iterator[str]:
         """Yield a private path for binding the socket.
 
-        At the end of the block, the socket replaces any socket at `path`.
+        At the end of the block, the socket replaces any socket at `path`, including an older socket of ours.
 
-        If the block raises an error, nothing is changed. An older socket of ours at `path` is replaced, too. Raises
-        SocketPathTooLongError, DirectoryError if something other than a socket is in the way, and OSError.
+        If the block raises an error, nothing is changed. Raises SocketPathTooLongError, DirectoryError if something
+        other than a socket is in the way, and OSError.
         """
         check_socket_path(self.path)
         check_not_in_the_way(self.path)

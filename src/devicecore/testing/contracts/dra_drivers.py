@@ -237,7 +237,7 @@ def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
-    """The caller gets a driver's `DriverCallError` with its code and text."""
+    """If a driver raises a `DriverCallError`, the caller gets that error's code and text."""
     with _connected(make) as (transport, driver, instance):
         driver.error = DriverCallError(PREPARE, "ResourceExhausted", "all in use")
         failed = expect_error(PREPARE, DriverCallError, lambda: transport.prepare(instance, CLAIMS_ASKED))

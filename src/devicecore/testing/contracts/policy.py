@@ -28,7 +28,7 @@ _OWN, _OTHER = PodUid("own"), PodUid("other")
 
 
 def _cases() -> Iterator[Choice]:
-    """Yield questions about eight cards with two replicas each, on two NUMA nodes or without NUMA nodes.
+    """Yield questions about eight cards with two replicas each: on no NUMA node, on one, or on two.
 
     The first two cards and one replica of the fourth are in use.
     """
