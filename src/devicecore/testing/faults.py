@@ -3,8 +3,8 @@
 Law: without an entry in its script, a faulty adapter changes nothing. An entry changes only the calls that it names.
 Time passes only on a `ManualClock`. Nothing here waits except a `Gate`, which the test opens.
 
-A fault is called with the `Call` instead of the adapter, and responds to it. Faults can be combined: the first fault is
-called, and the next fault is called if the first one proceeds. Any function that takes a `Call` is a fault.
+A fault is called in place of the adapter: any function that takes a `Call` and answers it. Faults can be combined: the
+first fault is called, and if it proceeds, the next one is called.
 """
 
 import threading
@@ -142,7 +142,7 @@ class Call:
     def answer_with(self, faults: Sequence["Fault"]) -> Answer:
         """Answer the call with `faults`.
 
-        The first fault is called. If it proceeds, the next fault is called, and finally the adapter.
+        The first fault is called. If that fault proceeds, the next one is called, and after the last one the adapter.
         """
         if not faults:
             return self.proceed()

@@ -104,7 +104,7 @@ def invalid_resource_names() -> st.SearchStrategy[str]:
 
 
 def _inside_out(end: str, inside: str) -> str:
-    """Return `inside` between a character that a name may start with and one that a name may end with."""
+    """Return `inside` between two characters `end`, or only one such character if `inside` is empty."""
     return f"{end}{inside}{end}" if inside else end
 
 

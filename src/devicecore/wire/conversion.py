@@ -18,8 +18,7 @@ from devicecore.wire import deviceplugin
 def to_device(message: deviceplugin.Device) -> Device:
     """Read a device.
 
-    A missing topology, a topology without nodes, and a topology with a node without a number (0) result in different
-    values.
+    A missing topology gives None, a topology without nodes gives an empty tuple, and a node without a number is node 0.
     """
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return received(Device, DeviceId(message.ID), Health.parse(message.health), topology)

@@ -37,8 +37,8 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    The start and end that a list shares with the previous list are reused, block by block, because the end of
-    a device is known only once everything before it has been read.
+    Blocks of devices that a list has in common with the previous list, at its start and at its end, are not read again.
+    Whole blocks are compared, because the end of a device is known only once everything before it has been read.
     """
 
     def __init__(self) -> None:

@@ -47,7 +47,10 @@ def from_claims(claims: Iterable[ClaimRef]) -> list[dict[str, object]]:
 
 
 def to_prepared(answer: PrepareAnswer) -> dict[ClaimUid, PrepareResult]:
-    """Read an answer to NodePrepareResources. Raises TooMuchError for too many parts or a name that is too long."""
+    """Read an answer to NodePrepareResources.
+
+    Raises TooMuchError if the answer has too many items or too long a name.
+    """
     _limit("claims", len(answer.claims), MAX_CLAIMS)
     _limit("devices", sum(len(result.devices) for result in answer.claims.values()), MAX_DEVICES)
     devices = [device for result in answer.claims.values() for device in result.devices]
@@ -69,7 +72,10 @@ def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepa
 
 
 def to_unprepared(answer: UnprepareAnswer) -> dict[ClaimUid, UnprepareResult]:
-    """Read an answer to NodeUnprepareResources. Raises TooMuchError for too many claims or a long UID."""
+    """Read an answer to NodeUnprepareResources.
+
+    Raises TooMuchError if there are too many claims or a UID is too long.
+    """
     _limit("claims", len(answer.claims), MAX_CLAIMS)
     return {ClaimUid(_name(uid)): UnprepareResult(result.error) for uid, result in answer.claims.items()}
 

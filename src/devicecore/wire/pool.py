@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 def _pool(package: str) -> DescriptorPool:
     # The default pool refuses a second `v1beta1.Device` or `api.proto`, and plugins may contain their own copies.
     pool = DescriptorPool()
-    blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would load the code for temporary files
+    blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would also import tempfile
     assert blob is not None, "only namespace packages cannot contain data"  # noqa: S101 - for mypy
     for file in FileDescriptorSet.FromString(blob).file:
         pool.AddSerializedFile(file.SerializeToString())

@@ -16,13 +16,13 @@ from devicecore.domain.json_size import MAX_MEMORY, Reader, memory_of
 MAX_SECONDS = 15.0
 """The maximum processor time of a question, in seconds.
 
-Expressions do not count, because other processes evaluate them.
+The evaluation of expressions does not count, because it happens in other processes.
 """
 
 MAX_EXPRESSION_SECONDS = 10.0
-"""The maximum number of seconds for all expressions in one question.
+"""The maximum number of seconds for evaluating all expressions in one question.
 
-A scheduler gives up on a node after the same time.
+A scheduler also gives up on a node after 10 seconds.
 """
 
 MAX_REASONS = 500_000
@@ -41,17 +41,17 @@ Each device takes about 500 bytes in addition to the document.
 """
 
 _ANSWER = Reader(0, value_bytes=100, copies=1)
-"""The memory that one answer of an API server costs, that is, one page of a list.
+"""How much memory an API server's answer takes when it is parsed. Each page of a list is an answer.
 
-The answer's text is not kept: 3,000 pods of 4 KiB cost 168 MB.
+The text of the answer is not kept. For example, 3,000 pods of 4 KiB take 168 MB.
 """
 
-_CALLS = 64  # how many calls of `charge` there are per reading of the clock, which costs more than a step of a search
+_CALLS = 64  # `charge` reads the clock once in this many calls, because that costs more than a step of a search
 
 
 @define
 class Budget:
-    """The time, memory and number of reasons that one question has left, counted from the creation of this object.
+    """The time, memory and reasons that one question has left. The time runs from the creation of this object.
 
     Args:
         seconds: how many seconds of processor time the question may take.
@@ -59,7 +59,7 @@ class Budget:
         reasons: how many reasons for rejecting devices may be kept.
         documents: how many bytes of memory all documents may take.
         published: how many devices all ResourceSlices may contain.
-        now: returns the processor time used so far, in seconds.
+        now: a function that returns the processor time used so far, in seconds.
     """
 
     seconds: float = MAX_SECONDS
@@ -82,20 +82,23 @@ class Budget:
 
     @property
     def used(self) -> float:
-        """The seconds of processor time that the question has taken so far."""
+        """The processor time that the question has taken so far, in seconds."""
         return self.now() - self._began
 
     def spent(self, more: float = 0.0) -> str:
         """Return a sentence about the limit that the question has exceeded, or would exceed after `more` seconds.
 
-        The sentence is empty while the question may continue.
+        If the question may continue, return an empty string.
         """
         if not self._why and self.used + more > self.seconds:
             self._why = f"the question took more than {self.seconds:g} s of processor time"
         return self._why
 
     def skips(self, what: str) -> bool:
-        """Return whether the question has exceeded a limit. If so, record `what` as skipped."""
+        """Return whether `what` has to be skipped because the question has exceeded a limit.
+
+        If so, record it as skipped.
+        """
         if not self.spent():
             return False
         self.skipped[what] = None
@@ -152,7 +155,7 @@ class Budget:
         return item
 
     def charge(self, reasons: int) -> None:
-        """Charge this many kept reasons, and check the time occasionally.
+        """Charge for keeping this many reasons, and check the time occasionally.
 
         Raises:
             QuestionGivenUpError: the question has exceeded a limit.

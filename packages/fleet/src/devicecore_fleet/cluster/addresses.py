@@ -16,7 +16,7 @@ def addresses_of(chosen: str | None) -> tuple[str, ...]:
 
 
 def own_address() -> str | None:
-    """Return the address of this machine on its default route, as a kubelet does, or None without such a route."""
+    """Return the address of this machine on its default route, as a kubelet does, or None if there is no such route."""
     for family, far in _FAR:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((far, 9))  # nothing is sent to connect a UDP socket

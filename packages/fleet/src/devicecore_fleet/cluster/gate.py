@@ -2,8 +2,8 @@
 
 The gate is closed if the node is partitioned or down, or its Node may not be ours.
 
-Law: while the gate is closed, none of the node's requests are started and no events reach it. When the gate opens, the
-node's latest pending requests and the server's latest state pass through.
+Law: while the gate is closed, none of the node's requests are started, and no events reach the node. When the gate
+opens, the node's latest pending requests and the server's latest state pass through.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -225,7 +225,7 @@ def life(behavior: Behavior, at: Place, began: datetime, now: datetime) -> Life:
         backoff = _next_backoff(behavior, backoff, restarts)
         cycle, times = _cycle(behavior, backoff)
         if backoff == before and restarts > 1 and cycle * 2 < now - start:
-            count = (now - start) // cycle - 1  # skips periods: an old pod must not cost more than a young one
+            count = (now - start) // cycle - 1  # skip periods, so that an old pod costs no more than a young one
             start, restarts = start + count * cycle, restarts + count * times
             last = evolve(end, started=end.started + count * cycle, ended=end.ended + count * cycle)
     until = None if behavior.code is None else start + lasts
@@ -249,7 +249,7 @@ def _cycle(behavior: Behavior, backoff: float) -> tuple[timedelta, int]:
         return timedelta(seconds=max(_RELIST, backoff) + behavior.lasts), 1
     if behavior.lasts >= backoff:
         return timedelta(seconds=behavior.lasts), 1
-    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # the container waits only before every other run
+    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # the container waits before every second run only
 
 
 def _without_image(at: Place, start: datetime, now: datetime) -> Life:

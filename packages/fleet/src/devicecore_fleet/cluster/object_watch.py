@@ -91,7 +91,7 @@ class KubeApiWatch(HasLifecycle):
 
     @property
     def problem(self) -> str | None:
-        """Why the current objects are unknown, or None if no problem is known."""
+        """Why the objects cannot be watched, or None if no problem is known."""
         problem = self._problem
         return None if problem is None else f"the {self._resource.plural} cannot be watched: {problem}"
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MAX_EVENTS = 20  # the maximum number of pending events of one pod
 _MAX_REPEATS = 5  # the maximum number of times in a row that a patch is resent because another writer has undone it
 _CONFLICT_LOOK = 1.0  # in seconds; a busy server also answers Conflict
-_LOOK_AGAIN = 30.0  # in seconds, for a pod that the server did not know or whose status other writers keep changing
+_LOOK_AGAIN = 30.0  # in seconds, for a pod that the server does not know, or whose status other writers keep changing
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ class ClusterPods(PodFeed, PodReporter):
         node: returns the Node on which pods must fit, or None if the Node is unknown.
         clock: returns monotonic seconds.
         wall: returns the time for reports to the server.
-        says: returns the behavior of the containers of a pod that has no annotation for it.
+        says: returns the behavior of a pod's containers, for a pod without an annotation that defines it.
         reads: reads the Nodes of several nodes; by default, this node reads its own Node.
     """
 

@@ -158,7 +158,7 @@ def _whole(name: str, size: Quantity | str) -> int:
 
 @of_spec
 def _ports(spec: Json) -> frozenset[_Port]:
-    """Return the host ports of those of the pod's containers that run at the same time."""
+    """Return the host ports of the pod's app containers and sidecars, which run at the same time."""
     sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return frozenset(
         (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or _EVERY)
@@ -173,6 +173,6 @@ def _clash(one: _Port, other: _Port) -> bool:
 
 
 def _claimed(pod: Json) -> Iterator[str]:
-    """Yield those of the pod's extended resources that a claim provides."""
+    """Yield the names of the pod's extended resources that a claim provides."""
     claim = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return (str(one.get("resourceName")) for one in claim.get("requestMappings") or ())

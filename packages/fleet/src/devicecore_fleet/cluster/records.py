@@ -299,7 +299,7 @@ class PodRecord:
         return said
 
     def recall(self) -> None:
-        """Restore, from what the server shows, how far an earlier process has come with the pod."""
+        """Restore the progress of an earlier process with this pod from what the server shows."""
         status = self.object.get("status") or {}
         known = status.get("containerStatuses") or []
         states = [one.get("state") or {} for one in known]
@@ -450,7 +450,7 @@ _CLASSES = tuple(
     (part, name, get_origin(kind) or kind, *(get_origin(one) or one for one in get_args(kind)[-1:]))
     for part, name, kind in _TYPES
 )
-"""`_TYPES` with the classes of each field and of its values.
+"""`_TYPES` as classes for `isinstance`: the class of each field and the classes of its values.
 
 The classes are computed once, because pods are checked often.
 """

@@ -30,7 +30,7 @@ class Refusals:
 
     Args:
         writer: runs the job that logs the refused nodes.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, writer: Writer, clock: Callable[[], float] = time.monotonic) -> None:

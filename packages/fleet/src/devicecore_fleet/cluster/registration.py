@@ -4,9 +4,9 @@ Laws: a Node that devicecore did not create is refused and left unchanged, unles
     whose Lease someone else holds is refused, too, but if the holder is a devicecore process that may have ended, the
     node waits for the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until
     someone recreates the Node, the node looks for it once a minute and renews no Lease. A recreated Node is judged like
-    a Node that existed at the start. What others, such as the node lifecycle controller after an outage, write into the
-    Node's status is corrected when the watch shows it, at most once between two ticks. Nothing is sent unless `tick`,
-    `doubt`, `publish` or `seen` was called.
+    a Node that existed at the start. If others change the Node's status, as the node lifecycle controller does after an
+    outage, the status is corrected when the watch shows the change, but at most once between two ticks. Nothing is sent
+    unless `tick`, `doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -69,7 +69,7 @@ def utc_now() -> datetime:
 class RegisteredNodes(ObjectHandler):
     """Passes the Nodes that a watch shows to the nodes of this process.
 
-    `seen_by` contains a receiver for each Node name. None means that the watch no longer shows the Node.
+    `seen_by` contains a receiver for each Node name. A receiver gets None if the watch no longer shows the Node.
     """
 
     def __init__(self, seen_by: Mapping[str, Callable[[Json | None], None]]) -> None:
@@ -138,7 +138,7 @@ class RegisteredNode(NodeStatusSink):
         self._status = NodeStatus()
         self._node: Json | None = None  # the Node as last shown by the server
         self._lease: Json | None = None
-        self._awaited: tuple[int, datetime] | None = None  # a Lease that may be free soon: version and since when
+        self._awaited: tuple[int, datetime] | None = None  # the awaited Lease: its version, and the start of the wait
         self._wait: float | None = None  # seconds until the awaited Lease is read again
         self._refusal: str | None = None
         self._has_begun = False  # whether `tick` was called
@@ -159,7 +159,7 @@ class RegisteredNode(NodeStatusSink):
     def node(self) -> Json:
         """The Node as last shown by the server, or as it will be created, with this node's desired allocatable.
 
-        The status contains nothing else.
+        The returned status contains nothing else.
         """
         found = self._node or node_object(self._description, self._wall())
         mine, devices = self._description, self._status.allocatable
@@ -409,8 +409,8 @@ class RegisteredNode(NodeStatusSink):
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
         """Leave the Node alone if someone else holds its Lease. Return whether someone else does.
 
-        The Node is refused, unless `waits` is set and the Lease may expire. A live holder renews its Lease in the
-        meantime.
+        The Node is refused, unless `waits` is set and the Lease may expire. If the holder is alive, it renews the Lease
+        during this wait.
         """
         self._wait, now, version = None, self._wall(), version_of(found)
         who = held(found, self.name, self._process.identity, self._process.has_ended, now)
@@ -435,9 +435,9 @@ class RegisteredNode(NodeStatusSink):
         self._changed()
 
     def _adopt(self, requests: KubeApiRequests, found: Json, wanted: Json) -> Json:
-        """Give the existing Node the labels and annotations that it lacks or that were changed here.
+        """Add the labels and annotations that the existing Node lacks, and apply `changes`.
 
-        Anything that others have changed is kept.
+        Everything else that others have written is kept.
 
         The fleet label is not added, because users select Nodes by this label when they delete the Nodes of fleets. As
         in a kubelet, only the kubelet's own labels (operating system, architecture, name) are corrected, and taints

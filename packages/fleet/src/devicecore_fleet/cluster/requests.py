@@ -96,8 +96,8 @@ class KubeApiRequests(ApiServers):
 
     @property
     def answered(self) -> float:
-        """The start of the latest request that the server answered, not counting answers that ask for a pause.
+        """When the latest request that the server answered was started, in `time.monotonic` seconds.
 
-        The time is in `time.monotonic` seconds, or minus infinity if there was no such request.
+        Answers that ask for a pause do not count. Before the first answer, the value is minus infinity.
         """
         return self._answered

@@ -226,7 +226,7 @@ def _run(file: Path, control: Path | None, nodes: str, settings: Mapping[str, An
     from devicecore_fleet.fleet.reading import read_fleet
 
     description = read_fleet(file)
-    from devicecore_fleet.fleet import assembly  # imported late, so that errors in the file come before a missing extra
+    from devicecore_fleet.fleet import assembly  # after `read_fleet`, so that errors in the file come first
 
     live = not as_json and screens.is_live_terminal()
     kind = screens.LiveScreen if live else screens.JsonLines if as_json else screens.Screen

@@ -49,7 +49,7 @@ With these numbers, a server that takes 0.2 s per request has three times the ca
 leaves room for more nodes and slower servers.
 """
 
-# how many bytes of the lock file are read, and how many earlier owners are remembered, some of which ended at once
+# how many bytes of the lock file are read, and how many earlier owners of the root are remembered
 _MAX_LOCK, _MAX_BEFORE = 4096, 20
 
 _MANY = 20  # from this number of nodes on, two lists cost less than two requests per node, even in a larger cluster

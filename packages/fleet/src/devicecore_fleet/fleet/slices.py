@@ -32,7 +32,7 @@ _OVERTAKEN = (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 class _Driver:
     """The slices of one driver.
 
-    `wanted` contains the desired devices, or is None, and `attempted` those that were last written.
+    `wanted` contains the devices to be published, or is None. `attempted` contains the devices that were last written.
     """
 
     description: DriverDescription
@@ -110,7 +110,7 @@ class NodeSlices(ResourceSlices):
         self._uid = uid
         self._lock = Lock()  # held while the desired state changes
         self._drivers = {one.name: _Driver(one) for one in group.drivers}
-        self._wipes = self._wiped = 0  # the numbers of requests to delete the slices of other drivers: made, and done
+        self._wipes = self._wiped = 0  # requested and finished deletions of other drivers' slices
 
     def publish(self, driver: DriverName, unhealthy: frozenset[str]) -> None:
         """Show a driver's healthy devices on the API server."""

@@ -266,7 +266,7 @@ class VirtualNode(HasLifecycle):
         if self.engine is None or self._manager is None:
             return
         self.engine.tick()
-        for driver in tuple(self._report_health_of):  # real drivers do so, too: a report is valid for 30 s
+        for driver in tuple(self._report_health_of):  # a report is valid for 30 s, so real drivers also repeat it
             self._report_health(driver)
         if self._manager.state is not self._looked_at:  # a third-party plugin has reported different devices
             self._wake()

@@ -378,7 +378,7 @@ _NO_MEMORY = MemoryTable()
 
 
 def _sum(sizes: Sequence[int]) -> int:
-    """Return the sum as Go computes it: it wraps around if more is reserved on a node than the node has."""
+    """Return the sum as Go computes it: a negative sum (more is reserved on a node than it has) wraps around."""
     return sum(sizes) % _UINT64
 
 

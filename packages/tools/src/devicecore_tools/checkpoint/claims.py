@@ -1,4 +1,4 @@
-"""Claim files: how to recognize such a file, how two files differ, and what cannot be right in a file.
+"""Claim files: how to recognize them, how two of them differ, and what cannot be right in one.
 
 Laws: a file does not differ from itself. The order of entries, pods and drivers makes no difference.
 """
@@ -43,7 +43,7 @@ def is_file_of_claims(blob: bytes) -> bool | None:
 
     In a claim file, `Data` is a string; in a checkpoint, it is an object.
     """
-    if first := _FIRST_FIELD.match(blob):  # this answers nearly every case without parsing the whole file
+    if first := _FIRST_FIELD.match(blob):  # in nearly all cases, this decides without parsing the whole file
         return first[1] == b'"'
     try:
         document = parse(blob)

@@ -49,9 +49,9 @@ class ChangedEntry:
 
 @frozen
 class ChangedRegistration:
-    """The registered devices of a resource that only one checkpoint contains.
+    """A resource's registered devices that are in only one of the checkpoints.
 
-    `was` and `is_now` say whether the resource is registered in the first and in the second checkpoint.
+    `was` says whether the first checkpoint contains the resource, and `is_now` whether the second does.
     """
 
     resource: str

@@ -1,4 +1,4 @@
-"""Removes from checkpoint data what cannot be right, and nothing else.
+"""Removes wrong and outdated entries and devices from checkpoint data, and nothing else.
 
 Laws: repairing repaired data changes nothing. Each removed device or entry is listed with its reason. A device that two
 pods hold is removed from a pod only if the caller said which pod keeps it.
@@ -15,7 +15,7 @@ from devicecore.domain.model import DeviceId
 
 
 class DropReason(Enum):
-    """Why an entry, or a part of it, is dropped."""
+    """Why an entry, or some of its devices, is dropped."""
 
     UNREADABLE_ANSWER = "the plugin's answer in this entry cannot be read"
     REPLACED = "a later entry for the same container and resource replaces this entry"
@@ -25,7 +25,7 @@ class DropReason(Enum):
 
 @frozen
 class Dropped:
-    """An entry that the repaired data does not contain, or devices that it has lost because another pod keeps them."""
+    """An entry that was dropped, or devices that were removed from an entry because another pod keeps them."""
 
     reason: DropReason
     pod: str

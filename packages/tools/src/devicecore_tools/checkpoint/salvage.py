@@ -42,7 +42,7 @@ class Salvaged:
 
 @frozen
 class IgnoredField:
-    """A field that a kubelet ignores, for example because it is newer: its name, its first place, and its count."""
+    """A field that a kubelet ignores: its name, the first place where it occurs, and how often it occurs."""
 
     name: str
     place: str

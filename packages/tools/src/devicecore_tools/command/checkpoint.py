@@ -106,10 +106,10 @@ def show(
 ) -> int:
     """Show which container has which devices.
 
-    For each container, shows its devices by NUMA node, and whatever else the plugins gave to the container. Then shows
+    The output lists the devices of each container by NUMA node, whatever else the plugins gave to the container, and
     the registered devices. FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the
-    exit status is also 1 if FILE does not contain a resource or a pod that you name. If the verdict is not ok, shows
-    what can be read. For a dra_manager_state, shows each claim with its pods and devices.
+    exit status is also 1 if FILE does not contain a resource or a pod that you name. If the verdict is not ok, the
+    readable parts are shown. For a dra_manager_state, the output lists each claim with its pods and devices.
 
     \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins

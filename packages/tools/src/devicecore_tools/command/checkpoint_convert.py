@@ -1,6 +1,6 @@
 """`devicecore checkpoint convert`: the same data in another format.
 
-Law: a damaged file is not converted, and anything that the new format cannot hold is printed.
+Law: a damaged file is not converted, and the command prints what the new format cannot hold.
 """
 
 import sys

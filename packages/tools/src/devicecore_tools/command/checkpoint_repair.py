@@ -77,18 +77,17 @@ def repair(
     * devices of a pod that another pod keeps (--keep)
     * fields within Data that this version does not know, such as those of a newer kubelet
 
-    Lists everything it drops. If two pods hold the same device, nothing in the file says which one is right: both are
-    listed, nothing is written, and the exit status is 1. Find out which pod really has the device, and name that pod
-    with --keep. The other pod loses only this device. Delete the other pod before the kubelet starts, because its
-    containers may still use the device.
+    The command lists everything that it drops. If two pods hold the same device, FILE does not show which of them
+    really has it: both are listed, nothing is written, and the exit status is 1. Find out which pod has the device, and
+    name that pod with --keep. The other pod loses only this device. Delete the other pod before the kubelet starts,
+    because its containers may still use the device.
 
-    A list of pods does not prove that a pod is gone if the list is empty, shows no node with pods from two namespaces,
-    or contains none of FILE's pods, or if all its pods share a label, as if a selector had chosen them. In these cases,
-    nothing is written, and the exit status is 1, unless you add --force.
+    A list of pods does not prove that a pod is gone if the list is empty, if it contains none of FILE's pods, if it
+    shows no node with pods from two namespaces, or if all its pods share a label, as if they had been chosen with a
+    selector. In these cases, nothing is written, and the exit status is 1, unless you add --force.
 
-    The exit status is also 1 if nothing in FILE can be read, and 2 if there is no FILE. If the checksum was wrong,
-    someone or something changed the data after the kubelet wrote it: compare NEWFILE with what is running on the node
-    before you use it.
+    The exit status is also 1 if nothing in FILE can be read, and 2 if there is no FILE. If the checksum was wrong, the
+    data was changed after the kubelet wrote it: compare NEWFILE with what is running on the node before you use it.
 
     To use NEWFILE, stop the kubelet, replace FILE with it, and start the kubelet.
 

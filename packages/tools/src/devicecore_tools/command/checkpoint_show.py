@@ -25,7 +25,10 @@ _WITH_NUMA_NODES = 2  # the format that records NUMA nodes; for older formats, a
 
 @frozen
 class Filter:
-    """Which resources and pods are shown. By default, all are. With `free_only`, only free devices are shown."""
+    """Which resources and pods are shown.
+
+    All of them are shown by default. With `free_only`, only free devices are shown.
+    """
 
     resources: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ def outside_pairs(
 def expression_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], refused: NoAllocation, *, is_mended: bool, then: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Say what is wrong with the expression that an error is about, and what to write instead."""
+    """Say what is wrong with the expression that caused an error, and what to write instead."""
     requests = [request for one in claims for request in one.alternatives]
     named = {one.device_class for one in requests}
     expressions = [
@@ -119,7 +119,7 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """If a part of a device is requested, explain that the device can only be allocated as a whole."""
+    """If a claim requests a part of a device that can only be allocated as a whole, say so."""
     if not request.capacity:
         return
     for one in refused.verdicts:

@@ -70,11 +70,11 @@ class ClaimReport:
         answers: each node's answer.
         allocated: the pod's claims that are already allocated.
         asks: the pod's other requirements, or None if the question is only about a claim.
-        taken_away: the claims of the pod that no other pod uses, and whose devices a scheduler first takes away.
+        taken_away: the pod's claims that no other pod uses. A scheduler first takes their devices away.
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
         unjudged: a scheduler's other checks, which may still refuse the pod.
         assumed: what is assumed because the deciding objects were not read.
-        lacking: a sentence about a claim of the pod that does not exist, so that no scheduler looks for a node, or "".
+        lacking: a sentence that says that one of the pod's claims does not exist, or "" if all exist.
     """
 
     title: str
@@ -109,7 +109,7 @@ class ClaimReport:
 
     @property
     def _overruled(self) -> str | None:
-        """Why the pod cannot be placed even if a node has its devices: a missing claim, a gate, or a message."""
+        """Why the pod cannot be placed even if a node has its devices, or None if nothing prevents that."""
         if self.asks is None:
             return None
         if self.lacking:
@@ -152,7 +152,7 @@ class ClaimReport:
 
     @property
     def _stopping(self) -> ClaimAnswer | None:
-        """The answer of the first node, after the best one, with an error that makes a scheduler stop trying nodes."""
+        """The first answer, apart from the best node's, with an error that makes a scheduler stop trying nodes."""
         return next((one for one in self.answers[1:] if one.refusal is not None and one.refusal.stops_pod), None)
 
     @property
@@ -348,7 +348,7 @@ class ClaimReport:
             if stopping.refusal is not None:
                 yield from expression_pairs(self.trial, self.claims, stopping.refusal, is_mended=False)
             away = "nodeSelector, nodeAffinity, or a taint of the node"
-            if not best.causes:  # such causes make a scheduler read that node's slices anyway
+            if not best.causes:  # such causes make a scheduler read the slices of that node anyway
                 yield "do", f"until that is fixed, keep the pod away from {stopping.node.name}: {away}"
         if isinstance(best.answer, DeviceAllocation):
             yield from pairs_of(best, over_committed_pairs(self.trial, best))
@@ -382,7 +382,7 @@ class ClaimReport:
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
-    """Return the rows with a hint, which follows the rows that name obstacles."""
+    """Insert a row with a hint after the rows that name obstacles."""
     is_given = not hint
     for name, text in pairs:
         if not is_given and name not in ("reason", "because", "but", "do"):

@@ -71,7 +71,7 @@ def may_decide(sources: Mapping[str, object]) -> bool:
 
 
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
-    """Return the claims and the waiting pods among the objects of a source. Return None if there are none.
+    """Return the claims and the waiting pods among the objects of a source, or None if there are none of either.
 
     A pod counts only if its file or `sources` may contain what a scheduler needs to place it.
     """
@@ -97,7 +97,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
-        return None  # The data may make sense as a message; if it does not, the error for a message says why.
+        return None  # The data may be a scheduler's message. If it is not, the reader of messages says why.
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
@@ -433,7 +433,7 @@ def _report_of_pod(
         allocated = after.allocated_claims(pod)
         lost = [one for one in trial.allocated_claims(pod) if one.name in taken_away] if taken_away else ()
         found = ClaimReport(title, after, named, answers, allocated, asks, lost, refused, unjudged, assumed)
-        # There may be thousands of these claims. Once the budget is spent, the nodes' answers say so.
+        # There may be thousands of claims to take away. Once the budget is spent, the nodes' answers say so.
         if report is None or found.is_placed or found.is_given_up:
             report = found
         if report.is_placed or report.is_given_up:

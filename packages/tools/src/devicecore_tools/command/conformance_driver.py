@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
 _MOST_LONGER = 4.0  # how many times longer a run may take on a busy machine
-_OWN_START = 5.0  # the maximum number of seconds subtracted from a run's time for starting this program
+_OWN_START = 5.0  # at most this many seconds of the start of this program count as time of the run
 
 
 @click.command()
@@ -82,7 +82,7 @@ def driver(
     )
 
 
-_OF_RUN = ("run", "boot_id", "api", "dir", "socket")  # placeholders that the page does not list
+_OF_RUN = ("run", "boot_id", "api", "dir", "socket")  # placeholders that `--help` does not list
 PLACEHOLDERS = ("kubeconfig", "node", "registry", "plugins", "cdi", "pod_uid", *_OF_RUN)
 
 

@@ -18,7 +18,7 @@ _LATE = "A check for which no time is left is not decided; if its severity is mu
 
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # not a shell's ${name}
-_ALIKE = 0.7  # a word less similar to a placeholder than this may be meant as it is
+_ALIKE = 0.7  # a word that is less similar than this to every placeholder may be meant literally
 
 
 def refuse_misspelled(texts: Iterable[str], known: Sequence[str]) -> None:

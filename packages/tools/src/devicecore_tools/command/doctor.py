@@ -107,8 +107,8 @@ def doctor(
     Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
     request, it also reads the pods and the Node, the plugins' lists, and CDI files. Prints a one-line verdict, then
     numbered findings with the evidence, what the kubelet will do next, what to do about the finding, and how to confirm
-    it. After the findings, lists the devices that are held or unusual, and says which sources could be read. A device
-    whose owner is not certain is "unknown", never "free".
+    it. The devices that are held or unusual follow, and then the sources that could be read. A device whose owner is
+    not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor
@@ -212,7 +212,7 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
 
 def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
-    """Return the findings on each node that has any. Replace each `Look` that the budget does not allow checking."""
+    """Return the findings on each node that has any. If the budget does not allow checking a `Look`, replace it."""
     from devicecore_tools.doctor.reading.cluster import given_up
 
     found: dict[str, tuple[NodeFinding, ...]] = {}
@@ -373,8 +373,9 @@ def report_on(
     Args:
         sources: what to read.
         patience: seconds for which a finding must last, or None for the default of its kind.
-        wait: waits for a number of seconds. If `wait` returns True, the wait was cut short, and there is no report.
-        save: the directory in which to save, as a record, the last reading, on which the report is based.
+        wait: a function that waits for a number of seconds. If it returns True, a signal ended the wait, and there is
+            no report.
+        save: the directory in which to save a record of the last reading, on which the report is based.
         budget: the budget for all readings. If no time is left for one more reading, the report says which findings are
             not confirmed.
 

@@ -1,7 +1,7 @@
 """Groups of commands.
 
-Law: the error for a misspelled command names the closest command, and no option takes the next option as its value. The
-names of the called commands are appended to the list that is the context's `obj`, if any, before they are imported.
+Law: the error for a misspelled command names the closest command, and no option takes the next option as its value. If
+the context's `obj` is a list, each command's name is appended to it before the command is imported.
 """
 
 from collections.abc import Sequence

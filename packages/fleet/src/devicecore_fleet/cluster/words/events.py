@@ -86,8 +86,7 @@ def event(about: Json, node: str, said: Said, now: datetime, nanoseconds: int | 
         node: the name of the node, which is the kubelet's host name.
         said: the content of the event.
         now: when the event happened.
-        nanoseconds: when the event happened, in nanoseconds since 1970, if this is known so exactly; used in the
-            event's name.
+        nanoseconds: the same time in nanoseconds since 1970, if it is known that precisely; used in the event's name.
     """
     metadata = about["metadata"]
     since = now - _EPOCH

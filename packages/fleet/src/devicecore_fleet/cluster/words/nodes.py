@@ -27,7 +27,7 @@ LABEL = "devicecore.io/fleet"
 """The label of every Node that a fleet created. Pods whose containers have to run can avoid Nodes with this label."""
 
 HOST_NAME = "kubernetes.io/hostname"
-"""The label whose value is the name of the Node, by which several Nodes can be selected."""
+"""The label whose value is the Node's name. A label selector can list several of these names."""
 
 ANNOTATION = ("devicecore.io/containers", "none")
 """The annotation that tells tools that no containers are run on the Node."""

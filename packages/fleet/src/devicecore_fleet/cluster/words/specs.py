@@ -1,6 +1,6 @@
 """Specs that several pods have in common, and results that depend on nothing but a spec.
 
-Law: a shared spec is never changed, and neither are the results that are cached for it.
+Law: shared specs and the results that are cached for them are never changed.
 """
 
 from collections.abc import Callable

@@ -44,7 +44,7 @@ _INTERVAL = 1.0  # polling interval in seconds for manifests, if no notification
 _QUIET = 3.0  # after how many seconds without a change the state is settled: plugins look for the kubelet once a second
 _ATTEMPTS = 1.0  # for how many seconds after --wait the attempts in progress may continue
 _PAUSE = 0.05  # seconds to wait for more changes before acting on a change
-# After work, which takes long with 10,000 pods, the main thread rests for this many times as long as the work took.
+# After each round of work, which takes long with 10,000 pods, the main thread rests for this many times as long.
 _REST_FACTOR = 10
 _MAX_REST = 0.5  # the maximum duration of a rest in seconds, because new manifests may be waiting
 _WIDTH = 100  # the width of the view without a terminal, in columns

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Picture:
-    """A state as JSON, on one or several lines. `draw` returns a view of it for a number of columns and lines."""
+    """A state as JSON, and a function that draws the state for a number of columns and lines."""
 
     document: str
     draw: "Callable[[int, int], Text]"
@@ -133,7 +133,7 @@ class LiveScreen(Screen):
 
 
 def is_live_terminal() -> bool:
-    """Return whether standard output is a terminal on which a view can be drawn; not with `TERM=dumb`."""
+    """Return whether standard output is a terminal on which a view can be drawn. `TERM=dumb` means that it is not."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb").lower() not in {"", "dumb", "unknown"}
 
 

@@ -61,7 +61,7 @@ class ManagersSeen:
 
     @property
     def memory_is_pinned(self) -> bool:
-        """Whether containers get memory on certain NUMA nodes."""
+        """Whether containers get memory from specific NUMA nodes."""
         return str(self.configuration.get(_FIELDS[MEMORY_FILE], "")).lower() not in _NONE
 
 
