@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -31,6 +31,8 @@ MAX_BYTES = 4 * 1024 * 1024
 
 MAX_DEVICES = 20_000
 """The maximum number of devices in a file."""
+
+_REMEMBERED = 64  # files, so that resolving several names does not parse each file again
 
 _ENDINGS = (".json", ".yaml")
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -307,11 +309,21 @@ def names_in(directory: Path) -> Iterator[str]:
 def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
     for path in cdi_files(directory):
         try:
-            spec = read_spec(path)
-        except (NoCdiFileError, OSError):  # runtimes ignore these files, too
+            spec = _good_spec(read_file(path, MAX_BYTES, follow_links=True), path.name)
+        except OSError:  # runtimes ignore these files, too
             continue
-        if not list(problems_of(spec)):
+        if spec is not None:
             yield path, spec
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _good_spec(data: bytes, name: str) -> CdiDocument | None:
+    """Return the content of a file called `name`, or None if runtimes ignore the file."""
+    try:
+        spec = spec_in(data, name)
+    except NoCdiFileError:
+        return None
+    return None if any(problems_of(spec)) else spec
 
 
 def _joined(one: Edits, other: Edits) -> Edits:
