@@ -5,6 +5,7 @@ one device represents all devices.
 """
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +33,7 @@ from devicecore_tools.testing.api_server import ApiError, Json
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 _PUBLISHING = 10.0  # seconds
-_WARM_UP = 10.0  # seconds for a started driver to remove the taints of its devices
+_WARM_UP = 15.0  # seconds from a start for a driver to remove the taints of its devices
 _MANY = 4  # devices: enough for one claim with two, and for other checks' claims
 
 NAMESPACE = "default"
@@ -48,6 +49,7 @@ class Claim:
         shares: the allocated shares of devices that may be allocated several times.
         was_sent: whether the driver was called to prepare the claim.
         is_prepared: whether the driver has prepared the claim, and has not unprepared it since.
+        is_deleted: whether the claim's object was deleted, so that the driver may forget the claim.
         namespace: the namespace of the claim and its Pod.
     """
 
@@ -57,6 +59,7 @@ class Claim:
     shares: tuple[str, ...] = ()
     was_sent: bool = False
     is_prepared: bool = False
+    is_deleted: bool = False
     namespace: str = NAMESPACE
 
     @property
@@ -87,7 +90,7 @@ class Claims:
     _allocator: Allocator | None = None
     _usable: tuple[tuple[SliceDevice, ...], set[tuple[str, str]], list[str], tuple[SliceDevice, ...]] | None = None
     _was_usable: bool = False
-    _warmed_up: float = 0.0  # when the last process was started for whose devices this has waited
+    _first_start: float = 0.0  # when the first process was started whose devices were needed
     _selected: dict[tuple[str, str], tuple[SliceDevice, list[str], bool]] = field(factory=dict)
 
     # --- devices for claims -------------------------------------------------------------------------------------------
@@ -99,9 +102,11 @@ class Claims:
         Raises Skip if there are no such devices.
         """
         with suppress(Skip):  # a driver may taint its devices until it is ready
-            if self._warmed_up != self.slices.process.started_at and (self._was_usable or not self._warmed_up):
-                self._warmed_up = self.slices.process.started_at
-                self.slices.process.wait(lambda: not all(one.is_tainted for one in self.slices.devices), _WARM_UP)
+            start = self.slices.process.started_at
+            self._first_start = self._first_start or start
+            if self._was_usable or start == self._first_start:
+                left = max(start + _WARM_UP - time.monotonic(), 0.0)
+                self.slices.process.wait(lambda: not all(one.is_tainted for one in self.slices.devices), left)
         spec = self.class_of(self.device_class)["spec"]
         expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
         with skipping(UndecidableError):
@@ -378,6 +383,7 @@ class Claims:
 
     def delete_object(self, claim: Claim) -> None:
         """Delete the claim's object from the API server, if it exists."""
+        claim.is_deleted = True
         with suppress(ApiError):
             if self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
                 self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
