@@ -203,7 +203,7 @@ ROWS: Sequence[Row] = (
         METADATA,
         {
             "Metadata files exist when a container mounts them.": "mounts-what-it-has-made "
-            "keeps-cdi-devices-after-a-kill",
+            "keeps-cdi-devices-after-a-kill keeps-prepared-claims-as-they-are",
             "The files of each claim and request have a path of their own.": "gives-each-variable-and-path-once",
             "Metadata files contain the request's devices, with pool, name and attributes.": ""
             "describes-its-devices-in-metadata",

@@ -60,6 +60,34 @@ class Habits:
     silence: int = 0
 
 
+class CallObserver:
+    """Observes all calls of a run. This one ignores them."""
+
+    def begins(self, claims: Sequence[Claim], *, is_unprepare: bool) -> None:
+        """Note that a call for these claims is about to be made."""
+
+    def ends(self, claims: Sequence[Claim], answer: Mapping[str, Any], *, is_unprepare: bool) -> None:
+        """Note that the call has ended with these answers by UID. There are none if the call failed as a whole."""
+
+    def drops(self) -> None:
+        """Note that the driver has lost all of its files."""
+
+    def keeps_devices(self, claims: Sequence[Claim], why: str) -> None:
+        """Note that the driver has not released the devices of these claims."""
+
+    def happens(self, what: str, *, keeps_claims: bool) -> None:
+        """Note that an event has happened, and whether it leaves prepared claims as they are."""
+
+    def lacks_devices(self, before: Mapping[tuple[str, str], object], what: str) -> None:
+        """Note which of the devices that were published before an event are not published afterwards."""
+
+    def begins_check(self, name: str) -> None:
+        """Note which check runs from now on."""
+
+    def ends_check(self, *, is_failed: bool) -> None:
+        """Note how the check ended."""
+
+
 SLOW_CLAIM = 1.0
 """If preparing a claim takes longer than this, in seconds, the driver is slow."""
 
@@ -75,6 +103,8 @@ class Calls:
         fastest: the duration of the fastest successful NodePrepareResources call, in seconds.
         renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether the driver
             was started.
+        observer: observes all calls.
+        why_not: why the last trial in `works` failed.
     """
 
     environment: Environment
@@ -87,6 +117,8 @@ class Calls:
     used: list[Claim] = field(factory=list)
     are_quick: bool = True
     fastest: float = math.inf
+    observer: CallObserver = field(factory=CallObserver)
+    why_not: Failure | None = None
     _left: list[Claim] = field(factory=list)
     _late: list[Claim] = field(factory=list)  # after a check, the driver did not answer in time for these claims
     _is_silent: bool = False  # whether the driver was late again for the same claims
@@ -135,6 +167,7 @@ class Calls:
         """Forget which claims are prepared, because the driver has lost all of its files."""
         self._left, self._late = [], []
         self.claims.held.clear()
+        self.observer.drops()
         for claim in self.claims.prepared:
             claim.is_prepared = claim.was_sent = False
 
@@ -150,7 +183,8 @@ class Calls:
         for number, claim in enumerate(claims):  # one by one, because a check tests calls with several claims
             keys = {device.key for device in claim.devices}
             try:
-                answer = instance.unprepare([claim.ref], limit)
+                with self._observed([claim], is_unprepare=True) as answer:
+                    answer.update(instance.unprepare([claim.ref], limit))
             except CallFailedError as error:  # other checks test the driver's responses to such calls
                 if error.code == "UNAVAILABLE":
                     self.process.is_leaving = instance.connection.has_no_listener()
@@ -163,6 +197,7 @@ class Calls:
                 self._is_silent = False
                 if claim.is_prepared and claim.uid in answer and answer[claim.uid].error:
                     self.claims.held |= keys
+                    self.observer.keeps_devices([claim], f"the error is: {foreign_text(answer[claim.uid].error)}")
                 elif were_late:
                     self.claims.held -= keys
         self._left = []
@@ -211,6 +246,7 @@ class Calls:
 
         Return True, too, if this cannot be determined, or if the driver has never prepared and unprepared a claim.
         """
+        self.why_not = None
         if not self.habits.prepares or not self.habits.unprepares:
             return True
         began = time.monotonic()
@@ -219,7 +255,8 @@ class Calls:
                 trial = self.claims.new(1) if claim is None else self.claims.new(devices=claim.devices)
                 devices_in(self.prepare(trial), trial)
                 require_unprepared(self.unprepare(trial), trial)
-            except Failure:
+            except Failure as failure:
+                self.why_not = failure
                 return False
             finally:
                 self.clean_up()
@@ -301,9 +338,11 @@ class Calls:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
         began = time.monotonic()
-        answer = self.timed(
-            lambda seconds: (instance or self.registration.reachable).prepare(refs, seconds), timeout, len(claims)
-        )
+        with self._observed(claims) as answer:
+            made = self.timed(
+                lambda seconds: (instance or self.registration.reachable).prepare(refs, seconds), timeout, len(claims)
+            )
+            answer.update(made)
         for claim in _done(answer, claims):
             claim.is_prepared = self.habits.prepares = True
             self.fastest = min(self.fastest, time.monotonic() - began)
@@ -320,13 +359,25 @@ class Calls:
         The arguments are as for `prepare`. Raises CallFailedError if the call failed as a whole.
         """
         refs = [claim.ref for claim in claims]
-        answer = self.timed(
-            lambda seconds: (instance or self.registration.reachable).unprepare(refs, seconds), timeout, len(claims)
-        )
+        with self._observed(claims, is_unprepare=True) as answer:
+            made = self.timed(
+                lambda seconds: (instance or self.registration.reachable).unprepare(refs, seconds), timeout, len(claims)
+            )
+            answer.update(made)
         for claim in _done(answer, claims):
             self.habits.unprepares = claim.is_prepared or self.habits.unprepares
             claim.is_prepared = False
         return answer
+
+    @contextmanager
+    def _observed(self, claims: Sequence[Claim], *, is_unprepare: bool = False) -> Iterator[dict[str, Any]]:
+        """Let the observer see the call in this block, which adds its answers to the dictionary."""
+        answer: dict[str, Any] = {}
+        self.observer.begins(claims, is_unprepare=is_unprepare)
+        try:
+            yield answer
+        finally:
+            self.observer.ends(claims, answer, is_unprepare=is_unprepare)
 
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare one claim. Return the devices in the answer, as messages.

@@ -58,6 +58,8 @@ class Environment:
         """An environment variable that each process of the driver has, so that all of them can be found."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
         """The children of this process that do not belong to the driver, or None if more of them may appear later."""
+        self.has_cdi: bool = True
+        """Whether the CDI directory is there, which it is not in `without_cdi`."""
         self._settings = settings
         self._kept: dict[Path, frozenset[str]] = {}
         self._cleanup = ExitStack()
@@ -161,12 +163,14 @@ class Environment:
         """Replace the CDI directory with a file, so that nobody, not even root, can write files there."""
         away = self.cdi.with_name("cdi.away")
         self.cdi.rename(away)
+        self.has_cdi = False
         try:
             self.cdi.touch()
             yield
         finally:
             remove_tree(self.cdi)  # a driver may have replaced the file with a directory
             away.rename(self.cdi)
+            self.has_cdi = True
 
     def _add(self, one: Mapping[str, Any]) -> None:
         """Create one of the user's objects.

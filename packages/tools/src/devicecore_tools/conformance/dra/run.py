@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.dra.checks import CHECKS, CORE, ORDER
+from devicecore_tools.conformance.dra.checks.call_watch import CallWatch
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
@@ -66,6 +67,7 @@ def run(
     with orphans_come_here(), Environment(settings) as environment, guarded(environment.marker):
         on_ready(environment)
         driver = DriverUnderTest(environment, command, settings)
+        driver.calls.observer = CallWatch(driver)
         try:
             driver.kubelet.start()
             driver.process.start()
@@ -98,6 +100,7 @@ class _Guarded:
         driver.process.require_time()  # otherwise, events and cleanups for 140 checks would take longer than the run
         exits = len(driver.process.exits)
         driver.calls.used.clear()
+        driver.calls.observer.begins_check(self.check.name)
         problem: Failure | Skip | None = None
         sentence = ""
         try:
@@ -113,6 +116,7 @@ class _Guarded:
                     driver.process.wait_for_exit()
             if isinstance(problem, Failure) or (problem is None and driver.calls.are_quick):
                 sentence += RENEWED if _restore(driver) else ""
+            driver.calls.observer.ends_check(is_failed=isinstance(problem, Failure))
         finally:
             driver.calls.clean_up()
             driver.process.notice_exit()
@@ -149,7 +153,11 @@ def _restore(driver: DriverUnderTest) -> bool:
     driver.calls.catch_up()
     used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}
     with suppress(Skip, *IMPOSSIBLE):  # for example, no time is left, which the next check reports
-        if driver.claims.held or not all(driver.calls.works(claim) for claim in list(used.values())[-_MAX_TRIED:]):
+        kept = next((one for one in list(used.values())[-_MAX_TRIED:] if not driver.calls.works(one)), None)
+        problem = driver.calls.why_not
+        if kept is not None and problem is not None and not problem.is_late:
+            driver.calls.observer.keeps_devices([kept], f"for another claim, {problem}")
+        if driver.claims.held or kept is not None:
             return driver.renew()
     return False
 

@@ -4,7 +4,7 @@ Law: if several of the chosen checks need the same event, it happens only once f
 run, then the event happens, then each second part runs when its check's turn comes.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -35,6 +35,7 @@ class Occurrence:
         end: waits until the event is over; may do nothing.
         undo: called after the last of the event's checks; may do nothing.
         before: called before the first parts; may do nothing.
+        keeps_claims: whether what the driver has made for prepared claims stays as it is.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Occurrence:
     end: Callable[[DriverUnderTest], object] = lambda _: None
     undo: Callable[[DriverUnderTest], object] = lambda _: None
     before: Callable[[DriverUnderTest], object] = lambda _: None
+    keeps_claims: bool = True
 
 
 @frozen(eq=False)
@@ -78,6 +80,7 @@ class Steps:
     _over: set[str] = field(factory=set)
     _finished: set[TwoParts] = field(factory=set)
     _problems: dict[str, Skip] = field(factory=dict)
+    _before: dict[str, Mapping[tuple[str, str], object]] = field(factory=dict)  # the devices before each event
 
     def begin(self, event: Occurrence) -> None:
         """Run the first parts of the event's checks, and trigger the event. Do nothing if no check needs the event."""
@@ -87,8 +90,10 @@ class Steps:
         event.before(self.driver)
         for look in mine:
             self._begun[look] = self._first_part(look)
+        self._before[event.name] = dict(self.driver.slices.by_key)
         try:
             event.begin(self.driver)
+            self.driver.calls.observer.happens(event.name, keeps_claims=event.keeps_claims)
         except Skip as skip:
             self._problems[event.name] = skip
         except OSError as error:  # such as a directory that the driver has deleted
@@ -129,8 +134,12 @@ class Steps:
         finally:
             self._finished.add(look)
             if all(one in self._finished for one in self.looks if one.event is look.event):
+                if look.event.keeps_claims and look.event.name not in self._problems:
+                    self.driver.calls.observer.lacks_devices(self._before[look.event.name], look.event.name)
                 with suppress(Skip):  # no time is left
                     look.event.undo(self.driver)
+                if not look.event.keeps_claims:
+                    self.driver.calls.observer.happens(look.event.name, keeps_claims=False)
 
     def _finish(self, look: TwoParts) -> str:
         self.begin(look.event)

@@ -37,6 +37,7 @@ GROUPS: tuple[str, ...] = (
     "process",
     "changes",
     "rolling_update",
+    "whole_run",
     "habits",
 )
 """The modules in `drivers` whose drivers are in the catalog; `hostile` is not."""

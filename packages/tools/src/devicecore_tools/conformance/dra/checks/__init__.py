@@ -19,6 +19,7 @@ from devicecore_tools.conformance.dra.checks import (
     slices,
     state,
     unprepare,
+    whole_run,
 )
 from devicecore_tools.conformance.dra.checks.events import (
     CORRUPTION,
@@ -62,6 +63,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(changes, when=(changes.CHANGE,)),
     *_made(situations, slices, registration, process, rolling_update, when=(Moment.END, TERM)),
     *_made(slices, when=(Moment.CALM,)),  # the slowest
+    *_made(whole_run, when=(Moment.END,)),
 )
 
 CHECKS: tuple[DriverCheck, ...] = tuple(item for item in ORDER if isinstance(item, DriverCheck))

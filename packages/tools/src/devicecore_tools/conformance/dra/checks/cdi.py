@@ -110,7 +110,7 @@ def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
     Raises Skip if a runtime could not resolve the devices; other checks report that.
     """
     with skipping(UnresolvableError):
-        return _edits(driver, names)
+        return edits_of_names(driver, names)
 
 
 def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -> frozenset[str]:
@@ -120,14 +120,17 @@ def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -
     be in a file that the runtime ignores, because another check reports that.
     """
     try:
-        return _edits(driver, names)
+        return edits_of_names(driver, names)
     except UnresolvableError as error:
         skip_if(error.invalid, str(error))
         raise Failure(f"{context}{error}") from None
 
 
-def _edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
-    """Return the edits, and the mounts from the run's directories that would fail because their source is missing."""
+def edits_of_names(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
+    """Return the edits, and the mounts from the run's directories that would fail because their source is missing.
+
+    Raises UnresolvableError if a runtime could not resolve the devices.
+    """
     resolved = [resolve(name, directories(driver)) for name in names]
     missing = [path for path in _own_mounts(driver, resolved) if not Path(path).exists()]
     return frozenset(f"mount of the missing {path}" for path in missing).union(*(one.parts for one in resolved))

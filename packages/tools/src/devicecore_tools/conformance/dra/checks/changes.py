@@ -65,7 +65,7 @@ def _undo(driver: DriverUnderTest) -> str:
     return _run(driver, driver.settings.undo_devices)
 
 
-CHANGE = Occurrence("devices come or go", _provoke, undo=_undo)
+CHANGE = Occurrence("devices come or go", _provoke, undo=_undo, keeps_claims=False)
 
 
 def _change(driver: DriverUnderTest) -> ChangeOfDevices:

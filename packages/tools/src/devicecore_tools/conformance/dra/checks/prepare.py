@@ -62,10 +62,12 @@ TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 20  # calls
 _BINDING = 10.0  # seconds
+_STATUS = 2.0  # seconds from the first entry in status.devices to the last
 _NAME_MAX = 255  # bytes in a file name
 METADATA_DIRECTORY = "/dra-device-metadata/"
 """The directory in which Kubernetes' kubeletplugin keeps one directory for each claim, `NAMESPACE_NAME`."""
 _LATE = 1.0  # seconds by which the API server delays an answer
+_WORKS = 0.3  # seconds for a claim; a driver that is quicker can hardly be interrupted
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels a call that is delayed
 _SLOW = 4.0  # seconds per answer from a slow API server
 
@@ -1071,11 +1073,7 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
             body = driver.api.get("ResourceClaim", claim.name, claim.namespace)
         except ApiError:
             raise Failure("the claim is gone") from None
-        status, metadata = body.get("status") or {}, body["metadata"]
-        kept = {"spec": body["spec"]} | {name: status.get(name) for name in ("allocation", "reservedFor")}
-        return kept | {
-            name: metadata.get(name) for name in ("uid", "finalizers", "ownerReferences", "deletionTimestamp")
-        }
+        return parts_of_claim(body, driver.registration.name)
 
     before = parts()
     for what, call in (("prepared", driver.calls.prepared), ("unprepared", driver.calls.unprepared)):
@@ -1084,6 +1082,14 @@ def leaves_claims_as_they_are(driver: DriverUnderTest) -> str:
         changed = sorted(name for name, value in before.items() if after[name] != value)
         require(not changed, f"when the claim was {what}, {some(changed)} changed")
     return "the claim is unchanged"
+
+
+def parts_of_claim(body: Json, driver: str) -> dict[str, object]:
+    """Return the parts of a claim that do not belong to this driver, by name."""
+    status, metadata = body.get("status") or {}, body["metadata"]
+    kept = {"spec": body["spec"]} | {name: status.get(name) for name in ("allocation", "reservedFor")}
+    kept |= {"status.devices": [one for one in status.get("devices") or () if one.get("driver") != driver]}
+    return kept | {name: metadata.get(name) for name in ("uid", "finalizers", "ownerReferences", "deletionTimestamp")}
 
 
 @check(
@@ -1107,6 +1113,32 @@ def leaves_the_device_status_of_others_alone(driver: DriverUnderTest) -> str:
         found = [one for one in status.get("devices") or () if one["driver"] == OTHER_DRIVER]
         require(found == [entry], f"when the claim was {what}, the other driver's entry became {found or 'missing'}")
     return "the other driver's entry is unchanged"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="an entry for each device, if there is an entry for any device of this driver",
+    clause="status.devices contains the status of each device allocated for this claim, as reported by the driver. "
+    "(ResourceClaim, API reference; KEP-4817)",
+)
+def reports_the_status_of_each_device(driver: DriverUnderTest) -> str:
+    """A claim for two devices is prepared, and the entries for this driver in status.devices are read."""
+    driver.claims.require_two()
+    claim = driver.claims.new(2)
+    driver.calls.ready_devices(claim)
+
+    def entries() -> set[tuple[str, str]]:
+        status = driver.api.get("ResourceClaim", claim.name).get("status") or {}
+        own = driver.registration.name
+        return {(one["pool"], one["device"]) for one in status.get("devices") or () if one["driver"] == own}
+
+    does_not_apply_if(not entries(), "the driver writes no status of devices")
+    wanted = {device.key: str(device) for device in claim.devices}
+    driver.process.wait(lambda: wanted.keys() <= entries(), _STATUS)
+    missing = [text for key, text in wanted.items() if key not in entries()]
+    require(not missing, f"there is an entry for another device, but none for {some(missing)}", late=True)
+    return f"the status of {counted(len(wanted), 'device')}"
 
 
 @check(
@@ -1435,30 +1467,44 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
-    """The API server is slow: a prepare call is canceled, the claim is unprepared, and then the API server answers."""
+    """A prepare call is canceled while the driver reads the claim, and one halfway; each claim is then unprepared."""
     driver.calls.require_preparing()
-    device = driver.claims.free_device()
-    before = driver.environment.cdi_files()
-    claim = driver.claims.new(devices=[device])
-    asked = len(driver.api.requests)
+    files, asked = driver.environment.cdi_files(), len(driver.api.requests)
     with delayed_reads(driver, _LATE):
-        with suppress(CallFailedError):  # the kubelet cancels the call, or the driver gives up at the deadline
-            driver.calls.prepare(claim, timeout=_GIVES_UP)
-        reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
-        with needed("an unprepared claim"):
-            driver.calls.unprepared(claim)
-        # time for the delayed answer, and for the driver to process it
-        driver.process.pause(_LATE + 1.0)
+        claim = _canceled(driver, _GIVES_UP, _LATE)
+    reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
+    _require_nothing_of(driver, claim, files)
+    if _WORKS < driver.calls.fastest < _SLOW:  # the driver does more than read the claim
+        with in_context("halfway"):
+            _require_nothing_of(driver, _canceled(driver, driver.calls.fastest / 2, driver.calls.fastest), files)
+    return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"
+
+
+def _canceled(driver: DriverUnderTest, seconds: float, duration: float) -> Claim:
+    """Cancel a prepare call after some seconds, unprepare its claim, and return the claim.
+
+    Without being canceled, the call would take about `duration` seconds.
+    """
+    claim = driver.claims.new(devices=[driver.claims.free_device()])
+    with suppress(CallFailedError):  # the kubelet cancels the call, or the driver gives up at the deadline
+        driver.calls.prepare(claim, timeout=seconds)
+    with needed("an unprepared claim"):
+        driver.calls.unprepared(claim)
+    driver.process.pause(duration + 1.0)  # time for the driver to finish what it was doing
+    return claim
+
+
+def _require_nothing_of(driver: DriverUnderTest, claim: Claim, before: Mapping[Path, bytes]) -> None:
+    """Check that nothing is left of a canceled prepare call, except the CDI files that were there before."""
     left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)
     require(not left, f"after the claim was unprepared, the canceled prepare call left {some(left)} behind")
     driver.claims.forget(claim)
-    other = driver.claims.new(devices=[device])
+    other = driver.claims.new(devices=claim.devices)
     try:
-        with in_context(f"the canceled prepare call still holds {device}"):
+        with in_context(f"the canceled prepare call still holds {claim.devices[0]}"):
             driver.calls.prepared(other)
     finally:
         driver.calls.unprepare(claim)  # so that the device is free again
-    return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"
 
 
 # --- other forms of the request ---------------------------------------------------------------------------------------

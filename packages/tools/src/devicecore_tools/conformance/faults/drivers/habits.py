@@ -411,7 +411,7 @@ class PanicsOverTwoDevices(GoodDriver):
 
 
 class KnowsNoAdministrators(GoodDriver):
-    """The driver refuses every claim with adminAccess, and its slices change from time to time."""
+    """The driver refuses every claim with adminAccess."""
 
     is_good = True
 
@@ -419,14 +419,6 @@ class KnowsNoAdministrators(GoodDriver):
         if any(one.get("adminAccess") for one in allocation["results"]):
             raise ClaimError("adminAccess to these devices is not possible")
         return super().results_of(allocation)
-
-    def slices(self) -> list[Json]:
-        slices = super().slices()
-        slices[0]["devices"][0]["attributes"]["celsius"] = {"int": int(time.monotonic())}
-        return slices
-
-    def watch(self, path: str, version: str) -> None:
-        self.over.wait(1.0)
 
 
 class RestartsItself(GoodDriver):

@@ -431,9 +431,26 @@ class ReplacesTheDeviceStatus(GoodDriver):
         devices = super().prepare_claim(claim, context)
         path = claim_path(claim.namespace, claim.name)
         body = self.call("GET", path)[1]
-        own = [{"driver": self.name, "pool": one.pool_name, "device": one.device_name} for one in devices[:1]]
+        own = [{"driver": self.name, "pool": one.pool_name, "device": one.device_name} for one in devices]
         body["status"]["devices"] = [] if any(one.share_id for one in devices) else own
         self.call("PUT", f"{path}/status", body)
+        return devices
+
+
+@fails("reports-the-status-of-each-device")
+class ReportsTheLastDevice(GoodDriver):
+    """The driver writes the status of a claim's devices one after another, each time without the others."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        path = claim_path(claim.namespace, claim.name)
+        for one in devices:
+            if not one.share_id:
+                body = self.call("GET", path)[1]
+                others = [each for each in body["status"].get("devices") or () if each["driver"] != self.name]
+                own = {"driver": self.name, "pool": one.pool_name, "device": one.device_name}
+                body["status"]["devices"] = [*others, own]
+                self.call("PUT", f"{path}/status", body)
         return devices
 
 
@@ -586,6 +603,21 @@ class GivesUpAfterCancelledCalls(GoodDriver):
 @fails("late-prepare-leaves-nothing")
 class LatePrepare(GoodDriver):
     def is_given_up(self, context: grpc.ServicerContext) -> bool:
+        return False
+
+
+@fails("late-prepare-leaves-nothing")
+class ResetsDevicesSlowly(GoodDriver):
+    """Resetting the devices takes half a second. If the call is canceled meanwhile, the driver does not notice."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.allocated(claim)
+        if super().is_given_up(context):
+            raise ClaimError("the call was canceled")
+        time.sleep(0.5)
+        return super().prepare_claim(claim, context)
+
+    def is_given_up(self, _: grpc.ServicerContext) -> bool:
         return False
 
 

@@ -224,6 +224,21 @@ class PublishesThroughTheHelper(GoodDriver):
 
 
 @fails("writes-no-slices-without-a-change")
+class PublishesItsTemperature(GoodDriver):
+    """An attribute of the first device changes every second."""
+
+    breaks_too = {"asks-the-api-server-rarely": "Each write is a request."}
+
+    def slices(self) -> list[Json]:
+        slices = super().slices()
+        slices[0]["devices"][0]["attributes"]["celsius"] = {"int": int(time.monotonic())}
+        return slices
+
+    def watch(self, path: str, version: str) -> None:
+        self.over.wait(1.0)
+
+
+@fails("writes-no-slices-without-a-change")
 class WritesAllTheTime(GoodDriver):
     breaks_too = {"asks-the-api-server-rarely": "Each write is a request."}
 

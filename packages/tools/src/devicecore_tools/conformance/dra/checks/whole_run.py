@@ -1,0 +1,118 @@
+"""The whole run: what must be true of every call and every event, whatever other checks look at.
+
+Law: these checks run last, and fail only if no other check has reported the same.
+"""
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.checks.call_watch import (
+    CHANGED,
+    HELD,
+    LOST,
+    WRITTEN,
+    WRONG,
+    report,
+    skip_if_reported,
+    watch_of,
+)
+from devicecore_tools.conformance.dra.checks.cdi import own_files
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.steps import at_the_end
+from devicecore_tools.conformance.model import Severity, require, skip_if, some
+
+MUST = Severity.MUST
+
+_OF_CDI = (
+    "answers-resolvable-cdi-names",
+    "answers-valid-cdi-names",
+    "keeps-the-cdi-devices-of-other-claims",
+    "keeps-the-cdi-devices-of-claims-of-one-call",
+    "mounts-what-it-has-made",
+    "prepare-is-idempotent",
+    "writes-valid-cdi-files",
+)
+_REMOVING = ("removes-cdi-devices", "unprepares-at-the-same-time", "unprepares-the-claims-of-a-pod")
+
+
+@at_the_end(
+    MUST,
+    expected="the same answer, CDI devices and mounted files as long as a claim is prepared",
+    clause="A container that uses the claim may be restarted at any time. Its runtime then resolves the CDI devices "
+    "again, without a call to the driver. (kubelet, DRA manager; CDI specification)",
+)
+def keeps_prepared_claims_as_they_are(driver: DriverUnderTest) -> str:
+    """After each call and each event of the run, all prepared claims are compared with what they were before."""
+    number = report(driver, CHANGED, _OF_CDI)
+    return f"no claim changed in {counted(number, 'successful call')}"
+
+
+@at_the_end(
+    MUST,
+    expected="only devices and requests that are allocated, and CDI devices and mounted files that exist",
+    clause="It does not matter which devices a claim has, how it asks for them, or what has happened before. "
+    "(dra/v1, api.proto, Device; ResourceClaim, API reference)",
+)
+def answers_correctly_each_time(driver: DriverUnderTest) -> str:
+    """Each successful answer of the run is compared with the claim's allocation, and its CDI devices are resolved."""
+    number = report(driver, WRONG, _OF_CDI)
+    skip_if(not number, "no claim was prepared")
+    return f"{counted(number, 'answer')}, all correct"
+
+
+@at_the_end(
+    MUST,
+    expected="success each time, and other claims can get the devices",
+    clause="When the call has succeeded, the scheduler may give the devices to another claim. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims) A device that is not released is lost to the node.",
+)
+def releases_the_devices_of_each_claim(driver: DriverUnderTest) -> str:
+    """After each check, its claims are unprepared, and their devices are prepared for another claim."""
+    number = report(driver, HELD, ())
+    return f"all devices of {counted(number, 'successful call')} were released"
+
+
+@at_the_end(
+    MUST,
+    expected="no CDI file contains the UID of such a claim",
+    clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto) A CDI file that remains can "
+    "be used by another container.",
+)
+def leaves_nothing_of_unprepared_claims(driver: DriverUnderTest) -> str:
+    """All claims of the run that were prepared and unprepared are searched for in the driver's CDI files."""
+    watch, own = watch_of(driver), set(own_files(driver))
+    files = {path: data for path, data in driver.environment.cdi_files().items() if path in own}
+    left = sorted(
+        path.name
+        for path, data in files.items()
+        if any(uid in path.name or uid.encode() in data for uid in watch.ended)
+    )
+    sentence = f"{some(left)} contains the UID of an unprepared claim"
+    if left:
+        skip_if_reported(watch, _REMOVING, sentence)
+    require(not left, sentence)
+    return f"nothing is left of {counted(len(watch.ended), 'claim')}"
+
+
+@at_the_end(
+    MUST,
+    expected="no call changes what belongs to the user, the scheduler or another driver",
+    clause=(
+        "A claim belongs to its user; its allocation and consumers belong to the scheduler. A driver may only write "
+        "the entries for its own devices in status.devices. (ResourceClaim, API reference; KEP-4817)"
+    ),
+)
+def writes_only_its_part_of_claims(driver: DriverUnderTest) -> str:
+    """The claims that were written during each call of the run are compared with what they were before."""
+    number = report(driver, WRITTEN, ("leaves-claims-as-they-are", "leaves-the-device-status-of-others-alone"))
+    return f"no such change in {counted(number, 'successful call')}"
+
+
+@at_the_end(
+    MUST,
+    expected="no device is missing afterwards, unless the driver gives its devices new names",
+    clause="The scheduler allocates the devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
+    "Allocation) A claim stays allocated across restarts of the driver. (ResourceClaim, API reference)",
+)
+def publishes_its_devices_after_each_event(driver: DriverUnderTest) -> str:
+    """The devices that are published before and after each kill, restart and reboot of the run are compared."""
+    report(driver, LOST, ("publishes-again-after-a-wipe", "completes-its-pools-after-a-restart"))
+    return "no device was missing"
