@@ -138,7 +138,10 @@ class NodeState:
         return removed, evolve(self, inventory=evolve(inventory, former=former))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
-        """Return `allocatable`, raised to the devices in use if `pod` holds any (kubelet: `UpdatePluginResources`)."""
+        """Return `allocatable`, raised to the number of devices in use unless `pod` holds no devices.
+
+        Kubelet: `UpdatePluginResources`.
+        """
         if pod not in self.ledger.allocations:
             return dict(allocatable)
         return sanitize_allocatable(

@@ -1,8 +1,8 @@
 """Chooses the devices that a container gets.
 
-Law: these functions call no port. A function that needs the plugin's preference returns the question to ask. There is
-at most one question for each container and resource. Whatever the plugin answers, the container gets exactly as many
-devices as it requests, each of them free or reusable inside its pod. Ties are broken by the natural order of the ids.
+Law: these functions call no port. A function that needs the plugin's preference returns the question to ask. Whatever
+the plugin answers, the container gets exactly as many devices as it requests, each of them free or reusable inside its
+pod. Ties are broken by the natural order of the ids.
 """
 
 from collections.abc import Collection, Iterable
@@ -95,7 +95,8 @@ def devices_to_allocate(
         raise ChangedRequestError(key.pod, key.container, request.resource, held=count, requested=request.size)
     if request.already_running:
         return _NONE
-    # Health is checked before the number: after a reboot a pod must not start without its plugin (#109595).
+    # Health is checked before the number of devices, because after a reboot a pod must not start without its plugin
+    # (#109595).
     report = inventory.current_report(request.resource)
     if report is None:
         raise UnregisteredDeviceError(request.resource)

@@ -24,7 +24,7 @@ from devicecore.domain.selection import reusable_devices
 from devicecore.domain.text import foreign_text
 
 MAX_MASKS = 10_000
-"""The maximum number of sets of NUMA nodes for which every set is examined.
+"""Up to this number of sets of NUMA nodes, every set is examined.
 
 With at most 13 NUMA nodes, there are fewer sets than this.
 """
@@ -33,7 +33,7 @@ MAX_BEST_MASKS = 1_000
 """If there are more sets of NUMA nodes than `MAX_MASKS`, only this many sets and the set of all nodes are examined."""
 
 MAX_PAIRS = 255 * 255
-"""The maximum number of pairs of masks for which a merge examines every pair.
+"""Up to this number of pairs of masks, a merge examines every pair.
 
 With at most 8 NUMA nodes, there are at most this many pairs.
 """
@@ -49,7 +49,7 @@ _NONE = DeviceSet()
 
 @frozen(repr=False)
 class NumaMask:
-    """A set of NUMA nodes as a bit mask. Iteration is in the order of the numbers."""
+    """A set of NUMA nodes as a bit mask. Iteration yields the numbers of the NUMA nodes in ascending order."""
 
     bits: int
 
@@ -395,7 +395,7 @@ _Distance = Callable[[int], int]
 
 
 def _distance_within(topology: Topology) -> _Distance:
-    """Return a function for the distance of a mask (kubelet: `CalculateAverageFor`).
+    """Return a function that computes the distance of a mask (kubelet: `CalculateAverageFor`).
 
     The distance is 0 unless closer NUMA nodes are preferred.
     """

@@ -1,4 +1,4 @@
-"""The DRA manager: one object that a program holds, composed of one part for each piece of state that needs a lock.
+"""The DRA manager, a single object that has a separate part for each piece of state that needs a lock.
 
 Law: a claim is prepared once for all its pods, and released once after the last of these pods is gone, despite failures
 and restarts. No lock is held while a driver or the API server is called.

@@ -1,7 +1,7 @@
 """The registered drivers, and the deletion of disconnected drivers' slices.
 
-Law: slices are deleted only when they are due, in one deletion per driver at a time, and without holding a lock. A
-failed deletion is retried.
+Law: slices are deleted only when their deletion is due. A driver has at most one deletion at a time, and no lock is
+held during a deletion. A failed deletion is retried.
 """
 
 import logging
@@ -55,7 +55,7 @@ class DriverList:
         return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance of `driver` to call. Raises DriverNotRegisteredError if there is none."""
+        """Return the instance of `driver` to call. Raises DriverNotRegisteredError if the driver has no instance."""
         return self.registry.choose(driver)
 
     def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:

@@ -45,7 +45,7 @@ class HealthRecord:
     def begin(self, run: Run) -> None:
         """Begin a run with the health in the store.
 
-        If the stored health is unusable, the run begins without any, as in a kubelet.
+        If the stored health is unusable, the run begins without stored health, as in a kubelet.
 
         Raises DraStoppedError if the run was stopped in the meantime.
         """

@@ -134,7 +134,7 @@ class DraManager(Runs):
         Raises:
             StoreError: the claims file can be neither used nor set aside.
             SetUpError: the transport cannot start.
-            DraStoppedError: `stop` was called in the meantime. Nothing is running.
+            DraStoppedError: `stop` was called in the meantime. The manager is not running then.
             CalledFromInsideError: the call comes from inside a start, a store or an event of the transport.
         """
         self._check_call("start")
@@ -158,8 +158,8 @@ class DraManager(Runs):
 
         Stopping the manager twice is not an error.
 
-        A call of `prepare` or `unprepare` in progress fails once its driver has answered, because nothing is saved
-        after a stop.
+        A call to `prepare` or `unprepare` that is in progress fails once its driver has answered, because nothing is
+        saved after a stop.
 
         Raises:
             CalledFromInsideError: the call comes from inside a start, a store or an event of the transport, and would
@@ -212,7 +212,7 @@ class DraManager(Runs):
 
         Raises:
             TypeError: `pod` is not a `Pod`.
-            PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
+            PrepareError: a claim was not prepared. It is safe to try again; the pod uses the claims until `unprepare`.
         """
         checked(pod, Pod, "DraManager.prepare")
         self._lifecycle.check_process()
@@ -231,7 +231,7 @@ class DraManager(Runs):
 
         Raises:
             TypeError: `pod` is not a UID but, for example, a `Pod`.
-            UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
+            UnprepareError: a claim was not released, and the pod still uses it. It is safe to try again.
         """
         checked(pod, str, "DraManager.unprepare: the uid of a pod")
         self._lifecycle.check_process()
@@ -277,7 +277,8 @@ class DraManager(Runs):
     def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
         """Return the health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`).
 
-        A claimed request without devices has no `resources`: remove the entry with its name from the pod's status.
+        If a claimed request has no devices, its entry has no `resources`. Remove the entry with the same name from the
+        pod's status.
         """
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
@@ -309,8 +310,8 @@ class DraManager(Runs):
         run = self._saved.run()
         if self._pods is None or not self._pods.sources_ready():
             return {}
-        # Read the claims before the active pods, because the claims of a pod that is added to a claim after this must
-        # not be released.
+        # Read the claims before the active pods, so that a pod that starts to use a claim in between does not count as
+        # inactive.
         using = self.claims.pods
         return self._release.release_all(run, using - frozenset(self._pods.active_pods()))
 

@@ -66,7 +66,7 @@ class Preparation:
     def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare all claims of a pod, each once. The caller must hold the pod's turn.
 
-        Raises DeviceCoreError with the kubelet's message, without the message's prefix.
+        Raises DeviceCoreError with the kubelet's message, but without the prefix of that message.
         """
         run = self._saved.run()
         claims = self._checked(pod)

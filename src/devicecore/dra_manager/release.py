@@ -39,7 +39,7 @@ from devicecore.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-# the maximum number of pods with the same drivers that are saved with one write; the pods keep their turns until then
+# how many pods with the same drivers are saved with one write at most; the pods keep their turns until that write
 _AT_ONCE = 32
 
 
@@ -55,7 +55,7 @@ class Release:
     def release(self, pod: PodUid) -> None:
         """Release the claims that a pod uses. The caller must hold the pod's turn.
 
-        Raises DeviceCoreError with the kubelet's message, without the message's prefix.
+        Raises DeviceCoreError with the kubelet's message, but without the prefix of that message.
         """
         run = self._claims.run()
         left = self._release_once(run, pod, self._claims.cache.of_pod(pod))

@@ -1,4 +1,4 @@
-"""The device manager: one object that a program holds, composed of one part for each piece of state that needs a lock.
+"""The device manager, a single object that has a separate part for each piece of state that needs a lock.
 
 Law: an admission that fails leaves everything as it was; an admission that succeeds is durable before its result is
 returned. No plugin is called while a lock is held, and a reader of `state` gets a consistent picture without a lock.

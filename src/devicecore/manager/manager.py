@@ -153,7 +153,7 @@ class DeviceManager(Runs):
         Raises:
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
             SetUpError: the transport cannot start.
-            ManagerStoppedError: `stop` was called in the meantime. Nothing is running.
+            ManagerStoppedError: `stop` was called in the meantime. The manager is not running then.
             CalledFromInsideError: the call comes from inside a start, the store, the sink or an event of the transport.
         """
         self._check_call("start")
@@ -254,7 +254,10 @@ class DeviceManager(Runs):
         return self._affinities.hints(pod, None if container is None else pod.container(container))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
-        """Return `allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
+        """Return `allocatable`, raised to the number of devices in use unless `pod` holds no devices.
+
+        Kubelet: `UpdatePluginResources`.
+        """
         return self.state.sanitize_allocatable(pod, allocatable)
 
     # --- acting -------------------------------------------------------------------------------------------------------
@@ -344,8 +347,8 @@ class DeviceManager(Runs):
         `evict` waits for at most a second and leaves its change to the next save.
 
         Raises:
-            ManagerNotStartedError: the manager was never started. Nothing is forgotten.
-            ManagerStoppedError: the manager is stopped. Nothing is forgotten.
+            ManagerNotStartedError: the manager was never started. No pod is forgotten.
+            ManagerStoppedError: the manager is stopped. No pod is forgotten.
             TypeError: `pods` is a single UID, or contains an item that is not a UID.
         """
         uids = tuple(map(PodUid, tuple_of(pods, str, "DeviceManager.evict: the uids of pods, such as [pod.uid]")))

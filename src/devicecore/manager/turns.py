@@ -41,7 +41,7 @@ class AdmissionTurns(Turns[PodUid]):
     def give_back(self, pod: PodUid) -> None:
         """Release everything reserved in `pod`'s turn.
 
-        Only the admission of `pod`, or the code that ends its turn, may call this.
+        Only the admission of `pod`, or the code that ends its turn, may call this method.
         """
         if any(reservation.key.pod == pod for reservation in self._state.value.ledger.reservations):
             self._state.replace(lambda state: _given_back(state, pod))

@@ -154,7 +154,7 @@ class CdiDriver(DraDriver, ABC):
         same edits.
 
         Raises:
-            DraError: the device cannot be prepared; the text is sent to the kubelet.
+            DraError: the device cannot be prepared; the error's text is sent to the kubelet.
         """
 
     def set_up(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
@@ -163,14 +163,15 @@ class CdiDriver(DraDriver, ABC):
         This method is called each time the claim is prepared, even while containers run.
 
         Raises:
-            DraError: the set-up failed; the text is sent to the kubelet, which tries again, or unprepares the claim.
+            DraError: the set-up failed; the error's text is sent to the kubelet, which tries again or unprepares the
+                claim.
         """
 
     def release(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
         """Undo what `set_up` did. This method may be called again for the same claim, even without devices.
 
         Raises:
-            DraError: the devices are still in use; the text is sent to the kubelet, which tries again.
+            DraError: the devices are still in use; the error's text is sent to the kubelet, which tries again.
         """
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:

@@ -21,7 +21,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DirectoryPlugin(PollingPlugin):
-    """A `DevicePlugin` that offers the files below `path`. A directory that does not exist has no files.
+    """A `DevicePlugin` that offers the files below `path`. If the directory does not exist, there are no devices.
 
     A device's id is its file's path relative to `path`. A file whose path cannot be an id is left out, with a warning.
     To pass the files into containers as device nodes, use `devicecore.plugins.responses.device_nodes` as `answer`.

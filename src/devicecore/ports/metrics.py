@@ -1,6 +1,6 @@
 """Counts the events that a kubelet counts.
 
-Law: a measurement never blocks, never raises and changes nothing.
+Law: a measurement never blocks, never raises an error, and changes nothing.
 """
 
 from typing import Protocol

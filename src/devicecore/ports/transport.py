@@ -21,8 +21,8 @@ text.
 class PluginTransport(Protocol):
     """Connects the manager to plugins: accepts registrations and reports, and makes calls.
 
-    Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter was given at construction if
-    that is shorter. Then the call raises `PluginCallError`, and a later answer is ignored.
+    Each call to a plugin ends after `timeout` seconds or after the limit that the adapter was given at construction,
+    whichever is shorter. The call then raises `PluginCallError`, and a later answer is ignored.
     """
 
     def start(self, listener: Listener) -> None:

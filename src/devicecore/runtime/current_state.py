@@ -30,9 +30,9 @@ class CurrentState(Generic[Value]):
         self._waiting: set[WakeUp] = set()
         self.stopped: Callable[[], DeviceCoreError] = stopped
         self.value: Value = value
-        """The current value. Only the methods of this class write it."""
+        """The current value. Only the methods of this class replace the value."""
         self.run: Run | None = None
-        """The current run, or None if there is none. Only `begin` and `end` write it."""
+        """The current run, or None if there is none. Only `begin` and `end` set the run."""
 
     def begin(self, run: Run, value: Value) -> None:
         """Begin `run` with `value`. Raises DeviceCoreError if the run was stopped before it started."""
@@ -48,7 +48,7 @@ class CurrentState(Generic[Value]):
             self.run = None
 
     def current_run(self) -> Run:
-        """Return the current run. Raises DeviceCoreError if there is none."""
+        """Return the current run. Raises DeviceCoreError if no run is in progress."""
         if (run := self.run) is None:
             raise self.stopped()
         return run

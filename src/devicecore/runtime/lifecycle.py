@@ -3,21 +3,21 @@
 Law: no matter what interrupts a start or a stop, the next start or stop first releases what was left over, and no call
 waits for itself.
 
-A class that runs derives from `HasLifecycle` and has two functions. `_begin` acquires what a run needs: threads,
-sockets, files, processes. `_end` releases everything that `_begin` may have acquired. `_end` is also called after each
-failed start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was interrupted. A
-class with a more complex start or stop derives from `ports.context.Runs`, and itself passes the two functions to a
-`Lifecycle`.
+A class whose objects run derives from `HasLifecycle` and defines two methods. `_begin` acquires what a run needs:
+threads, sockets, files, processes. `_end` releases everything that `_begin` may have acquired. `_end` is also called
+after each failed start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was
+interrupted. A class with a more complex start or stop derives from `ports.context.Runs`, and passes two such functions
+to a `Lifecycle` itself.
 
-Only one start is in progress at a time, and only one call of `begin` or `end`. A run goes through these steps:
+At any time, at most one start is in progress, and at most one call of `begin` or `end`. A run goes through these steps:
 
-1. A start makes its run the current one, takes its turn, and calls `begin`.
+1. A start makes its run the current run, takes its turn, and calls `begin`.
 2. The object is running. If a stop came in the meantime, the start fails instead.
 3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then is the run over. So a run whose
    stop was interrupted is neither over nor running until another stop or start has called `end` for it.
 
 A stop does not wait for the work that a start does after its turn, such as reading from a disk that hangs. So `end` may
-be called during that work, which must check `Run.is_stopped` while it holds the lock that `end` takes.
+be called during that work, and the work must check `Run.is_stopped` while it holds the lock that `end` takes.
 """
 
 import threading
@@ -168,7 +168,7 @@ class Lifecycle:
             raise CalledFromInsideError(method, name)
 
     def _enclosing(self, thread: int) -> str | None:
-        """Return the name of the call in progress that the caller is inside, or None."""
+        """Return the name of the call in progress that encloses the caller, or None."""
         name, call = self._calls.get(thread, (None, None))
         return name if call is not None and call.encloses_caller else None
 

@@ -21,7 +21,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def process_id() -> int:
-    """Return the id of this process. In a fork, it differs from that of the parent."""
+    """Return the id of this process. In a fork, the id differs from the parent's."""
     return _process[0]
 
 

@@ -62,9 +62,9 @@ class Turns(Generic[Key]):
         self._waiting: dict[Turn[Key], None] = {}  # the waiting turns, in order of arrival
 
     def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
-        """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends with `call`.
+        """Start a turn for `keys` as soon as no other turn holds any of them. The turn ends when `call` ends.
 
-        Return None if this takes longer than `patience` seconds of real time. If an error is raised, it names `method`.
+        Return None if this takes longer than `patience` seconds of real time. Errors name `method`.
 
         Raises:
             CalledFromInsideError: the caller already runs inside a turn for one of these keys, and would wait for

@@ -330,7 +330,10 @@ def _resolved(text: str) -> Data:
 
 
 def _number(text: str) -> int | float | None:
-    """Return the number that a string represents: a 64-bit integer or a finite float. Return None if there is none."""
+    """Return the number that a string represents: a 64-bit integer or a finite float.
+
+    For other strings, return None.
+    """
     if len(text) > _MAX_NUMBER_LENGTH:
         return None
     if matched := _INTEGER.fullmatch(text):

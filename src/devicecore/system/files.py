@@ -123,7 +123,7 @@ class DurableFile:
         _files.add(self)
         self._target = str(path)
         self._swept = False
-        self._seen: tuple[_Identity | None, bytes] | None = None  # the content as last read or written here
+        self._seen: tuple[_Identity | None, bytes] | None = None  # the content that this object last read or wrote
 
     def _name_new(self) -> None:
         """Choose the name of the new file.

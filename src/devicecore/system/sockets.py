@@ -75,7 +75,7 @@ def is_served(path: str) -> bool:
 
 
 class SocketState(Enum):
-    """The file now at the path of a socket that we have bound."""
+    """What is now at the path of a socket that this process bound."""
 
     OURS = "the socket that we bound"
     MISSING = "nothing"
@@ -155,11 +155,10 @@ class OwnedSocket:
         return state
 
     def is_gone(self) -> bool:
-        """Check the socket.
+        """Check the socket, and return whether it has to be served again.
 
-        Return whether it was missing in this check and the last one, and so has to be served again.
-
-        One check is not enough: the path briefly has no socket while a kubelet takes over the directory.
+        The socket has to be served again if it was missing in this check and in the previous one. One check is not
+        enough: the path briefly has no socket while a kubelet takes over the directory.
         """
         self._looks_without = self._looks_without + 1 if self.look() is SocketState.MISSING else 0
         return self._looks_without > 1

@@ -39,8 +39,8 @@ class TransportHarness(Protocol):
         """Register `plugin` at a separate endpoint. This method returns once the transport has accepted the plugin.
 
         Raises:
-            DeviceCoreError: the transport refused the plugin; the text of the error contains the reason that the plugin
-                was sent.
+            DeviceCoreError: the transport refused the plugin; the text of the error contains the reason that was sent
+                to the plugin.
         """
 
 

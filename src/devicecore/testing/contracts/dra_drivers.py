@@ -57,8 +57,8 @@ class DriverTransportHarness(Protocol):
         """Register `driver` at a separate endpoint. This method returns once the transport has accepted the driver.
 
         Raises:
-            DeviceCoreError: the transport refused the driver; the text of the error contains the reason that the driver
-                was sent.
+            DeviceCoreError: the transport refused the driver; the text of the error contains the reason that was sent
+                to the driver.
         """
 
 

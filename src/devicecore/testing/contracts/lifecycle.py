@@ -51,7 +51,7 @@ class LifecycleHarness(Protocol):
     def use(self, subject: Runs) -> bool:
         """Use `subject` in a way that works only between its start and its stop.
 
-        Return False if there is no such use.
+        Return False if the object cannot be used in such a way.
         """
 
     def broken(self) -> AbstractContextManager[object] | None:
@@ -60,7 +60,7 @@ class LifecycleHarness(Protocol):
     def call_back(self, subject: Runs, action: Callable[[], object]) -> None:
         """Call `action` from inside each function that the running `subject` was given.
 
-        If it was given none, do nothing.
+        If `subject` was given no functions, do nothing.
         """
 
 

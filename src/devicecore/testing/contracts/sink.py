@@ -102,7 +102,7 @@ def takes_the_same_status_twice(make: MakeSink) -> None:
 
 @NODE_STATUS_SINK.check
 def shows_what_is_published_after_an_interrupt(make: MakeSink) -> None:
-    """An interrupted `publish` (Ctrl-C) leaves no lock taken, so readers see what is published later."""
+    """An interrupted `publish` (Ctrl-C) leaves no lock locked, so readers see what is published later."""
     with make() as harness:
         sink = harness.sink
         found = [sys.modules.get(kind.__module__) for kind in type(sink).__mro__]

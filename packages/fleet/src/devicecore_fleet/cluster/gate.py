@@ -41,7 +41,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
         self._claims = claims
         self._receiver = receiver
         # There are three locks, taken in this order. The receiver holds its own lock while it calls `put`.
-        self._deciding = Lock()  # held from the decision to open or close the gate until that is done
+        self._deciding = Lock()  # held from the decision to open or close the gate until the gate is open or closed
         self._passing = Lock()  # held while pod events are passed on or kept
         self._lock = Lock()  # held while pending jobs change, so that no job is passed on after a newer one
         self._is_closed = is_closed
@@ -101,7 +101,7 @@ class NodeGate(Writer, PodReceiver, ClaimSource):
                 skipped("pods", pod, error)
 
     def forget_jobs(self) -> None:
-        """Forget the pending requests of the node, because it starts over."""
+        """Forget the pending requests of the node, because the node starts over."""
         with self._lock:
             self._jobs.clear()
             self._start += 1

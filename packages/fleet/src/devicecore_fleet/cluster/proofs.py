@@ -24,7 +24,7 @@ class PodProofs:
     """Knows which pods of a node are proven.
 
     A pod belongs to a batch: the pods that were seen between two reads of the Node. `node` returns the Node, or None if
-    someone else created the Node, so that there is nothing to prove.
+    someone else created the Node; then there is nothing to prove.
     """
 
     shared: "NodeReads"
@@ -87,7 +87,7 @@ class NodeReads:
         return proofs in found
 
     def _together(self, proofs: PodProofs) -> dict[str, PodProofs]:
-        """Return, by name, the nodes whose Nodes are read next."""
+        """Return the nodes whose Nodes are read next, by name."""
         mine = {} if (node := proofs.node()) is None else {node.name: proofs}
         free = (name for name, one in self._awaiting.items() if name not in mine and one not in self._reading)
         names = list(islice(free, _MANY - 1))
@@ -100,7 +100,7 @@ class NodeReads:
 
 
 def _found(nodes: Mapping[str, PodProofs], requests: KubeApiRequests) -> set[PodProofs]:
-    """Return those of the nodes whose registered Nodes exist."""
+    """Return the nodes whose registered Nodes still exist."""
     found = set[PodProofs]()
     for shown in requests.list(NODES, labels=f"{HOST_NAME} in ({','.join(nodes)})", metadata_only=True):
         one = nodes.get(str(shown["metadata"]["name"]))

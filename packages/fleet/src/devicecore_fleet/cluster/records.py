@@ -275,7 +275,7 @@ class PodRecord:
     def look(self, now: float, wall: datetime) -> list[Said]:
         """Update the containers that have a behavior, and schedule the next update. Return a kubelet's events."""
         said, before = self.read_behaviors(), self._lives
-        if not self._behaviors and not before:  # this is so for nearly all pods
+        if not self._behaviors and not before:  # nearly all pods have no such containers
             self.change_at = math.inf
             return said
         self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)

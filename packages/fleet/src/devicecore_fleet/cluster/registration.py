@@ -1,12 +1,12 @@
 """The Node object of a node, and its Lease: creates, corrects and renews them.
 
 Laws: a Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it. A Node
-    whose Lease someone else holds is refused, too, but if the holder is a devicecore process that may have ended, the
-    node waits for the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until
-    someone recreates the Node, the node looks for it once a minute and renews no Lease. A recreated Node is judged like
-    a Node that existed at the start. If others change the Node's status, as the node lifecycle controller does after an
-    outage, the status is corrected when the watch shows the change, but at most once between two ticks. Nothing is sent
-    unless `tick`, `doubt`, `publish` or `seen` was called.
+whose Lease someone else holds is refused, too, but if the holder is a devicecore process that may have ended, the node
+waits for the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until someone
+recreates the Node, the node looks for it once a minute and renews no Lease. A recreated Node is judged like a Node that
+existed at the start. If others change the Node's status, as the node lifecycle controller does after an outage, the
+status is corrected when the watch shows the change, but at most once between two ticks. Nothing is sent unless `tick`,
+`doubt`, `publish` or `seen` was called.
 """
 
 import logging
@@ -259,7 +259,7 @@ class RegisteredNode(NodeStatusSink):
     # --- called by the writer ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
-        """Read the Node again. Return whether it is still the registered Node. If it is not, call `doubt`."""
+        """Read the Node again, and return whether the registered Node still exists. If it does not, call `doubt`."""
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
             if self._node is None or version_of(node) > version_of(self._node):  # otherwise, nothing has changed
                 self._take(node)

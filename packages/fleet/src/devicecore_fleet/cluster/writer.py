@@ -96,7 +96,7 @@ class _Kind:
 
 @define(eq=False)
 class _Window:
-    """Counts from the time `began` on.
+    """What happened since the time `began`.
 
     `sent` is the number of requests sent before that time, and `ended` the number of jobs ended since.
     """

@@ -1,7 +1,7 @@
 """One node of a fleet: the real managers, an engine, and devices that change on command.
 
 Law: everything that a node has allocated survives a stop, because the next start uses the same stores. Only one thread
-    at a time uses a node.
+at a time uses a node.
 """
 
 import logging

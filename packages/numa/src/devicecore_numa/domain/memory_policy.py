@@ -1,8 +1,8 @@
 """The static policy of the memory manager (Kubernetes: `memorymanager/policy_static.go`).
 
 Law: memory is counted, not placed. A NUMA node belongs to one group of nodes at a time, and the reserved plus the free
-    memory of a node equals its allocatable memory. Each function returns a new state, or raises an error without
-    changing anything.
+memory of a node equals its allocatable memory. Each function returns a new state, or raises an error without changing
+anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

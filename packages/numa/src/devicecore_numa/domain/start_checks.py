@@ -1,7 +1,7 @@
 """Determines whether a kubelet starts with a state file, as far as its configuration and machine are known.
 
 Law: a file is refused only if a kubelet refuses it, regardless of what is unknown. If the whole configuration and the
-    machine are known, a file is refused if and only if a kubelet refuses it.
+machine are known, a file is refused if and only if a kubelet refuses it.
 """
 
 from collections.abc import Mapping

@@ -305,7 +305,7 @@ class ClaimReport:
             yield "first", f"the scheduler takes the devices away from claim {lost.name}: {why}"
         if not best.fits:
             is_elsewhere = any(best.node.name not in (one.nodes or ()) for one in self.allocated)
-            # Only in these cases do the nodes of allocated claims restrict the pod.
+            # Otherwise, the nodes of allocated claims do not restrict the pod.
             if best.obstacles or is_elsewhere or self.claims:
                 yield from self._holder_pairs()
 

@@ -43,7 +43,7 @@ class _CommandTree(Group):
     """A group that knows the names and summaries of its commands, and imports each command only when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command with this name. Return None if there is none."""
+        """Import and return the command with this name, or return None if there is no such command."""
         try:
             return self._command(cmd_name)
         except click.ClickException:

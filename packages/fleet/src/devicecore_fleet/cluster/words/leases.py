@@ -25,7 +25,7 @@ class Held(Enum):
 
 
 def holder(node: str, process: str) -> str:
-    """Return the holder identity for a node's Lease. A kubelet uses only the node's name, so the two differ."""
+    """Return the holder identity for a node's Lease. A kubelet's identity is only the node's name, so it differs."""
     return f"{_PREFIX}/{node}/{process}"
 
 

@@ -81,7 +81,7 @@ class NodeDescription:
 
 
 def machine_info(node: str) -> dict[str, str]:
-    """Return machine ids for the `nodeInfo` of a virtual node. For a given node name, they are always the same."""
+    """Return machine ids for the `nodeInfo` of a virtual node. For a given node name, the ids are always the same."""
     machine = uuid5(NAMESPACE_DNS, node)
     return {"machineID": machine.hex, "systemUUID": str(machine)}
 

@@ -144,7 +144,7 @@ class Cluster:
 class ClusterNode:
     """One node: its device manager, its DRA manager, and their persistent files.
 
-    `pods` contains the pods that run here, as known to both the kubelet and the scheduler.
+    `pods` contains the pods on this node, which both the kubelet and the scheduler know.
     """
 
     def __init__(self, name: str, root: Path, native: NodeJson) -> None:
