@@ -27,8 +27,8 @@ def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
     """Limit and escape text from outside, of any length. `limit` is at least 40.
 
     A string that is printable and has at most `limit` characters is returned as it is. Otherwise, characters that are
-    not printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as in Python, and text
-    that is too long is truncated and ends with a note of how many characters it had.
+    not printable (line feeds, terminal escapes, direction marks, lone surrogates) are escaped as in Python. Text that
+    is too long is truncated, and ends with a note that says how many characters it had.
     """
     start = text[:limit]
     if not start.isprintable():

@@ -9,14 +9,15 @@ Why it is built this way:
   held while the store is called. If a disk hangs, that call may never return. The saving lock may be held when the
   state lock is taken, but never the other way around. So a disk that hangs delays only calls that need the disk:
   readers take no lock, and events replace the value without the saving lock.
-* A change is a function that takes a value and returns the next value and a result. A change is not the next value
-  itself, because the value may change while the store is called: then the change is applied again, to the newer value.
-  So a change may be applied twice, possibly to a value that already contains the change. The last result counts.
+* A change is a function that takes a value and returns the next value and a result. A change is not simply the next
+  value, because the value may be replaced while the store is called. In that case, the change is applied again, to the
+  newer value. So a change may be applied twice, possibly to a value that already contains the change. The last result
+  counts.
 * Several commits may wait for the saving lock. The first commit that gets the lock saves all of them with one write. If
   that write fails, each commit is saved alone, so that no commit fails because of a different commit. A call that is
   interrupted while it does this leaves the other commits undone, so each call does its own commit unless that is
-  already done. A commit whose call was interrupted is left out, because its caller may have tried again since, and an
-  old change must not follow a newer one.
+  already done. A commit whose call was interrupted is left out: its caller may have tried again since, and an old
+  change must not follow a newer one.
 * A value is saved first, and only then becomes the current one. Because an interrupt may come in between, `is_behind`
 is true from before the save until the saved value is the current one. If `is_behind` stays true, the next commit, the
 next request or the end of the run saves the current value.

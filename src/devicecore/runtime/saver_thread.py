@@ -32,7 +32,7 @@ class SaverThread:
     def __init__(self) -> None:
         self._requests = _Requests()
         self._process = process_id()
-        # `is_alive` is never called: an interrupt inside it makes it return False forever.
+        # `is_alive` is never called, because an interrupt inside `is_alive` makes it return False from then on.
         self._thread = Thread(target=_serve, args=(self._requests,), name="devicecore-saver", daemon=True)
         finalize(self, self._requests.put, None).atexit = False  # registered before the start, which may be interrupted
         self._thread.start()

@@ -6,7 +6,7 @@ with a timeout in the runtime and the managers use this module.
 Why it is built this way:
 
 * `SimpleQueue.get` with a timeout may never end in CPython 3.11 and 3.12: if a signal handler returns after the timeout
-  has passed, it continues without a timeout. `Lock.acquire` checks for this case.
+  has passed, `get` continues to wait without a timeout. `Lock.acquire` checks for this case.
 * `threading.Event` and `Condition` are written in Python, and an interrupt (Ctrl-C) inside them may leave their lock
   held forever. A lock is implemented in C, so an interrupt leaves the lock either free or taken, and both are valid
   states here: at worst, a wake-up is lost. So a waiting thread checks again after `LOOK_AGAIN` seconds.

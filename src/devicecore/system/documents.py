@@ -57,9 +57,9 @@ def read_documents(
 ) -> list[Value]:
     """Return the non-empty documents in a string: YAML, or JSON values one after another.
 
-    `file` is the name used in errors. If an object in YAML has a key twice, the last value counts, as for a kubelet;
-    with `unique_keys`, the object is refused, as by kubectl and an API server. Raises `error`, a DocumentError, if the
-    text is not YAML or is too large.
+    `file` is the name used in errors. If an object in YAML has a key twice, the last value counts, as for a kubelet.
+    With `unique_keys`, such an object is refused, as by kubectl and an API server. Raises `error`, a DocumentError, if
+    the text is not YAML or is too large.
     """
     whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:

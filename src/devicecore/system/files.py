@@ -37,7 +37,7 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
     """Open a file as `os.open` does, append its descriptor to `opened`, and return the descriptor. Raises OSError.
 
     An interrupt (Ctrl-C) may come between any two instructions of Python, including between a call to `os.open` and the
-    assignment of its result; then nothing would ever close the descriptor. With this function, the descriptor is in the
+    assignment of its result. Nothing would ever close the descriptor then. With this function, the descriptor is in the
     list before Python continues, and the caller closes everything in the list in a `finally`.
     """
     opened.extend(itertools.starmap(os.open, ((path, flags, mode),)))

@@ -87,8 +87,8 @@ class OwnedSocket:
 
     A socket is bound in a private directory next to the path and then moved into place. The reason is that gRPC deletes
     the file at the path that it binds, both before it binds and after it stops, even if another process created that
-    file. This way, gRPC deletes only the private name, either the old socket or the new one is always at the path, and
-    no client can connect before the mode is set.
+    file. This way, gRPC deletes only the private name. Either the old socket or the new one is always at the path, and
+    no client can connect before the socket's mode is set.
 
     Args:
         path: an absolute path of at most `MAX_SOCKET_PATH` bytes.

@@ -174,8 +174,8 @@ class Script:
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
         """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
 
-        Raises ValueError if `method` differs from the name of a call only in capitalization, as `allocate` does, and
-        TypeError if a fault is not a function, or is a class.
+        Raises ValueError if `method` differs from the name of a call only in capitalization, as `allocate` differs from
+        `Allocate`. Raises TypeError if a fault is not a function, or is a class.
         """
         _check(method, faults)
         checked(nth, int, "Script.on: nth")

@@ -1,9 +1,9 @@
 """Simulated behavior of a pod's containers, on request: exit with a code, crash repeatedly, never become ready.
 
-Laws: a container's state at a given time is a function of its behavior, its start and that time, so a node that has
-restarted shows the same state as if it had not. Containers restart as in a kubelet: the first time at once, then after
-10 seconds, and then after twice as long each time, up to five minutes. A container that a probe has stopped restarts at
-once if it ran for longer than its back-off.
+Laws: a container's state at a given time depends only on its behavior, its start and that time, so a restart of the
+node does not change the state. Containers restart as in a kubelet: the first time at once, then after 10 seconds, and
+then after twice as long each time, up to five minutes. A container that a probe has stopped restarts at once if it ran
+for longer than its back-off.
 """
 
 import re

@@ -2,7 +2,8 @@
 
 Laws: a list counts only if it is complete. While the server is down or refuses requests, nothing is reported about any
 object, so the known state remains. After `410 Gone`, an unreadable event, or the third refusal in a row, the objects
-are listed again, never from a cache that may be older than the known state. An invalid object is skipped.
+are listed again. This list never comes from a cache that may be older than the known state. An invalid object is
+skipped.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """One pod on its node: how the pod starts and ends, although no containers are run.
 
-Laws: the containers of an admitted pod count as started at once. The containers exit when the pod is deleted, or, if an
-annotation says so, earlier: after a given time, as in a Job, or as `lives` determines. The pod is shown as finished
-only when its devices and claims have been released, because the scheduler then gives these to another pod.
+Laws: the containers of an admitted pod count as started at once. The containers exit when the pod is deleted. If an
+annotation says so, they exit earlier: after a given time, as in a Job, or as `lives` determines. The pod is shown as
+finished only when its devices and claims have been released, because the scheduler then gives these to another pod.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Commands to a running fleet over a unix socket.
 
-Law: only the fleet's user may connect, a client that stalls delays other clients by at most `PATIENCE` seconds for its
-request and as long again for the response, and a request is at most `MAX_REQUEST` bytes long.
+Law: only the fleet's user may connect, and a request is at most `MAX_REQUEST` bytes long. A client that stalls delays
+other clients by at most `PATIENCE` seconds for its request, and by as much again for the response.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The ResourceSlices of one node's drivers.
 
 Laws: anything that the API server already shows, for example after a restart, is not written again. Slices of drivers
-that the node does not have are deleted once when the node starts, and the slices of a driver that is gone are deleted
-when the DRA manager says so. A slice that is not owned by a Node with this name is left alone.
+that the node does not have are deleted once, when the node starts. The slices of a driver that is gone are deleted when
+the DRA manager says so. A slice that is not owned by a Node with this name is left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator

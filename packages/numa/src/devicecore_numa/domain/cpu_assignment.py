@@ -296,10 +296,10 @@ def _packed_or_none(search: _Search, available: Cpus, count: int) -> Cpus:
 def _combinations(items: Sequence[int], width: int) -> Iterator[_Nodes]:
     """Yield the combinations of `items` as functions that return their current content (Go: `iterateCombinations`).
 
-    Go appends to a slice that combinations with a common prefix share, as long as its capacity suffices, so a later
-    combination may overwrite an earlier one. Kubernetes keeps the slice of the best combination, but with four or more
-    NUMA nodes, that slice often contains a different combination at the end of the search. `_append` reproduces the
-    capacity of Go's slices.
+    In Go, combinations with a common prefix share a slice as long as its capacity suffices, so a later combination may
+    overwrite an earlier one. Kubernetes keeps the slice of the best combination, but with four or more NUMA nodes, that
+    slice often contains a different combination at the end of the search. `_append` reproduces the capacity of Go's
+    slices.
     """
 
     def longer(start: int, memory: list[int], length: int) -> Iterator[_Nodes]:

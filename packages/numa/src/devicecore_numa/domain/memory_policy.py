@@ -138,7 +138,7 @@ class StaticMemoryPolicy:
         """Return the policy for a kubelet's configuration.
 
         `allocatable` contains the amounts that Node Allocatable reserves on the whole node (the sum of kube-reserved,
-        system-reserved and the hard eviction threshold), and `reserved` is the kubelet's `reservedMemory`.
+        system-reserved and the hard eviction threshold). `reserved` is the kubelet's `reservedMemory`.
 
         Raises:
             NumaConfigError: `allocatable` and `reserved` do not agree, a NUMA node does not exist, or no memory is

@@ -49,7 +49,7 @@ class PodRequest:
 
     `is_exclusive` is false unless the pod's QoS class is Guaranteed. `is_exclusive` is also false for a pod with
     pod-level resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers
-    is on, which is off by default.
+    is on. By default, it is off.
     """
 
     uid: str

@@ -59,8 +59,8 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     directory means the kubelet_internal_checkpoint in it or in its device-plugins subdirectory, and - means standard
     input. The exit status is 1 if a verdict is not ok, and 2 if a file is absent or cannot be read.
 
-    A device that two pods hold, or that a pod holds and no plugin has registered as healthy, only causes a warning,
-    because a kubelet accepts such a file. With --strict, the exit status is 1 if there is a warning.
+    A kubelet accepts a file in which two pods hold a device, or a pod holds a device that no plugin has registered as
+    healthy, so either case only causes a warning. With --strict, the exit status is 1 if there is a warning.
 
     FILE may be a dra_manager_state, which is recognized by its content. There is a warning for a device that two claims
     hold, a claim without pods, and a claim with two entries. A file from a kubelet before 1.32 gets the verdict
@@ -107,7 +107,7 @@ def show(
     """Show which container has which devices.
 
     The output lists the devices of each container by NUMA node, whatever else the plugins gave to the container, and
-    the registered devices. FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses; the
+    the registered devices. FILE is the same as for `checkpoint verify`, with the same warnings and exit statuses. The
     exit status is also 1 if FILE does not contain a resource or a pod that you name. If the verdict is not ok, the
     readable parts are shown. For a dra_manager_state, the output lists each claim with its pods and devices.
 

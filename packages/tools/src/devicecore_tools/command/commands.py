@@ -106,6 +106,6 @@ def devicecore() -> None:
     \b
     $ devicecore demo
 
-    The exit status is 0 if all is well, 1 if something is wrong, 2 for wrong usage or unusable input, and 3 if there is
-    too little information to decide. Every listing has --json.
+    The exit status is 0 if all is well, 1 if something is wrong, 2 for wrong usage or unusable input, 3 if there is too
+    little information to decide, and 4 if only a bug in Kubernetes prevents success. Every listing has --json.
     """

@@ -56,8 +56,8 @@ def driver(
     \b
     $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my
 
-    The exit status is 0 if no "must" check failed, 1 if one failed or was not decided or if no check was
-    run, and 2 if the driver cannot be run or a directory cannot be used.
+    The exit status is 0 if no "must" check failed, 1 if one failed or was not decided, or if no check was run, and 2 if
+    the driver cannot be run or a directory cannot be used.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.dra import CHECKS, CORE, run

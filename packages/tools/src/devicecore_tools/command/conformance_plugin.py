@@ -54,8 +54,8 @@ def plugin(
 
     Without COMMAND, start the plugin by hand.
 
-    The exit status is 0 if no "must" check failed, 1 if one failed or was not decided or if every check was
-    skipped, and 2 if the plugin cannot be run, the directory cannot be used, or the --provoke-health command failed.
+    The exit status is 0 if no "must" check failed, 1 if one failed or was not decided, or if every check was skipped,
+    and 2 if the plugin cannot be run, the directory cannot be used, or the --provoke-health command failed.
     """
     from devicecore_tools.command.conformance_report import Reporting, choose, print_list
     from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run

@@ -141,8 +141,8 @@ class Reporting:
         """Print and write the report.
 
         Returns:
-            The exit status: 0 if no "must" check failed, 1 if one failed or was not decided or if none
-            was run, and 2 if the subject cannot be run or one of the user's commands failed.
+            The exit status: 0 if no "must" check failed, 1 if one failed or was not decided, or if no check was run,
+            and 2 if the subject cannot be run or one of the user's commands failed.
 
         Raises:
             OSError: a file cannot be written.

@@ -104,11 +104,11 @@ def doctor(
 ) -> int:
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
-    Reads the kubelet's checkpoint and sockets, asks its pod-resources API, and asks each plugin for its identity; on
-    request, it also reads the pods and the Node, the plugins' lists, and CDI files. Prints a one-line verdict, then
-    numbered findings with the evidence, what the kubelet will do next, what to do about the finding, and how to confirm
-    it. The devices that are held or unusual follow, and then the sources that could be read. A device whose owner is
-    not certain is "unknown", never "free".
+    The command reads the kubelet's checkpoint and sockets, queries the kubelet's pod-resources API, and asks each
+    plugin for its identity. On request, it also reads the pods and the Node, the plugins' lists, and CDI files. It
+    prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do next, what to do about
+    the finding, and how to confirm it. The devices that are held or unusual follow, and then the sources that could be
+    read. A device whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor

@@ -101,11 +101,10 @@ def fits(
 ) -> int:
     """Say whether POD fits on a node, and which devices it would get.
 
-    POD is a manifest, YAML or JSON, of a pod or of a workload such as a Deployment, whose pod is then tried; - is
-    standard input. If the pod does not fit, prints the kubelet's reason, and for
-    each kind of change the smallest change that makes the pod fit. Each change has been tried. If the kubelet has
-    static policies for exclusive CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is
-    installed.
+    POD is a manifest (YAML or JSON) of a pod, or of a workload such as a Deployment, whose pod is then tried. Use - for
+    standard input. If the pod does not fit, prints the kubelet's reason, and for each kind of change the smallest
+    change that makes the pod fit. Each change has been tried. If the kubelet has static policies for exclusive CPUs and
+    NUMA-local memory, these are tried as well, provided that devicecore-numa is installed.
 
     \b
     $ devicecore fits train.yaml
@@ -128,10 +127,10 @@ def fits(
     A pod that an API server would refuse fits nowhere: for example one that requests a device without a limit, or that
     names its claim below `source`, as before Kubernetes 1.31.
 
-    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read, 3 if the answer
-    cannot be known (with --json, `fits` is then null) because the pod's claims, or the CPUs and the memory of a node
-    with static policies, were not considered, or because no trusted source names a resource, and 4 if a scheduler does
-    not find the devices for the pod's claims, although the rules allow them.
+    Exit status: 0 if the pod fits on a node, 1 if it fits on none, and 2 if something cannot be read. The status is 3
+    if the answer cannot be known (with --json, `fits` is then null): the pod's claims, or the CPUs and the memory of a
+    node with static policies, were not considered, or no trusted source names a resource. The status is 4 if the rules
+    allow devices for the pod's claims, but a scheduler does not find them.
     """
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")

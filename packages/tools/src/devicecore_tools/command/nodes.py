@@ -86,10 +86,10 @@ def nodes(
     $ devicecore nodes --devices --json
     $ kubectl get nodes,pods,resourceslices,resourceclaims -A -o json | devicecore nodes -
 
-    ALLOCATABLE is what a scheduler may allocate, REQUESTED what pods bound to the node request or claims have
-    allocated, HELD the requested devices whose pods have started, FREE what another pod can get, and UNHEALTHY what no
-    pod can get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels pods. A ?
-    is a number that was not read, or that depends on the remaining part of a shared device.
+    ALLOCATABLE is what a scheduler may allocate. REQUESTED is what pods bound to the node request, or what claims have
+    allocated. HELD counts the requested devices whose pods have started. FREE is what another pod can get. UNHEALTHY is
+    what no pod can get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels
+    pods. A ? stands for a number that was not read, or that depends on the remaining part of a shared device.
 
     --devices does not access the nodes, so it names plugin devices only where a kubelet has written them into a pod's
     status. `devicecore doctor` on a node names them all.
