@@ -36,6 +36,7 @@ RENEWED = (
 """Added to the sentence of a passed check if the driver did not release its devices."""
 
 _OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
+_WHOLE_RUN = "whole run"  # a group
 _MAX_TRIED = 4  # the maximum number of claims whose devices are tried after a check
 
 
@@ -97,6 +98,8 @@ class _Guarded:
     steps: Steps
 
     def __call__(self, driver: DriverUnderTest) -> str:
+        if self.check.group == _WHOLE_RUN:  # the check only reads what was observed
+            return self.check.look(driver)
         driver.process.require_time()  # otherwise, events and cleanups for 140 checks would take longer than the run
         exits = len(driver.process.exits)
         driver.calls.used.clear()
@@ -110,6 +113,8 @@ class _Guarded:
                 problem = error
             except IMPOSSIBLE as error:
                 problem = impossible(error)
+            if isinstance(problem, Skip):
+                problem = self._end_of(driver) or problem
             if problem is not None:
                 driver.process.require_time()  # otherwise, the check may have failed because the run canceled its calls
                 if driver.process.is_leaving or isinstance(problem, Failure):
@@ -129,6 +134,20 @@ class _Guarded:
             raise problem
         driver.process.require_no_crash(self.check.name, sentence, exits)
         return sentence
+
+    def _end_of(self, driver: DriverUnderTest) -> Failure | None:
+        """If the driver, which has worked before, has exited on its own and no longer registers, return a failure.
+
+        The driver gets fresh directories, so that the other checks find a working driver.
+        """
+        exits = [one for one in driver.process.exits if one.pid not in driver.process.reported]
+        if not exits or not driver.calls.habits.prepares or driver.kubelet.newest is not None:
+            return None
+        driver.process.reported.update(one.pid for one in exits)
+        self.steps.abandon("the driver no longer started, and got fresh directories")
+        with suppress(Skip):  # no time is left
+            driver.renew()
+        return Failure(f"the driver exited, and did not register again: {exits[-1]}")
 
     def _look(self, driver: DriverUnderTest) -> str:
         for event in self.events:

@@ -121,6 +121,11 @@ class Steps:
             problem = None if problem is None else process.with_exits(look.check, problem, exits)
         return _Begun(parts, claims, problem)
 
+    def abandon(self, reason: str) -> None:
+        """Skip the second parts that have not been run yet of all events that have happened."""
+        for look in self._begun.keys() - self._finished:
+            self._problems.setdefault(look.event.name, Skip(reason))
+
     def finish(self, look: TwoParts) -> str:
         """Run the second part of a check, after the first part and the event if they have not happened yet.
 

@@ -25,6 +25,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     CORRUPTION,
     CORRUPTION_ALONE,
     KILL,
+    KILL_ALONE,
     KUBELET_RESTART,
     LOSS,
     QUIET,
@@ -49,6 +50,7 @@ def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterat
 ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, prepare, unprepare, when=(Moment.START,)),
     *_made(situations, registration, cdi, prepare, unprepare, when=(KILL,)),
+    *_made(unprepare, when=(KILL_ALONE,)),
     *_made(situations, prepare, unprepare, slices, when=(REBOOT,)),
     *_made(situations, when=(CORRUPTION_ALONE,)),
     *_made(state, when=(CORRUPTION,)),

@@ -133,6 +133,11 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
 
 
 KILL = Occurrence("the driver is killed and restarted", lambda driver: driver.registration.restart("killed"))
+# A driver may no longer start while a claim is gone.
+KILL_ALONE = Occurrence(
+    "the driver is killed and restarted while a claim is gone",
+    lambda driver: driver.registration.restart("killed alone"),
+)
 REBOOT = Occurrence(
     "the node reboots",
     lambda driver: driver.registration.restart("rebooted", driver.environment.reboot),

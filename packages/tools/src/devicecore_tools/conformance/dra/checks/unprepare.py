@@ -13,7 +13,7 @@ from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in, require_unprepared
 from devicecore_tools.conformance.dra.checks.cdi import require_nothing_left, require_undone
-from devicecore_tools.conformance.dra.checks.events import KILL, LOSS, REBOOT
+from devicecore_tools.conformance.dra.checks.events import KILL, KILL_ALONE, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
     FOREIGN,
     OVERLAP,
@@ -436,7 +436,7 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
 
 
 @across(
-    KILL,
+    KILL_ALONE,
     MUST,
     expected="success, and the claim's device can be prepared for another claim",
     clause="While the driver was down, the claim may have been deleted. The kubelet unprepares the claim, and then the "

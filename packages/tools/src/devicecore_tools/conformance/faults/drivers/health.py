@@ -72,8 +72,10 @@ class HasOneThread(GoodDriver):
 @fails("reports-the-health-of-published-devices")
 class OtherPool(GoodDriver):
     def health(self) -> list[Message]:
+        reported = super().health()
         device = hlt.DeviceIdentifier(pool_name="chips", device_name="chip-0")
-        return [*super().health(), hlt.DeviceHealth(device=device, health="HEALTHY")]
+        when = reported[0].last_updated_time
+        return [*reported, hlt.DeviceHealth(device=device, health="HEALTHY", last_updated_time=when)]
 
 
 @fails("taints-unhealthy-devices")

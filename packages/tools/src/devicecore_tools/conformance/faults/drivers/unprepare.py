@@ -3,6 +3,7 @@
 Law: each driver fails the checks that it names, and no others.
 """
 
+import http
 import json
 import os
 import threading
@@ -474,3 +475,18 @@ class UnpreparesOnlyWhatItKnows(GoodDriver):
     def release(self, uid: str) -> None:
         if uid in self.claims:
             super().release(uid)
+
+
+@fails("unprepares-a-claim-that-was-deleted-meanwhile")
+class ReadsItsClaimsAtAStart(GoodDriver):
+    """When the driver starts, it reads all prepared claims, and exits if one of them is gone."""
+
+    must_not_fail = ("prepares-a-claim", "stays-up", "frees-devices-after-a-reboot", "prepare-is-idempotent")
+
+    def serve(self) -> None:
+        super().serve()
+        for uid, record in self.claims.items():
+            status, body = self.call("GET", claim_path("default", record["name"]))
+            if status != http.HTTPStatus.OK or body["metadata"]["uid"] != uid:
+                print(f"cannot restore the claim {uid}", flush=True)
+                os._exit(1)
