@@ -166,7 +166,7 @@ class Replay:
             driver = self.instances[key][0]
             driver.next_offer = step.get("version", "v1")
         else:
-            self.instances.pop(key, None)  # a new process registers last after the manager restarts
+            self.instances.pop(key, None)  # after the manager restarts, a new process registers last
         self.instances[key] = driver, self._register(driver)
         return {}
 

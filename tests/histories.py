@@ -40,11 +40,12 @@ Json = Any  # recorded data, whose structure the replay itself checks
 class RecordedPlugin(DevicePlugin):
     """The plugin in the recordings: it prefers the required ids, and then the lexicographically smallest.
 
-    The step that connects the plugin determines its behavior. `prefers` says which devices the plugin names instead:
-    `largest` the largest ids, `largest and more` also devices that nobody requested, `short` half of the requested
-    number, `all` all available devices, `nothing` none, `foreign` as many devices as are missing, which may not be
-    available, and with `none` the plugin offers no preference. `fails` contains the methods that fail, `answer` is the
-    answer to Allocate, and `prestart` says that the plugin requires PreStartContainer. All calls are added to `calls`.
+    The step that connects the plugin determines its behavior. `prefers` can make the plugin prefer other devices: the
+    largest ids (`largest`), devices that nobody requested as well (`largest and more`), half of the requested number
+    (`short`), all available devices (`all`), no devices (`nothing`), or as many devices as are missing, whether
+    available or not (`foreign`). With `none`, the plugin offers no preference. `fails` contains the methods that fail,
+    `answer` is the answer to Allocate, and `prestart` says that the plugin requires PreStartContainer. All calls are
+    added to `calls`.
     """
 
     def __init__(self, resource: str, devices: Sequence[Device], manner: Json, calls: list[Json]) -> None:
@@ -104,7 +105,7 @@ def response_of(told: Json) -> ContainerAllocateResponse:
 class Replay:
     """Plays one history step by step.
 
-    `play` returns a step's outcome as in the recording, and `calls` the plugin calls.
+    `play` returns a step's outcome in the format of the recording, and `calls` contains the plugin calls.
 
     With `updates`, the outcome of a plugin's list names the pods that hold a device whose health has changed.
     """

@@ -25,5 +25,5 @@ class Mutations(list[tuple[Any, ...]]):
 
     @property
     def names(self) -> list[str]:
-        """Return, for each mutation, its name and the name of the function that must notice it, if any."""
+        """Return the name of each mutation, and the name of the function that must notice it, if there is one."""
         return ["-".join(part.__name__ for part in one if hasattr(part, "__name__")) for one in self]

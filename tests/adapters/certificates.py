@@ -1,7 +1,8 @@
 """A certificate authority, a certificate for 127.0.0.1 and localhost, and a certificate for a node.
 
-They are only for tests, and valid for a hundred years. They were created with `openssl req -x509 -newkey ec -days
-36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is self-signed.
+The certificates are only for tests, and valid for a hundred years. They were created with `openssl req -x509 -newkey ec
+-days 36500` and `openssl x509 -req -days 36500`; the authority's key was deleted. The node's certificate is
+self-signed.
 """
 
 import ssl

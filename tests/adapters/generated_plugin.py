@@ -42,7 +42,7 @@ class Generated(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by
 
 
 def main(directory: str) -> None:
-    """Serve and call with the generated modules and with devicecore at once, and print the results."""
+    """Serve and call with the generated modules and with devicecore at the same time, and print the results."""
     recorder = Recorder()
     transport = GrpcUnixTransport(directory)
     transport.start(recorder)

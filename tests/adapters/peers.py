@@ -1,6 +1,6 @@
 """Real listeners, plugins and sockets that the tests connect to transports and plugins.
 
-The plugins here use grpc's synchronous API, so that both sides cannot contain the same mistake.
+The plugins here use grpc's synchronous API, so that the two sides cannot share a mistake.
 """
 
 import os
@@ -317,7 +317,7 @@ class _Answers(grpc.GenericRpcHandler):
 def answering(
     path: Path, answers: Mapping[str, Answer], options: Sequence[tuple[str, object]] = (), threads: int = 8
 ) -> Iterator[list[str]]:
-    """Answer gRPC calls with bytes, selected by the end of their path. Yield the requested paths."""
+    """Answer each gRPC call with the bytes for the end of its path, and yield a list of the requested paths."""
     asked: list[str] = []
     options = [("grpc.max_send_message_length", -1), *options]
     server = grpc.server(ThreadPoolExecutor(threads), handlers=[_Answers(answers, asked)], options=options)

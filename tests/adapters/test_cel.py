@@ -130,7 +130,7 @@ def test_what_kubernetes_accepts_is_true(expression: str) -> None:
     ],
 )
 def test_a_long_macro_is_evaluated_in_pieces(macro: str, condition: str, *, value: bool | None) -> None:
-    """The macro visits 100,000 elements, but the library stops after 10,000."""
+    """The macro visits 100,000 elements, but the CEL library stops an evaluation after 10,000."""
     expression = "".join(f"{NESTED}.{macro}(v{index}, " for index in range(5)) + condition + ")" * 5
     assert outcome(selectors(Features()), expression, device_of("a.example.com", {}))[0] is value
 

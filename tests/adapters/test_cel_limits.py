@@ -184,13 +184,13 @@ def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() 
     os.waitpid(parent, 0)
     ready = select.poll()
     ready.register(watched, select.POLLIN)
-    assert ready.poll(2_000)  # before the processor time limit would end it
+    assert ready.poll(2_000)  # before the limit on processor time would end the process
     for descriptor in (told, tell, watched):
         os.close(descriptor)
 
 
 def test_all_evaluations_of_one_question_take_bounded_time() -> None:
-    """Many expressions, each of them just fast enough, once took an hour together."""
+    """Many expressions, each just fast enough, once took an hour in total."""
     cel = CelSelectors(max_seconds=60.0)
     assert cel("true", DEVICE)
     cel._left = 0.0  # noqa: SLF001 - as after a minute of evaluations
@@ -200,7 +200,7 @@ def test_all_evaluations_of_one_question_take_bounded_time() -> None:
 
 
 def test_a_search_whose_expressions_take_too_long_is_unknown() -> None:
-    """A scheduler gives up after ten seconds, so such a result says nothing about the devices."""
+    """A scheduler gives up after ten seconds, so a search that takes longer says nothing about the devices."""
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "devices": [{"name": "a"}]}
     request = {"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "true"}}]}}

@@ -223,7 +223,7 @@ class TestJsonFileSink:
 
 
 def fails_the_nth_time(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """Make the call with this number to a function of `os` fail, because a healthy disk does not fail on request."""
+    """Make the `number`-th call to a function in `os` fail, because a healthy disk does not fail on request."""
     real: Callable[..., object] = getattr(os, name)
     calls = 0
 

@@ -26,7 +26,7 @@ D0 = DeviceId("d0")
 
 
 class Interrupted(BaseException):
-    """Raised by a signal handler, like KeyboardInterrupt by Python's handler for SIGINT."""
+    """Raised by a signal handler, as KeyboardInterrupt is by Python's handler for SIGINT."""
 
 
 class NamedPlugin(RawPlugin):

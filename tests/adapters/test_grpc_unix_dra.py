@@ -411,7 +411,7 @@ class TestRegistration:
         assert recorded.of(DriverConnected) == []
 
     def test_what_waits_for_a_registration_follows_it(self, directory: Path) -> None:
-        """A scheduler that sees devices before the kubelet knows the driver assigns pods that the kubelet refuses."""
+        """If a scheduler saw devices before the kubelet knew the driver, the kubelet would refuse the pods."""
         recorded, refusing, done = DriverEvents(), DriverEvents(), threading.Event()
         refusing.refusal = DriverNotRegisteredError(GPU_DRIVER)
         seen: list[object] = []

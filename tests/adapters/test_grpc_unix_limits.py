@@ -178,7 +178,7 @@ class TestHowOften:
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        """A widely used plugin registers this way, and creates its socket only after a second."""
+        """A widely used plugin calls Register as often as this, and creates its socket only after a second."""
         with running(directory, recorder, clock=clock):
             answers = []
             for call in range(600):

@@ -17,7 +17,7 @@ from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 
 
 class Interrupted(BaseException):
-    """Raised by a signal handler, like KeyboardInterrupt by Python's handler for SIGINT."""
+    """Raised by a signal handler, as KeyboardInterrupt is by Python's handler for SIGINT."""
 
 
 async def nothing() -> None:

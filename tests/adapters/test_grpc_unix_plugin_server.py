@@ -47,7 +47,7 @@ SOON = 0.05
 
 
 def call(path: str, method: str, request: deviceplugin.AllocateRequest | deviceplugin.Empty) -> bytes:
-    """Call a plugin as a kubelet does. Return the unparsed answer, or the name of the status."""
+    """Call a plugin as a kubelet does, and return the unparsed answer or the name of the status."""
     with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel:
         try:
             return channel.unary_unary(f"/v1beta1.DevicePlugin/{method}", bytes, bytes)(
@@ -58,7 +58,7 @@ def call(path: str, method: str, request: deviceplugin.AllocateRequest | devicep
 
 
 def test_an_interrupted_wait_for_the_registration_keeps_nothing_from_others(directory: Path) -> None:
-    """Otherwise, Ctrl-C during a wait could stop the event loop, and with it every transport in the process."""
+    """Ctrl-C during a wait could otherwise stop the event loop, and with it every transport in the process."""
     with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
 
         def wait() -> None:
@@ -212,7 +212,7 @@ def test_a_refused_plugin_keeps_trying(directory: Path, recorder: Recorder, capl
         recorder.refusal = None
         served.wait_registered(PATIENCE)
     told = [record for record in caplog.records if "cannot register" in record.message]
-    assert len(told) <= 2  # possibly "no such socket", and then this refusal, but no message for each attempt
+    assert len(told) <= 2  # possibly "no such socket", and then this refusal, but not one message per attempt
 
 
 def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder: Recorder) -> None:
@@ -343,7 +343,7 @@ def test_a_plugin_can_be_started_again(directory: Path, recorder: Recorder) -> N
         assert recorder.lists(recorder.plugin(2)) == [("d0",)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user nobody")
 @pytest.mark.parametrize("mode", [0o555, 0o700], ids=["to write", "to look"])
 def test_where_it_may_not_serve_it_says_so(directory: Path, mode: int) -> None:
     inside = directory / "inside"

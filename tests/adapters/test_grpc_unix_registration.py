@@ -52,7 +52,7 @@ class TestRegister:
     def test_a_socket_that_appears_just_after_the_call_is_found(
         self, directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Plugins that listen in one goroutine and register in another may call Register this early."""
+        """A plugin that listens in one goroutine and registers in another may call Register before it listens."""
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         with ThreadPoolExecutor(2) as callers:
             answers = [callers.submit(register, directory, "p.sock") for _ in range(2)]
@@ -62,7 +62,7 @@ class TestRegister:
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
         assert len(recorder.of(PluginRegistered)) == 1
 
-    def test_a_socket_that_never_appears_is_an_error_and_the_next_time_at_once(
+    def test_a_socket_that_never_appears_is_an_error_and_the_next_call_fails_at_once(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A refused plugin may call again up to 600 times a second, so the second refusal must not wait."""
@@ -319,7 +319,7 @@ class TestCalls:
     def test_a_call_that_succeeds_without_an_answer_has_failed(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """The error is worded as by a kubelet's gRPC library."""
+        """The error has the same words as in a kubelet's gRPC library."""
         sentence = "code = Internal desc = cardinality violation: received no response message"
         with RawPlugin(directory / "p.sock", mute="GetDevicePluginOptions"):
             assert sentence in register(directory, "p.sock")[1]
@@ -370,7 +370,7 @@ class TestCalls:
     def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
         self, directory: Path, then: str
     ) -> None:
-        """By itself, gRPC ends such a call neither at its deadline nor when it is canceled, and waits for it at exit.
+        """By itself, gRPC does not end such a call at its deadline or when it is canceled, and waits for it at exit.
 
         Only the first such call may keep a thread waiting. If the plugin ends later, nothing is logged in the next run
         of the transport, which uses a different event loop.
@@ -407,7 +407,7 @@ class TestStartAndStop:
     def test_a_directory_may_have_any_name(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The name may contain bytes that cannot be decoded in this locale."""
+        """The directory's name may contain bytes that cannot be decoded in this locale."""
         odd = directory / os.fsdecode(b"\xff %\xe9")
         with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")
@@ -611,7 +611,7 @@ def test_fifty_starts_and_stops_leave_nothing_behind(directory: Path) -> None:
     before = held()
     for _ in range(50):
         once()
-    few = len(before) + 25  # the pools of grpc and of Python may grow a little; a leak would be 50
+    few = len(before) + 25  # the pools of grpc and of Python may grow a little; a leak would add 50
     deadline = time.monotonic() + PATIENCE
     while len(held()) > few and time.monotonic() < deadline:
         time.sleep(0.05)  # idle workers soon end on their own

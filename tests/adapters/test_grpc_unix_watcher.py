@@ -22,7 +22,7 @@ from devicecore.wire import deviceplugin, pluginregistration
 from tests.adapters.peers import PATIENCE, Gpus, Recorder, environment, running
 
 SOON = 0.05
-# With one pool for the whole process, a new socket would get the connection to the old one.
+# With one pool for the whole process, a channel to a new socket would reuse the old socket's connection.
 _OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
 
 

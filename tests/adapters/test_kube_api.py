@@ -218,7 +218,7 @@ class TestPublishing:
     def test_what_an_earlier_run_published_is_found_and_removed(
         self, server: Server, strategy: PatchStrategy, keep_removed: bool
     ) -> None:
-        """The only trace of the earlier run is on the API server, as if its --root had been lost."""
+        """The only trace of the earlier run is on the API server, as if the run's --root had been lost."""
         with server.connect(strategy=strategy) as earlier:
             published(earlier, NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
         published(server.connect(strategy=strategy, keep_removed=keep_removed), status(4))
@@ -249,7 +249,7 @@ class TestPublishing:
 
     @every_strategy
     def test_capacity_counts_healthy_devices_alongside_a_kubelet(self, server: Server, strategy: PatchStrategy) -> None:
-        """A kubelet copies the capacity of resources that it does not know to allocatable every ten seconds."""
+        """Every ten seconds, a kubelet copies the capacity of resources that it does not know into allocatable."""
 
         def heartbeat(status: dict[str, Any]) -> None:
             status["allocatable"] = {**status["allocatable"], **status["capacity"]}

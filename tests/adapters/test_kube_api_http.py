@@ -21,7 +21,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[Transport, list[int]]]:
-    """Run a server that gives these answers in turn, and closes the connection after the last and each with `<END>`.
+    """Run a server that gives these answers in turn, and closes the connection after the last and after each `<END>`.
 
     Yield a client for the server, and a list with the number of answers on each connection.
     """

@@ -98,7 +98,7 @@ def test_a_file_may_have_many_documents_and_lists_in_yaml_and_json() -> None:
     assert names(read_pods(listed, "x")) == ["a", "b"]
     nameless = manifest("a").replace('"apiVersion": "v1", "kind": "Pod", ', "")
     assert names(read_pods(f'{{"apiVersion": "v1", "kind": "PodList", "items": [{nameless}]}}', "x")) == ["a"]
-    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # YAML knows no surrogate pairs
+    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # YAML has no surrogate pairs
     assert names(read_pods(json.dumps(annotated, indent="\t"), "x")) == ["a"]
 
 
@@ -226,7 +226,7 @@ def test_a_mistake_that_the_parser_finds_is_reported(text: str, problem: str) ->
     assert str(refused.value).startswith("train.yaml:")
 
 
-# --- a directory of them ----------------------------------------------------------------------------------------------
+# --- a directory of manifests -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -292,9 +292,9 @@ def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
     assert file.stat().st_atime_ns == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user nobody")
 def test_a_file_that_becomes_readable_again_is_reported(directory: Path) -> None:
-    """Neither the file's times nor its content have to change."""
+    """The report does not depend on a change of the file's times or content."""
     place = directory / "manifests"
     place.mkdir()
     directory.chmod(0o755)
@@ -470,7 +470,7 @@ def running(pods: ManifestPods) -> set[tuple[str, str]]:
 
 
 def test_after_a_restart_the_containers_of_pods_that_ran_still_run(place: Path) -> None:
-    """Init containers that end are an exception, and after a reboot, no container is running."""
+    """The exceptions are init containers that end, and all containers after a reboot."""
     pods = source(place)
     (place / "a.yaml").write_text(POD)
     (place / "b.json").write_text(manifest("b", uid="b"))

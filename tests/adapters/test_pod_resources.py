@@ -280,7 +280,7 @@ def test_a_socket_is_replaced_only_if_no_process_serves_it(stage: Stage, directo
 
 
 def test_a_directory_may_have_any_name(directory: Path) -> None:
-    """The name does not have to be UTF-8."""
+    """The directory's name does not have to be UTF-8."""
     stage = Stage(directory / os.fsdecode(b"\xff %\xe9"))
     stage.server.socket.parent.parent.mkdir()
     with stage.server, PodResourcesClient(stage.server.socket, timeout=PATIENCE) as client:

@@ -99,7 +99,7 @@ def served(directory: Path) -> Iterator[RawPlugin]:
         yield plugin
 
 
-# Since Kubernetes 1.37, the helper for drivers replaces a name that would be too long with such a hash.
+# Since Kubernetes 1.37, the helper for drivers replaces a name that would be too long with a hash like this one.
 @pytest.mark.parametrize("name", ["gpu.sock", "dra-5f4dcc3b5aa765d61d8327deb882cf99-reg.sock"])
 @pytest.mark.usefixtures("kubelet", "served")
 def test_a_plugin_is_found_and_notified_that_it_is_registered(

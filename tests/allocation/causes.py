@@ -11,7 +11,7 @@ from devicecore.domain.allocation.search import Situation
 
 
 def outcome(situation: Situation, faults: frozenset[KubernetesFault]) -> tuple[tuple[int, str, DeviceKey], ...] | None:
-    """Return claim, request and device of each result of a search with these faults, or None if it finds nothing."""
+    """Return the claim, request and device of each result of a search with these faults, or None if there is none."""
     search = KubernetesSearch(situation, faults)
     try:
         found = search.run()

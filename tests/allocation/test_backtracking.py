@@ -1,4 +1,4 @@
-"""Searches that have to backtrack: what Kubernetes leaves behind, and what must not be abandoned too early."""
+"""Searches that have to backtrack: what Kubernetes does not undo, and which searches must not be abandoned early."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ HEAD = {"driver": "gpu.example.com", "nodeName": "n1", "pool": POOL}
 
 
 def _device(name: str, x: int) -> Json:
-    """Return a device. Its name determines how many units it consumes, and only the device `s` may be shared."""
+    """Return a device. The name determines how many units the device consumes; only the device `s` may be shared."""
     counters = {"units": {"value": str(USES.get(name, 0))}}
     uses = {"consumesCounters": [{"counterSet": "c", "counters": counters}]} if name in USES else {}
     return {"name": name, "attributes": {"x": {"int": x}}, "allowMultipleAllocations": name == "s", **uses}

@@ -30,7 +30,7 @@ def answer(
     max_steps: int = 2_000,
     **others: int,
 ) -> Answer:
-    """Return what one claim with these requests gets from a pool, which may have a counter `units` and others."""
+    """Return what one claim with these requests gets from a pool that may have counters, such as `units`."""
     claim = claim_of({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
     return allocated([claim], devices, counter, held, max_steps, **others)
 
@@ -43,7 +43,7 @@ def allocated(
     max_steps: int = 2_000,
     **others: int,
 ) -> Answer:
-    """Return what these claims get from a pool, which may have a counter `units` and others."""
+    """Return what these claims get from a pool that may have counters, such as `units`."""
     head = {"driver": DRIVER, "nodeName": "n1"}
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1 if counter is None else 2}
     slices = [slice_of({"metadata": {"name": "s"}, "spec": {**head, "pool": pool, "devices": devices}})]
@@ -173,7 +173,7 @@ def test_a_scheduler_counts_the_counters_of_a_whole_device_once_for_each_admin_a
 
 
 def test_a_scheduler_that_finds_all_devices_and_is_right_has_no_fault() -> None:
-    """Counters make us also search as a scheduler does, and check the devices that it finds against the rules."""
+    """With counters, our allocator also searches as a scheduler does, and checks the result against the rules."""
     found = answer([request(allocationMode="All")], [using("d0", 1), using("d1", 1), {"name": "d2"}], counter=2)
     assert isinstance(found, DeviceAllocation)
     assert (names(found), found.faults) == (["d0", "d1", "d2"], ())

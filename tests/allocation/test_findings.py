@@ -1,4 +1,4 @@
-"""The examples in docs/maintain/findings.md: Kubernetes' answer to each follows from one fault of its allocator."""
+"""The examples in docs/maintain/findings.md: Kubernetes' answer to each follows from one fault in its allocator."""
 
 import re
 from pathlib import Path

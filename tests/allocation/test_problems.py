@@ -109,7 +109,7 @@ def test_a_pool_that_only_an_obsolete_slice_has_for_the_node_is_named_and_blocks
 
 
 def test_a_question_is_charged_for_each_step_of_its_search() -> None:
-    """Otherwise, a budget could not end a search that has no more expressions to evaluate."""
+    """If only expressions were charged, a budget could not end a search that has none left to evaluate."""
     charged: list[int] = []
     numbers = [{"name": f"d{number}", "attributes": {"a/b": {"int": number // 2}}} for number in range(12)]
     devices = {**_pool()["spec"], "devices": numbers}

@@ -57,7 +57,7 @@ def test_where_kubernetes_is_right_devices_and_errors_match() -> None:
             assert (isinstance(answer, NoAllocation) and answer.is_error) == bool(recording["expect"]["error"])
         elif isinstance(answer, DeviceAllocation):
             alone = set(recording["defect"].split("|")) & {fault.value for fault in KubernetesFault}
-            # In one case, each of three faults is enough, but only two are named: our search takes other devices.
+            # In one case, any of three faults is enough, but our search names only two, because it takes other devices.
             unnamed = {"k/k#140729"} if recording["id"] == "r-61996a13cefc" else set()
             assert answer.faults
             assert alone - unnamed <= set(answer.faults) or "+" in recording["defect"]

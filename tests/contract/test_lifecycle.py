@@ -63,7 +63,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt each start and stop at some places; `make laws` interrupts them at all places."""
+    """Interrupt each start and stop at some points; `make laws` interrupts them at all points."""
     if settings.get_current_profile_name() != "thorough":
         monkeypatch.setattr(lifecycle_contract, "_MOST_PLACES", 3)
         monkeypatch.setattr(lifecycle_contract, "_STEP", 11)
@@ -71,7 +71,7 @@ def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @define
 class Harness:
-    """Makes objects with `make`. For classes without a feature, the feature's method has a default."""
+    """Makes objects with `make`. The methods for features that a class lacks have defaults."""
 
     make: Callable[[], Runs]
     modules: Sequence[ModuleType]
@@ -269,7 +269,7 @@ def pod_resources_clients() -> Iterator[LifecycleHarness]:
 @contextmanager
 def metrics_servers() -> Iterator[LifecycleHarness]:
     class Scraped(Collector):
-        """Calls a given function while a scrape reads it."""
+        """Calls a given function while a scrape reads this collector."""
 
         action: Callable[[], object] = staticmethod(lambda: None)
 
@@ -380,7 +380,7 @@ def publish_slices(subject: slices.KubeApiSlicePublisher) -> None:
 
 
 def read_in_a_job(subject: writer.ApiWriter) -> bool:
-    """Read a Node in several jobs, and return False, because jobs are also accepted before a start."""
+    """Read a Node in several jobs, and return False: a writer accepts jobs even before it is started."""
 
     def job(client: KubeApiRequests) -> None:
         client.get(requests.NODES, "worker-1")

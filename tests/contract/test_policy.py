@@ -79,7 +79,7 @@ def gpus(amount: int = 8) -> SimulatedPlugin:
 @pytest.mark.parametrize(
     ("policy", "second"),
     [
-        (kubelet_order, ids("gpu-3", "gpu-4")),  # the first devices in natural order that are free
+        (kubelet_order, ids("gpu-3", "gpu-4")),  # the first free devices in natural order
         (packed, ids("gpu-1", "gpu-3")),  # only one device is left on NUMA node 0
         (spread, ids("gpu-3", "gpu-5")),  # the previous pod has two devices on NUMA node 0 and one on 1
         (aligned, ids("gpu-1", "gpu-3")),

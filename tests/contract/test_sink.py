@@ -121,7 +121,7 @@ def test_a_sink_keeps_the_contract(check: Check, make: MakeSink) -> None:
 
 @define
 class BrokenSink(MemorySink):
-    """A sink that publishes with a given mistake."""
+    """A sink that makes a given mistake when it publishes."""
 
     wrong: Callable[[MemorySink, NodeStatus], None] = MemorySink.publish
 

@@ -78,7 +78,7 @@ def _verdict(kind: str, seed: str, number: int, oracle: Oracle) -> Verdict:
 
 @contextmanager
 def _limited(seconds: float, name: str) -> Iterator[None]:
-    """End the process if its work takes too long.
+    """End the process if the work in the `with` statement takes too long.
 
     Raising an exception would not do: the code that hangs could catch it.
     """

@@ -126,8 +126,8 @@ def cause_of_error(
 ) -> str | None:
     """Return why only one of the two allocators returns an error for a case without devices.
 
-    D24: the stable allocator finds nothing where ours returns an error. One Kubernetes bug makes it return an error
-    because of other nodes' pools, or no error because those nodes' slices make an invalid pool incomplete.
+    D24: the stable allocator finds nothing where ours returns an error. A Kubernetes bug can cause an error because of
+    other nodes' pools. It can also hide an error, because other nodes' slices make an invalid pool incomplete.
     """
     foreign = KubernetesFault.FOREIGN_COUNTERS
     seen = situation.slices.pools(situation.node, situation.features, frozenset({foreign}))

@@ -217,7 +217,7 @@ BODIES: dict[tuple[str, str], tuple[Author, Author | None]] = {
         None,
     ),
 }
-"""For each kind, the fields that are written, and the fields that are written through its status."""
+"""For each kind, the fields that are written, and the fields that are written through the status subresource."""
 
 METADATA = several(
     labels=texts("a", "b", "c"),

@@ -68,7 +68,7 @@ class Oracle:
         stdin.flush()
         line = stdout.readline()
         if not line:
-            raise OracleError(f"the oracle ended at a question of the kind {kind}")
+            raise OracleError(f"the oracle exited during a question of kind {kind}")
         reply = json.loads(line)
         if "error" in reply:
             raise OracleError(f"{kind}: {reply['error']}")

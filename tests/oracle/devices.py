@@ -240,7 +240,7 @@ class _Author:
         return step
 
     def _running(self) -> Json:
-        """Return some containers as running, but none from pods with init containers that end: see D12."""
+        """Return some containers that count as running, but none from pods with init containers that end (see D12)."""
         found = []
         for pod in [RUNNING, *self.pods.values()]:
             sidecars = [one for one in pod["initContainers"] if "restartPolicy" in one]
@@ -250,7 +250,7 @@ class _Author:
         return found
 
     def _admitted_again(self, running: Sequence[Sequence[str]]) -> Iterator[Json]:
-        """Yield second admissions of running pods, as by a restarted kubelet that does not know all pods yet."""
+        """Yield second admissions of running pods, as in a restarted kubelet that does not know all pods yet."""
         for uid in sorted({uid for uid, _ in running} & self.pods.keys()):
             if self.random.random() < 0.5:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
@@ -363,8 +363,8 @@ class _Author:
     def _maybe_resized(self, pod: Json) -> Json:
         """Return a pod, sometimes with a change in the last container that requests a resource.
 
-        Earlier requests do not change: a kubelet would serve a larger one with devices that a later container holds,
-        which cannot happen on a real node, where no pod's requests for devices change.
+        Earlier requests do not change, because a kubelet would serve a larger request with devices that a later
+        container holds. On a real node, a pod's requests for devices never change.
         """
         containers = [*pod["initContainers"], *pod["containers"]]
         container = self.random.choice(containers)
@@ -380,8 +380,8 @@ class _Author:
     def hints(self) -> Json:
         pod = self.random.choice([self._new_pod(), *map(self._maybe_resized, self.pods.values())])
         container = self.random.choice([*pod["initContainers"], *pod["containers"]])
-        # When a kubelet admits another pod, it forgets which devices an earlier pod may reuse, which only hints for 0
-        # devices would show.
+        # When a kubelet admits another pod, it forgets which devices an earlier pod may reuse. Only hints for 0 devices
+        # would show this.
         if pod["uid"] in self.pods and 0 in container["limits"].values():
             return None
         return {"op": "hints", "pod": pod, "container": container["name"]}
@@ -577,8 +577,9 @@ def _before_1_37(history: Json) -> Json:
 def _left_out(history: Json, answers: Sequence[Json]) -> Iterator[tuple[int, str]]:
     """Yield the steps after which a kubelet behaves differently, in reverse order, each with the row that explains it.
 
-    D2: the kubelet keeps the devices that it chose for a pod before rejecting the pod because GetPreferredAllocation
-    failed or not all pods were known, and the devices that it chose for a starting container before refusing the start.
+    D2: the kubelet keeps devices that it chose for a pod and then rejected the pod, because GetPreferredAllocation
+    failed or not all pods were known. It also keeps devices that it chose for a container and then refused to start the
+    container.
     D32: under a policy, the last step starts a container that has lost devices.
     """
     waits, found = False, list[tuple[int, str]]()
@@ -672,8 +673,8 @@ _NOT_CONNECTED = "(?:cannot allocate unregistered device|endpoint not found in c
 def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
     """Return the resource that only the kubelet still knows, although it is not registered and no container uses it.
 
-    The resource is in the kubelet's map of ids in use. So the kubelet rejects a pod that requests the resource, and
-    gives no hints for the resource or an empty list of hints. The result is empty if the kubelet does neither.
+    The resource is in the kubelet's map of ids in use, so the kubelet rejects a pod that requests the resource, and its
+    hints for the resource are null or empty. If the step's answer shows neither, the result is an empty string.
     """
     told = str(theirs.get("message") or theirs.get("error"))
     refused = re.search(_NOT_CONNECTED + r" (\S+?)(, which is unexpected)?$", told)

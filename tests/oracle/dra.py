@@ -102,7 +102,7 @@ def _naming_once(step: Json) -> Json:
 
 
 def _possible(random: Random, steps: Sequence[Json], scripts: Sequence[Json]) -> Sequence[Json]:
-    """Return the steps that are possible in this order, because their pods exist and their drivers are running."""
+    """Return the steps that are possible in this order: their pods exist, and their drivers are running."""
     pods, drivers, result = set[str](), set[tuple[str, str]](), []
     for given in steps:
         step, key = given, (given.get("name", ""), given.get("instance", "a"))

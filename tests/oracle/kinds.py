@@ -11,7 +11,7 @@ from tests.oracle.asking import Json, Oracle, Verdict
 
 
 class Kind(NamedTuple):
-    """One kind of behavior. From equal random numbers, `case` creates equal cases."""
+    """One kind of behavior. Given equal random numbers, `case` creates equal cases."""
 
     case: Callable[[Random], Json]
     judge: Callable[[Json, Oracle], Verdict]
@@ -53,7 +53,7 @@ KINDS = {
 
 _OF_OTHERS = {"D2": 0.02, "D18": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D23": 0.06, "D26": 0.04}
 USUAL = _OF_OTHERS | {"D25": 0.03, "N3": 0.1, "N13": 0.03}
-"""By cause, the largest share of a kind's cases that it usually explains. For other causes, the share is 1 %."""
+"""By cause, the largest share of a kind's cases that the cause usually explains. For other causes, the share is 1%."""
 
 OFTEN = 3  # times its usual share
 _FEW = 5  # cases, too few to measure a share

@@ -559,7 +559,10 @@ def pod_of(given: Json) -> Pod:
 
 @frozen
 class Played:
-    """The steps up to one that Kubernetes could not answer, our answers, and from which step on each row may apply."""
+    """The steps of a case before the first one that Kubernetes could not answer, and our answers.
+
+    `since` contains, by row, the first step at which the row may apply.
+    """
 
     case: Json
     ours: list[Json]
@@ -590,7 +593,7 @@ class Played:
         return Played({**self.case, "steps": steps}, ours, self.since)
 
     def compared(self, oracle: Oracle) -> list[tuple[int, str]]:
-        """Ask a kubelet, and return the differences between its answers and ours, each with the number of its step."""
+        """Ask a kubelet, and return the differences between its answers and ours, each with the step's number."""
         answers = oracle.ask("numa", self.case)
         if isinstance(answers, dict):
             return [(0, str(answers)[:3000])]
@@ -658,7 +661,7 @@ def _judged(ours: Played, oracle: Oracle) -> Verdict:
 
 
 def _refuses_as_we_do(ours: Played, theirs: Sequence[tuple[int, str]], oracle: Oracle) -> bool:
-    """Return whether the kubelet, if it has rejected no other pod, agrees about each pod whose rejection differs."""
+    """Return whether the kubelet agrees about each differing rejection once the other rejections are left out."""
     for number in sorted({number for number, line in theirs if "_manager_state" not in line} & {*ours.refused()}):
         alone = ours.without_refusals(number)
         last = [line for at, line in alone.compared(oracle) if at == len(alone.case["steps"])]

@@ -129,7 +129,7 @@ class Author:
         return [{"op": "unprepare", "pod": self._some_pod()["metadata"]["uid"]}]
 
     def _resources(self) -> Sequence[Json]:
-        """Return a step that queries what all containers get, or what the pod-resources API shows for one of them."""
+        """Return a step that queries what all of a pod's containers get, or what the API shows for one container."""
         pod = self._some_pod()
         if self.random.random() < 0.5:
             return [{"op": "all_resources", "pod": pod["metadata"]["uid"]}]

@@ -27,7 +27,10 @@ def smaller(case: Json, differs: Callable[[Json], bool], until: float) -> Json:
 
 
 def _candidates(case: Json) -> Iterator[Json]:
-    """Yield the case without some elements: many at first, and the last ones first, because they need earlier ones."""
+    """Yield the case without some elements of one list, at first without half of them.
+
+    The last elements are left out first, because they need earlier ones.
+    """
     for name in LISTS:
         listed = case.get(name) or ()
         size = len(listed) // 2

@@ -88,7 +88,7 @@ def test_a_plugins_own_message_is_shown_escaped_and_truncated() -> None:
 @example('pod "' + "a/" * 8_000)
 @example("unable to get claim info for claim " + "in namespace " * 1_200)
 def test_any_text_has_one_answer(text: str) -> None:
-    """No text makes the search raise an error, and each row that is found contains an explanation."""
+    """No text makes the search fail, and text without a refusal has no row."""
     found = find(text)
     assert found is None or found.because
 
