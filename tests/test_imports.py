@@ -154,7 +154,7 @@ def is_allowed(importer: str, imported: str, *, lazy: bool) -> bool:
     """Return whether the table allows `importer` to import `imported`."""
     layer = next(LAYERS[name] for name in prefixes(importer) if name in LAYERS)
     allowed = layer.at_once | (layer.lazily if lazy else frozenset())
-    if importer != "devicecore":  # the home of `devicecore` would match everything
+    if importer != "devicecore":  # the home of the package `devicecore` would match every module in it
         allowed |= {home(importer)}
     return not allowed.isdisjoint(prefixes(imported))
 

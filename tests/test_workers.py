@@ -1,4 +1,4 @@
-"""Tests that run in several processes (`-n 2`) have the same results as in one, and a process that dies is noticed."""
+"""Tests in several processes (`-n 2`) have the same results as in a single process, and a dying process is noticed."""
 
 import os
 import subprocess

@@ -46,7 +46,7 @@ def beside(*causes: str) -> Callable[[Test], Test]:
 
 
 def test_a_fault_is_injected_alongside_each_cause() -> None:
-    """Without such a test, a cause might explain away anything."""
+    """Without a test that injects another fault, a cause might explain away anything."""
     judges = [*Path(__file__).parent.glob("[!t]*.py"), Path(__file__).parents[1] / "unit" / "test_dra_histories.py"]
     named = {row for path in judges for row in re.findall(r'"([DN]\d+)"', path.read_text("utf-8"))}
     assert named <= BESIDE
@@ -188,7 +188,7 @@ def test_a_pool_is_excused_only_if_its_slices_disagree() -> None:
 
 @beside("D27")
 def test_a_pool_whose_slices_disagree_excuses_only_what_one_of_their_numbers_gives() -> None:
-    for number in range(793, 2000):  # 793 is the first such case
+    for number in range(793, 2000):  # case 793 is the first that ends this loop
         case = allocators.case(Random(f"counts-{number}"))
         right = results_of(allocation_of(case, Release.V1_37))
         others = [results_of(allocation_of(one, Release.V1_37)) for one in allocators.believed(case)]
@@ -741,7 +741,7 @@ def prepares(pod: str) -> Json:
 
 
 def judged(steps: Json, change: Callable[[Json, list[Json]], None]) -> str | None:
-    """Return the cause that explains the difference between our answers and these answers after the change."""
+    """Return the cause that explains how our answers differ from the same answers after `change`."""
     return dra.judge({"steps": steps}, cast("Oracle", DraKubelet(change))).cause
 
 

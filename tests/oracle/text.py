@@ -84,7 +84,7 @@ _SUFFIX_OF = dict(zip(range(-9, 19, 3), ("n", "u", "m", "", "k", "M", "G", "T", 
 
 
 def _with_lost_suffix(canonical: str, exact: str) -> str:
-    """Return a canonical form with the suffix that Go loses: it writes `78000E` as `78`, as 10^21 has no suffix."""
+    """Return a canonical form with the suffix that Go loses: `78000E` becomes `78`, because 10^21 has no suffix."""
     number = exact.partition(".")[0]
     zeros = len(number) - len(canonical)
     is_lost = zeros >= _FIRST_LOST and zeros % 3 == 0 and number == canonical + "0" * zeros

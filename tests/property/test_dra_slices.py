@@ -61,7 +61,7 @@ class Server:
         self.writes = 0
 
     def bring(self, pool: DevicePool, *, writes: int = 1_000, least: int = 1) -> bool:
-        """Make the driver's changes, at most this many writes, and return whether there was anything to change."""
+        """Make the driver's changes in at most this many writes, and return whether there was anything to change."""
         needed = changes(pool, NODE_UID, self.slices.values(), least_generation=least)
         for body in (*needed.create, *needed.update):
             assert list(slice_causes(dict(body), None)) == []

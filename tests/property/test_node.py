@@ -64,7 +64,7 @@ Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
 
 
 def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
-    """Return the allocations by container and resource, in no order."""
+    """Return the allocations by container and resource, in no particular order."""
     return {(held.key, held.resource): (dict(held.numa_nodes), held.receipt) for held in ledger}
 
 

@@ -198,7 +198,10 @@ def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[
 
 
 def _fewest(on_node: list[int], size: int) -> int:
-    """Return how few nodes suffice for `size` devices that are each on one node; if none do, all nodes with devices."""
+    """Return the smallest number of nodes that together have `size` devices, each of which is on one node.
+
+    If there are too few devices, the result is the number of nodes with devices, or of all nodes if there are none.
+    """
     counts = sorted((count for count in on_node if count), reverse=True)
     sums = (number for number in range(1, len(counts) + 1) if sum(counts[:number]) >= size)
     return next(sums, len(counts) or len(on_node))

@@ -137,7 +137,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
     for outages in (order.sample(OUTAGES, len(OUTAGES)) for _ in range(ROUNDS)):
         for outage in outages:
             undecided += _outlive(plane, fleet, outage)
-            assert _held(plane) == held, "each pod has its devices, no pod was evicted, and there are no others"
+            assert _held(plane) == held, "each pod has its devices, no pod was evicted, and there are no other pods"
 
     for node in _nodes(plane)[:10]:  # as a controller does after an outage
         _mark_unknown(plane, node)
@@ -153,7 +153,7 @@ def test_a_hundred_nodes_run_pods_and_outlive_outages(plane: ControlPlane, fleet
 
 
 def _outlive(plane: ControlPlane, fleet: Program, outage: Outage) -> list[str]:
-    """Cause an outage, and watch all nodes for some time after its end.
+    """Cause an outage, and watch all nodes for some time after the outage.
 
     Return a sentence if nothing could be decided because the machine was overloaded.
     """
@@ -209,7 +209,7 @@ def _refused(fleet: Program) -> int:
 
 
 def test_pods_in_each_state_outlive_a_kill(plane: ControlPlane, fleet: Program) -> None:
-    """The fleet is killed while pods are running, newly bound, or being deleted with or without its knowledge."""
+    """The fleet is killed while pods are running, newly bound, or being deleted (whether or not the fleet knows)."""
     admin = plane.admin
     fleet.wait_for(f"{NODES} nodes to be ready", lambda: _ready(plane) == NODES, 120.0)
     claim = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
@@ -279,7 +279,7 @@ def _states(plane: ControlPlane) -> dict[str, int]:
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["lives", "was stopped"])
 def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped: bool) -> None:
-    """This holds even if the Node's Lease has expired: devicecore does not own a Node that it did not create."""
+    """A Node that devicecore did not create is not its own, even if the Node's Lease has expired."""
     name, file = f"kubelet-{'stopped' if is_stopped else 'living'}", plane.directory / "living.yaml"
     file.write_text(f"nodes: [{{name: {name}, plugins: [{{resource: {GPU}, devices: 4}}]}}]", encoding="utf-8")
     config = f"--kubeconfig={plane.kubeconfig()}"

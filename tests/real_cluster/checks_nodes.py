@@ -130,7 +130,10 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(both: Both) -> Seen:
-    """Return the pods in their final states. A pod that never reaches its state is reported, but hides no other pod."""
+    """Return the pods in their final states.
+
+    A pod that never reaches its final state is reported, but does not hide differences in other pods.
+    """
     admin, problems, passing = both.plane.admin, list[str](), {one: dict[str, Json]() for one in both.spaces}
     claim: Json = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": CLASS}}]}}
     for node in (both.ours, both.real):
@@ -167,7 +170,7 @@ def _unmet(wait: Callable[[], object]) -> list[str]:
 def _wait_for_the_end(both: Both, cases: Sequence[Case], passing: dict[str, dict[str, Json]]) -> list[str]:
     """Wait until all pods are as their cases expect, with one timeout for all pods, and return the unmet expectations.
 
-    A pod that waits between two restarts is stored in `passing` as it is after equally many restarts on both nodes.
+    A pod that waits between restarts is stored in `passing` as it was after the same number of restarts on both nodes.
     """
     admin = both.plane.admin
     kept: dict[str, tuple[dict[int, Json], dict[int, Json]]] = {case.name: ({}, {}) for case in cases}
@@ -195,7 +198,7 @@ def _keep(case: Case, pod: Json, kept: tuple[dict[int, Json], ...], at: int, pas
     if times is not None and not (times in kept[at] and _waits(kept[at][times])):
         kept[at][times] = pod
     if not (both_have := kept[0].keys() & kept[1].keys()):
-        return f"not {case.waits}, or not as often as on the other node"
+        return f"not waiting for {case.waits}, or not restarted as often as on the other node"
     passing[case.name] = kept[at][max(both_have, key=lambda one: (all(_waits(pods[one]) for pods in kept), -one))]
     return ""
 
@@ -222,7 +225,7 @@ def _go_on(admin: Client, case: Case, pod: Json) -> str:
 
 
 def _backs_off(admin: Client, case: Case, pod: Json) -> bool:
-    """Return whether the pod's container waits as expected and the node has sent the event about its back-off.
+    """Return whether the pod's container is waiting as expected and the node has sent an event about the back-off.
 
     A pod that is deleted earlier never gets this event.
     """

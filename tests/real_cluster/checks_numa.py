@@ -93,7 +93,7 @@ def nodes(plane: ControlPlane, setting: Setting) -> Iterator[Nodes]:
 
 
 def test_pods_get_the_same_cpus_and_memory(nodes: Nodes, setting: Setting, tmp_path: Path) -> None:
-    """Check `fits` before each pod, state files and pod-resources API after it, and `why` for each rejection."""
+    """Check `fits` before each pod, the state files and pod-resources API after it, and `why` after each rejection."""
     problems = list(_of_node_objects(nodes))
     for step in setting.steps:
         found = list(_of_step(nodes, step, tmp_path))

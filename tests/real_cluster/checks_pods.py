@@ -31,7 +31,7 @@ _STATUS = {"scheduled": {0}, "refused": {1, 4}, "waiting": {1, 3}}
 _UNKNOWN = 3
 _STEADY = 1.2  # a scheduler's result that has not changed for this many seconds is final
 _LONGEST = 12.0
-_SEEN = 0.7  # seconds within which the scheduler sees new objects, which it does not confirm
+_SEEN = 0.7  # seconds within which the scheduler sees new objects; it does not confirm this
 _WORDS = (
     *("Insufficient", "untolerated taint", "node affinity/selector", "were unschedulable", "Too many pods"),
     *("pod affinity rules", "pod anti-affinity rules", "existing pods anti-affinity rules", "missing required label"),
@@ -51,7 +51,7 @@ _NOT_YET = ("", ": ", "no nodes available", "SchedulerError")  # messages that a
 
 @pytest.fixture(scope="module")
 def paused() -> Iterator[ControlPlane]:
-    """Yield a control plane without a controller manager, because that would release the claims of absent pods."""
+    """Yield a control plane without a controller manager, which would release the claims of absent pods."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end together with the checks
     with ControlPlane(parts=("etcd", "kube-apiserver", "kube-scheduler")) as plane:
         plane.admin.create({"kind": "Namespace", "metadata": {"name": "other"}})
@@ -264,12 +264,12 @@ def differences(document: Json, node: str, devices: set[str], *, is_close: bool)
             yield f"devices {sorted(given)}; the scheduler gave {sorted(devices)}"
 
 
-_MAX_PROPOSALS = 4  # at most this many proposals are tried in one situation
+_MAX_PROPOSALS = 4  # at most this many proposals are tried in each situation
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_each_proposal_gives_the_pod_a_node(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """After each proposal that `why` makes for a situation is carried out, the real scheduler must find a node."""
+    """Once a proposal from `why` has been carried out, the real scheduler must find a node."""
     situation, client = SITUATIONS[name], paused.admin
     objects = [*CLASSES, *STORAGE_CLASSES, *situation.objects]
     (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))

@@ -47,7 +47,7 @@ def test_what_the_sink_publishes_stays_alongside_a_real_kubelet(
         assert _counts(plane, OURS) == ("3", "3")
         assert _counts(plane, GPU) == ("3", "3")
         kubelet.kubelet.stop()
-        kubelet.kubelet.start()  # at its start, a kubelet sets third-party extended resources to zero
+        kubelet.kubelet.start()  # when it starts, a kubelet sets third-party extended resources to zero
         wait_for("the Node to have the devices again", lambda: _counts(plane, OURS) == ("3", "3"), 60.0)
         sink.publish(NodeStatus({thing: 2}, {thing: 2}))
         sink.wait_until_published(30.0)

@@ -71,7 +71,7 @@ def test_pods_get_devices_where_there_are_enough(plane: ControlPlane, nodes: tup
     assert len(eight) == 8
 
     _create(plane, "test-gpu-3", gpu=3)
-    events = wait_for("an event of the scheduler", lambda: _failures(plane, "test-gpu-3"))
+    events = wait_for("an event from the scheduler", lambda: _failures(plane, "test-gpu-3"))
     assert f"2 Insufficient {GPU}" in events[0]["message"]
     assert plane.admin.get("Pod", "test-gpu-3")["status"]["phase"] == "Pending"
 

@@ -73,7 +73,7 @@ class ControlPlane:
     @property
     def authority(self) -> Authority:
         """The cluster's certificate authority."""
-        assert self._authority is not None, "the authority is created at the start"
+        assert self._authority is not None, "the authority is created when the control plane starts"
         return self._authority
 
     @property

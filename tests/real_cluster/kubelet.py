@@ -137,7 +137,7 @@ class RealKubelet(ClusterNode):
             "volumePluginDir": str(self.home / "volume-plugins"),
             "clusterDNS": ["10.96.0.10"],  # nothing listens there, and nothing connects to it
             "nodeStatusUpdateFrequency": "1s",  # instead of 10s, so that tests wait less
-            "syncFrequency": "10m",  # instead of 1m: a kubelet then reads pods' resources from missing cgroups
+            "syncFrequency": "10m",  # instead of 1m: at each sync, a kubelet reads pods' resources from missing cgroups
             "runtimeRequestTimeout": "1h",  # instead of 2m, after which a kubelet gives up on a slow container start
             "registryPullQPS": 0,  # otherwise, pods that arrive together wait for their images in random order
             "eventRecordQPS": 0,

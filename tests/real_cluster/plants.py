@@ -204,7 +204,7 @@ def _a_new_object_is_answered_as_an_old_one() -> None:
     _around(http, "carry_out", answer)
 
 
-@plant("doctor", "a_plugin_is_stopped_and_removes_its_socket or the_kubelet_is_killed", "doctor does not find")
+@plant("doctor", "a_plugin_is_stopped_and_removes_its_socket or the_kubelet_is_killed", "doctor did not find")
 def _doctor_finds_nothing() -> None:
     _around(report_of_doctor, "check", lambda *_: ())
 

@@ -133,7 +133,7 @@ def fields_of(one: DeviceRequest) -> Json:
 
 
 def cured(situation: Situation, cures: list[str]) -> Situation | None:
-    """Return a situation after the changes that would make a node a candidate, or None if a change is unknown."""
+    """Return the situation after all `cures` have been carried out, or None if one of them is unknown."""
     for cure in cures:
         found = ((form.match(cure), do) for form, do in _CURES)
         done = next(((match, do) for match, do in found if match), None)

@@ -83,7 +83,7 @@ def a_request(cls: str = "gpu", expression: str = "", name: str = "r", **fields:
 def a_claim(name: str, *requests: Json, held: tuple[str, str] | None = None, by: Json = (), **spec: Json) -> Json:
     """Return a claim.
 
-    `held` is the node and the device that it holds, and `by` are the pods that it is reserved for.
+    `held` is the node and the device that the claim holds, and `by` are the pods that the claim is reserved for.
     """
     claim: Json = {
         "kind": "ResourceClaim",
@@ -210,7 +210,7 @@ def affinity(*terms: Json) -> Json:
 
 
 def by_label(key: str, operator: str, *values: str) -> Json:
-    """Return a term of a node affinity."""
+    """Return a node affinity term."""
     return {"matchExpressions": [{"key": key, "operator": operator, **({"values": list(values)} if values else {})}]}
 
 

@@ -162,11 +162,11 @@ class Verdicts:
 
     def problems(self, of: Situation) -> list[str]:
         """Return one sentence for each of the tools' errors."""
-        found = [f"doctor does not find {code}" for code in sorted(of.expected - set(self.codes))]
+        found = [f"doctor did not find {code}" for code in sorted(of.expected - set(self.codes))]
         said = "\n".join((*self.sentences, *self.not_ruled_out))
-        found += [f"doctor does not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
+        found += [f"doctor did not say {one!r}: {said}" for one in sorted(of.names) if one not in said]
         found += [f"the record gives a different report: {text}" for text in self.of_record]
-        found += [f"why does not explain: {text}" for text in self.unexplained]
+        found += [f"why did not explain: {text}" for text in self.unexplained]
         if of.is_quiet and self.codes:
             found.append(f"doctor has findings on a node without trouble: {', '.join(self.codes)}")
         for name, truth in self.truths.items():

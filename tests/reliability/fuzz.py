@@ -128,7 +128,7 @@ SEEDS = {
 
 def main(target: str, seconds: str) -> None:
     """Fuzz one target for this many seconds."""
-    is_of_tools = target == "questions"  # its inputs cannot be used by the library's tests
+    is_of_tools = target == "questions"  # the library's tests cannot use the inputs of this target
     seeds, corpus = BUILD / f"{target}-seeds", BUILD / target
     found = BUILD / f"{target}-found" if is_of_tools else DATA / "fuzz" / target
     for folder in (seeds, corpus, found):

@@ -58,7 +58,7 @@ def checkpoint(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """A manifest becomes pods or one printable line, even if it is JSON. Reading it again gives the same pods."""
+    """A manifest in YAML or JSON is read, or refused in one printable line. Reading it again gives the same pods."""
     text = data.decode(errors="replace")
     try:
         pods = read_pods(text, "fuzz.yaml")

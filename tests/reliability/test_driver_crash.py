@@ -25,7 +25,7 @@ class KilledError(BaseException):
 
 @define
 class Process:
-    """A simulated process, which changes files until it is killed."""
+    """A simulated process that changes files until it is killed."""
 
     dies_at: int
     dies_after: bool

@@ -107,7 +107,7 @@ def test_what_talks_to_an_api_server_is_refused_in_a_fork(
 
 
 def classes_that_run() -> set[type]:
-    """Return all classes in our distributions whose objects can be started, except abstract classes."""
+    """Return the concrete classes, from all our distributions, whose instances can be started."""
     for package in (devicecore, devicecore_tools, devicecore_fleet, devicecore_numa):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and ".faults" not in module.name:

@@ -26,7 +26,7 @@ from tests.reliability.scale import scale
 RESOURCES = ("acme.io/gpu", "acme.io/nic")
 THREADS = 4
 ANSWERS = (12, 25, 7, 40, 1)
-"""After how many answers each run is killed."""
+"""The number of answers after which each run is killed."""
 
 Devices = list[list[str]]
 """The container, resource and device id for each device that a pod holds."""

@@ -329,7 +329,7 @@ def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
 
 
 def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(directory: Path) -> None:
-    """A plugin's event waits for the publication, so a stop that waited for the event would never end."""
+    """A plugin's event waits until the publication ends. If the stop waited for the event, neither would ever end."""
     sink, plugin, errors = ActingSink(), gpus(), list[DeviceCoreError]()
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
 
@@ -348,7 +348,7 @@ def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(direct
         with serve_plugin(plugin, directory):
             manager.wait_for(lambda state: state.inventory.current_report(GPU), LIMIT)
             while sink.action == fail:
-                time.sleep(0.001)  # no event tells that the sink has failed
+                time.sleep(0.001)  # no event reports that the sink has failed
             assert in_thread(manager.tick).result(LIMIT).capacity == {GPU: 4}
     assert [type(error) for error in errors] == [CalledFromInsideError]
 

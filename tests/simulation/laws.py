@@ -221,7 +221,7 @@ def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: 
 
 
 def an_undisturbed_failure_changes_nothing(world: World, attempt: Attempt, verdict: Verdict) -> Violations:
-    """If nothing else happened, the state and the file are the same as before, and the sink was not called."""
+    """If nothing else happened, the state and the file are unchanged, and the sink was not called."""
     if isinstance(verdict, Admitted) or _disturbed(world, attempt):
         return
     listed = world.pods.active | {attempt.pod.uid}

@@ -155,7 +155,7 @@ def test_a_permanent_entry_holds_until_it_is_cleared() -> None:
 
 
 def test_faults_are_combined_in_their_order() -> None:
-    """The first fault decides whether the following ones are called."""
+    """Each fault decides whether the faults after it are called."""
     rig = Rig()
     rig.script.on("Allocate", faults.TakesTime(1.0), faults.FailsAfterwards("in the end"))
     rig.script.on("Allocate", faults.Fails("at once"), faults.TakesTime(1.0), nth=2)

@@ -85,7 +85,7 @@ def in_use_is_rebuilt_when_pods_are_evicted(patch: Patch) -> None:
 @breaks("free_reserved_and_allocated_devices_are_all_devices", 0)
 @fails(partial(RESERVED, races.fail_to_allocate))
 def in_use_is_rebuilt_when_an_admission_fails(patch: Patch) -> None:
-    """kubernetes#137534, reached by a failed admission."""
+    """The bug of kubernetes#137534, caused by a failed admission."""
     release = Ledger.release
     patch.setattr(Ledger, "release", lambda self, key, resource: of_allocations_only(release(self, key, resource)))
 

@@ -134,7 +134,7 @@ class Rig:
         then: Sequence[faults.Fault] = (),
         answered: bool = False,
     ) -> Iterator["Future[T]"]:
-        """Call `action` in another thread, and suspend its call of `method` until the block ends.
+        """Call `action` in another thread, and suspend its call to `method` until the block ends.
 
         The thread is suspended before the call or, if `answered` is set, after it.
         """
@@ -644,7 +644,7 @@ def test_an_older_state_is_never_saved_last() -> None:
 
 
 def test_an_older_status_is_never_published_last() -> None:
-    """A thread that changes the status during a publication waits for its end, and then publishes the newer status."""
+    """A thread that changes the status during a publication waits for it to end, and then publishes the new status."""
     with Rig() as rig:
         plugin, connection = gpus(2), rig.network.connect(nics(1))
         rig.network.connect(plugin)
@@ -657,7 +657,7 @@ def test_an_older_status_is_never_published_last() -> None:
 
 
 class SlowPods(MemoryPods):
-    """A source of pods whose next list has a gate, at which iterating over the list waits before the first pod."""
+    """A source of pods whose next list waits at a gate before it yields the first pod."""
 
     gate: faults.Gate | None = None
 

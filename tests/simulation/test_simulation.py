@@ -58,7 +58,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one() -> None:
-    """So the command that repeats a problem can stop at the problem's step."""
+    """The command that repeats a problem can therefore stop at the problem's step."""
     shorter, longer = Simulation(3, 100).run(), Simulation(3, 200).run()
     assert longer.trace[: len(shorter.trace)] == shorter.trace
 

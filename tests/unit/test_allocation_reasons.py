@@ -83,7 +83,7 @@ REASONS = {
         _first_reason(GPU, request=IS_H100, matches=_fails)
     ),
     "is held by claim ml/train of pod pod-a": lambda: _first_reason(GPU, holder=HOLDER),
-    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # the device is not shared any longer
+    "is held by claim share": lambda: _first_reason(GPU, holder=SHARE),  # the device is no longer shared
     "is taken by request r of claim c": lambda: _first_reason(GPU, second=True),
     "has the taint example.com/broken=yes:NoSchedule": lambda: _first_reason(GPU | {"taints": [BROKEN]}),
     "needs 3 of counter card/slots, but 2 is free": lambda: _first_reason(COUNTED, counters=CARD),

@@ -125,7 +125,7 @@ def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
 
 
 def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: list[ClaimInfo]) -> None:
-    """A kubelet needs the write before the call after a crash. The write after the call contains the devices."""
+    """After a crash, a kubelet needs the write that precedes the call. The second write contains the devices."""
     counting = running(LARGE)
     rendering.clear()
     work = counting.one_more_pod()
@@ -135,7 +135,7 @@ def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: lis
 
 def test_one_claim_costs_the_same_function_calls_at_any_size() -> None:
     small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
-    assert small.calls == pytest.approx(large.calls, abs=30)  # twice, four calls for each of three additional blocks
+    assert small.calls == pytest.approx(large.calls, abs=30)  # at each of two writes, 4 calls for each of 3 more blocks
     assert large.calls < 1_000
 
 

@@ -55,7 +55,7 @@ DIFFERENT = {
 
 ARE_OURS = len(HISTORIES) == 180  # other recordings differ elsewhere, for the same reasons
 
-FOREIGN = ("transport:", "unknown service", "json:")  # how error messages of Go's libraries begin
+FOREIGN = ("transport:", "unknown service", "json:")  # how error messages from Go's libraries begin
 
 
 class Comparison:
@@ -138,7 +138,7 @@ class Comparison:
         """Return whether we prepare the pod, or would if no driver failed or were missing."""
         outcome = self.outcome
         asked = any(call[3] == PREPARE for call in outcome["calls"])
-        failed = "NodePrepareResources: rpc error" in outcome.get("error", "")  # also if no call reaches the driver
+        failed = "NodePrepareResources: rpc error" in outcome.get("error", "")  # even if no call reached it
         return bool(outcome["ok"]) or asked or failed or outcome["error"].endswith("is not registered")
 
     def _meets_an_old_claim(self, step: Json) -> bool:

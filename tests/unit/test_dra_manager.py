@@ -48,7 +48,7 @@ from devicecore.runtime.run import Run
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
 Running: TypeAlias = "Future[Any]"  # futures of the manager's results
-SECONDS = 60.0  # until a test stops waiting for something that should happen at once
+SECONDS = 60.0  # after which a test stops waiting for something that should happen at once
 
 
 class Driver(DraDriver):
@@ -248,7 +248,7 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Thr
 def test_a_claim_that_was_prepared_again_at_the_last_moment_is_released_again(
     node: Node, monkeypatch: pytest.MonkeyPatch, release: Callable[[DraManager], object]
 ) -> None:
-    """Another pod starts and ends between the driver's call and the moment when the claim is forgotten."""
+    """Another pod starts and ends after the driver has been called and before the claim is forgotten."""
     manager, driver = node.with_claim("a", "b")
     manager.prepare(pod("a", "claim"))
     others = [pod("b", "claim")]

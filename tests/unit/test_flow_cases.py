@@ -161,7 +161,7 @@ def of_shape(key: str) -> list[str]:
 
 
 def test_no_case_is_left_out() -> None:
-    """Each case has a form that a test in this directory knows, except for one whose outcome is only in words."""
+    """A test in this directory knows the form of each case, except for one whose outcome is given only in words."""
     shapes = [of_shape(key) for key in ("steps", "expect", "registered", "node_allocatable_before")]
     in_words = {"second resource fails: the first one's allocation stays stored"}  # see the next test
     assert sorted([*in_words, *(name for shape in shapes for name in shape)]) == sorted(FLOWS)

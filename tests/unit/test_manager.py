@@ -140,7 +140,7 @@ def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None
 
 
 def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
-    """During that time, no pod is admitted without its devices."""
+    """Until the first list arrives, no pod is admitted without its devices."""
 
     class Shy(SimulatedPlugin):
         def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -174,7 +174,7 @@ def test_the_budget_is_for_the_whole_admission() -> None:
 
 
 def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
-    """If no device is healthy, the pod is refused. Only without a list, it is `NotReady`."""
+    """If no device is healthy, the pod is refused. The verdict is `NotReady` only if there is no list."""
     with MemoryManager(SimulatedPlugin(GPU, simulated_devices("gpu", 1, unhealthy=[0]))) as manager:
         assert isinstance(manager.admit(a_pod("q")), Refused)
 

@@ -21,7 +21,7 @@ def test_each_part_has_an_injected_fault() -> None:
 def test_each_fault_can_be_injected() -> None:
     """The definition of a fault names our own functions, which may have moved.
 
-    An injected fault cannot be removed, so this runs in a separate process.
+    An injected fault cannot be removed, so this test runs a separate process.
     """
     program = "from tests.real_cluster.plants import PLANTS\nfor one in PLANTS.values():\n    one.grow()\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -36,7 +36,7 @@ def ledger_of(row: Json) -> Ledger:
 
 
 def decide(row: Json) -> tuple[DeviceSet, Json]:
-    """Return the devices that are chosen in a case, and the question that its plugin is asked, if any."""
+    """Return the devices chosen in a case, and the question for the case's plugin, or None if there is no question."""
     request = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
         ResourceName(row["resource"]),

@@ -25,7 +25,7 @@ def numa(nodes: Sequence[int]) -> tuple[NumaNode, ...]:
 
 
 def hint(row: Json) -> topology.TopologyHint:
-    """Return a hint of a case."""
+    """Return a hint from a case."""
     return topology.TopologyHint(topology.NumaMask.of(numa(row["mask"])), row["preferred"])
 
 

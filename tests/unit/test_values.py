@@ -125,7 +125,7 @@ def test_refusals_are_values() -> None:
 
 
 def test_only_an_admission_is_true() -> None:
-    """So `if manager.admit(pod):` asks whether the pod was admitted."""
+    """`if manager.admit(pod):` asks whether the pod was admitted."""
     error = NoHealthyDevicesError(GPU)
     assert Admitted(Pod(PodUid("p")))
     assert not Refused(error)

@@ -225,7 +225,7 @@ class Driver(DraDriver):
 
 
 def pod_of(name: str) -> Pod:
-    """Return a pod whose one container names all its claims."""
+    """Return a pod whose only container names all of the pod's claims."""
     claims = tuple(PodClaim(claim, claim) for claim in PODS[name])
     container = Container("main", claims=[ContainerClaim(claim) for claim in PODS[name]])
     return Pod(PodUid(name), name=name, claims=claims, containers=(container,))
@@ -452,7 +452,7 @@ class World:
                 self.broken.append(f"a claim is released while {users} use it: {ref}")
 
     def _check_locks(self) -> None:
-        """Check M17: the caller of a driver holds no lock. Another thread may hold one briefly."""
+        """Check M17: the caller of a driver holds no lock. Another thread may briefly hold a lock."""
         manager: Any = self.manager
         for lock in (manager._saved._saved._lock, manager._saved._state._lock, manager._drivers._state._lock):  # noqa: SLF001 - whose lock it is, no port tells
             if not lock.acquire(timeout=_HELD):

@@ -85,7 +85,7 @@ def test_the_number_of_threads_is_limited() -> None:
 
 
 def test_helpers_that_could_not_be_started_do_not_count_as_helping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once threads can be started again, a job that hangs delays no other job."""
+    """Once threads can be started again, a job that hangs does not delay other jobs."""
     refusals = iter(range(2 * THREADS))
     start = threading.Thread.start
 

@@ -7,7 +7,7 @@ from devicecore.runtime.thread import Thread
 
 
 class EndsBeforeItBegins(Thread):
-    """A thread that ends as one does whose first steps need memory that is not there."""
+    """A thread that ends early, like a thread whose first steps need more memory than there is."""
 
     def _bootstrap(self) -> None:
         """Do nothing."""
