@@ -73,12 +73,12 @@ imports: $(VENV)/.dev ## layers: import-linter
 # Each of these must be covered on its own, because an average would hide a part that is not.
 FULLY_TESTED := domain ports runtime manager dra_manager
 
-# Some tests start processes and wait for them while they share the processor with five other tests. A test that fails
+# Some tests start processes and wait for them while they share the processor with other tests. A test that fails
 # then but passes alone depends too much on timing. This is a defect, so the test is named, but no one has to run thousands
 # of tests again because of it.
 unit: $(VENV)/.dev ## the tests, including the examples in README.md and docs/, and the core's branch coverage
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=6 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) || { [ $$? = 1 ] \
+	@$(BIN)/pytest --quiet --numprocesses=8 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) || { [ $$? = 1 ] \
 	  && echo "== pytest: tests that failed next to other tests run once more, alone" \
 	  && $(BIN)/pytest --quiet --exitfirst --last-failed --last-failed-no-failures=none \
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
@@ -86,7 +86,7 @@ unit: $(VENV)/.dev ## the tests, including the examples in README.md and docs/, 
 
 # These tests run the programs as users start them, in separate processes. `make test` tests the parts of the programs.
 slow: $(VENV)/.dev ## the tests that `make test` skips because they are slow and other tests show nearly the same; two minutes
-	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=4 -m slow
+	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=8 -m slow
 
 coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that do not run in a separate process; some minutes
 	@COVERAGE=all $(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
@@ -127,7 +127,7 @@ ROOM ?= core
 
 mutants: $(VENV)/.dev ## make MUTANTS (300) random changes to ROOM (core, allocation, doctor, conformance, testing, fleet or numa), chosen by SEED (41), and list those that the room's tests miss; half an hour. KIND=oracle injects the faults that `make oracle` must find
 	@$(if $(filter oracle,$(KIND)),$(BIN)/python -m tests.oracle.planted --kubernetes $(KUBERNETES) --seed $(SEED), \
-	$(BIN)/python -m tools.mutants --room $(ROOM) --count $(MUTANTS) --seed $(SEED))
+	SLOW=1 $(BIN)/python -m tools.mutants --room $(ROOM) --count $(MUTANTS) --seed $(SEED))
 
 simulate: $(VENV)/.dev ## simulate a node for STEPS (1000) random steps with each of SEEDS (0-119); two or three minutes
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)

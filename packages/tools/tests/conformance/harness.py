@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -85,11 +86,20 @@ def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
     return names[zlib.crc32(fault.encode()) % 24 :: 24]
 
 
+def mostly_slow(cases: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Return parameters of a test. Mark them as slow, except for the first and every fourth after it.
+
+    A test of a fault takes up to half a second of CPU time and many seconds of waiting, and most of that is the same
+    for all faults: starting the program, the run, and reading /proc.
+    """
+    return [pytest.param(*case, marks=pytest.mark.slow if number % 4 else ()) for number, case in enumerate(cases)]
+
+
 def fault_test(*groups: str) -> Callable[..., None]:
     """Return a test of the faulty drivers for these groups of checks."""
     faults = [fault for group in groups for fault in faults_to_try(group)]
 
-    @pytest.mark.parametrize("fault", faults, ids=[fault.__name__ for fault in faults])
+    @pytest.mark.parametrize("fault", mostly_slow((one,) for one in faults), ids=[one.__name__ for one in faults])
     def test_a_fault_is_found(fault: Fault, findings: "Findings") -> None:
         findings.assert_found(fault)
 

@@ -17,10 +17,11 @@ from devicecore_tools.conformance import Verdict
 from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
 from devicecore_tools.conformance.faults import PLUGIN, PLUGIN_FAULTS
+from tests.conformance.harness import mostly_slow
 from tests.kit import faults
 
 
-@pytest.mark.parametrize(("fault", "names"), faults.FAULTS, ids=[fault for fault, _ in faults.FAULTS])
+@pytest.mark.parametrize(("fault", "names"), mostly_slow(faults.FAULTS), ids=[fault for fault, _ in faults.FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path) -> None:
     faults.assert_found(fault, names, directory)
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Verdict
+from tests.conformance.harness import mostly_slow
 from tests.kit.faults import HEALTH, HEALTH_FAULTS, QUICK, assert_found, run_checks_on
 
 
-@pytest.mark.parametrize(("fault", "names"), HEALTH_FAULTS, ids=[fault for fault, _ in HEALTH_FAULTS])
+@pytest.mark.parametrize(("fault", "names"), mostly_slow(HEALTH_FAULTS), ids=[fault for fault, _ in HEALTH_FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path) -> None:
     assert_found(fault, names, directory)
 

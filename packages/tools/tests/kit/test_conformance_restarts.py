@@ -6,10 +6,11 @@ import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Report, Verdict
 from devicecore_tools.conformance.device_plugin import CHECKS, checks
+from tests.conformance.harness import mostly_slow
 from tests.kit.faults import AWAY, EMPTIED, NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
 
 
-@pytest.mark.parametrize(("fault", "names"), RESTART_FAULTS, ids=[fault for fault, _ in RESTART_FAULTS])
+@pytest.mark.parametrize(("fault", "names"), mostly_slow(RESTART_FAULTS), ids=[fault for fault, _ in RESTART_FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "ignores-refusals":  # this fault is recognized by something that does not happen
         monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._AFTER_REFUSAL", 5.0)
