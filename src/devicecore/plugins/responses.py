@@ -137,7 +137,7 @@ def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateRespon
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """Combine several answers into one. If two of them set the same variable or annotation, the later answer wins."""
+    """Combine several answers into one. If two answers set the same variable or annotation, the later answer wins."""
     tuple_of(answers, ContainerAllocateResponse, "together")
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},

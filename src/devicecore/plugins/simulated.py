@@ -1,7 +1,7 @@
 """A plugin with simulated devices.
 
-Law: the plugin refuses to allocate devices that it does not have, and lists the devices that it allocates in one
-environment variable.
+Law: the plugin refuses to allocate devices that it does not have. One environment variable lists the devices that it
+allocates to a container.
 """
 
 import os

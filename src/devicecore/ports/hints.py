@@ -1,4 +1,4 @@
-"""Other managers that influence which NUMA nodes a container uses, such as a CPU manager.
+"""Other managers, such as a CPU manager, that influence which NUMA nodes a container uses.
 
 Law: a provider only gives hints. The topology policy decides.
 """

@@ -76,8 +76,8 @@ async def end(task: "asyncio.Task[NoReturn]") -> None:
 class _Stopping(threading.Event):
     """An event whose lock cannot be left locked by an interrupt.
 
-    Python's `Event.set` takes its lock through `Condition.__enter__`, which is written in Python, so an interrupt may
-    come in between.
+    Python's `Event.set` takes its lock through `Condition.__enter__`. That method is written in Python, so an interrupt
+    inside it may leave the lock locked.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,10 @@ class SupervisedThread:
         self._thread = Thread(target=self._keep_running, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread. This method can be called once. Raises RuntimeError if the thread cannot be started."""
+        """Start the thread.
+
+        This method can be called only once. Raises RuntimeError if the thread cannot be started.
+        """
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:

@@ -18,9 +18,9 @@ Why it is built this way:
   interrupted while it does this leaves the other commits undone, so each call does its own commit unless that is
   already done. A commit whose call was interrupted is left out: its caller may have tried again since, and an old
   change must not follow a newer one.
-* A value is saved first, and only then becomes the current one. Because an interrupt may come in between, `is_behind`
-is true from before the save until the saved value is the current one. If `is_behind` stays true, the next commit, the
-next request or the end of the run saves the current value.
+* A value is saved first, and only then becomes the current one. Because an interrupt may come between the two steps,
+`is_behind` is true from before the save until the saved value is the current one. If `is_behind` stays true, the next
+commit, the next request or the end of the run saves the current value.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
 * Changes outside a commit are saved by a thread that starts and ends with the run, unless several managers share a
 thread. The call that makes such a change waits for at most a second.
@@ -155,7 +155,7 @@ class SavedState(Generic[Value]):
 
         Raises:
             StoreError: the value cannot be saved. The state is unchanged.
-            DeviceCoreError: `run` is not the current run, or the value cannot be encoded. The state is as before.
+            DeviceCoreError: `run` is not the current run, or the value cannot be encoded. The state is unchanged.
             CalledFromInsideError: the store calls this method while it saves.
         """
         if self._call is not None:

@@ -173,7 +173,7 @@ class DurableFile:
         self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
-        """Delete the file and any remains of a crash. When this method returns, all of them are gone from the disk.
+        """Delete the file and any remains of a crash. When this method returns, all these files are gone from the disk.
 
         A missing file is not an error.
         """

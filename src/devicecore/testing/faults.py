@@ -102,7 +102,7 @@ class ManualClock:
 
 @frozen
 class Call:
-    """One call to a method, which a fault answers.
+    """A call to a method, to be answered by a fault.
 
     `arguments` are the arguments of the port's method, except the plugin instance and the timeout, which are in
     `plugin` and `timeout`. `adapter` is the wrapped adapter. A transport's event is also a call; its method is the

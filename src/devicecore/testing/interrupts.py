@@ -37,7 +37,7 @@ class Interrupts:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the place was reached. If it was not, the calls so far had fewer places."""
+        """Whether the place was reached. If the place was not reached, the calls so far had fewer places."""
         return self.passed >= self._at
 
     def interrupt(self, action: Callable[[], object]) -> bool:

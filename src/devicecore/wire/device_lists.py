@@ -2,9 +2,9 @@
 
 Law: a list is read as protobuf would read it. A list with anything unusual in it is read by protobuf.
 
-Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
-to read it only once. Usually, most of a list is the same as in the plugin's previous list, and this part is not read
-again.
+Plugins write the id of a device first. The rest of a device (its health and NUMA nodes) is the same for many devices,
+so protobuf has to read it only once. Usually, most of a list is the same as in the plugin's previous list, and this
+part is not read again.
 """
 
 import math

@@ -36,7 +36,7 @@ METRICS: Suite[MakeMetrics] = Suite()
 
 @METRICS.check
 def counts_every_registration(make: MakeMetrics) -> None:
-    """One call counts one registration for the given resource and for no other resource."""
+    """A registration is counted once, for the given resource and for no other resource."""
     harness = make()
     for resource in (GPU, RDMA, GPU, GPU):
         harness.metrics.device_plugin_registration(resource)
@@ -54,7 +54,7 @@ def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
 
 @METRICS.check
 def measures_every_allocation(make: MakeMetrics) -> None:
-    """One call counts one Allocate call with the given duration, for the given resource and for no other resource."""
+    """An Allocate call is counted once, with the given duration, for the given resource and for no other resource."""
     harness = make()
     for resource, seconds in ((GPU, 0.0), (GPU, 0.25), (RDMA, 3600.0), (GPU, 1.5)):
         harness.metrics.device_plugin_alloc_duration(resource, seconds)
@@ -64,7 +64,7 @@ def measures_every_allocation(make: MakeMetrics) -> None:
 
 @METRICS.check
 def measures_every_admission(make: MakeMetrics) -> None:
-    """One call counts one admission with the given duration, failed or not."""
+    """An admission is counted once, with the given duration, whether or not it failed."""
     harness = make()
     for seconds, failed in ((0.0, False), (0.25, True), (60.0, False)):
         harness.metrics.topology_manager_admission(seconds, failed=failed)

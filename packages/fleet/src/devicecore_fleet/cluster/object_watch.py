@@ -38,7 +38,7 @@ GRANT_SECONDS = 10.0
 """For how many seconds a missing permission is not an error, because the role or the server may be brand new."""
 
 NOT_UNDERSTOOD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""The errors that are raised for objects in which a field has the wrong type or contains an unusable time or number."""
+"""The errors that are raised for an object with a field of the wrong type, or with an unusable time or number."""
 
 _log = logging.getLogger(__name__)
 

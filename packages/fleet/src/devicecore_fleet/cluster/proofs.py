@@ -1,7 +1,7 @@
 """Proofs that pods were bound to a registered Node, not to someone else's Node with the same name.
 
-Law: a pod is proven only by a read of its Node that began after the pod was seen and shows the registered UID. One
-read is enough for all pods of the Node that were seen before it began, and one request can read many Nodes.
+Law: a pod is proven only by a read of its Node that began after the pod was seen and shows the registered UID. One read
+is enough for all pods of the Node that were seen before the read began, and one request can read many Nodes.
 """
 
 import threading

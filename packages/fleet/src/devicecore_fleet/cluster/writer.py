@@ -28,15 +28,18 @@ from devicecore_fleet.cluster.object_watch import GRANT_SECONDS
 from devicecore_fleet.cluster.requests import KubeApiRequests
 
 Job = Callable[[KubeApiRequests], float | None]
-"""A job sends requests. It returns the number of seconds after which it wants to run again, or None if it is done."""
+"""A job sends requests.
+
+A job returns the number of seconds after which it wants to run again, or None if it is done.
+"""
 
 THREADS = 4
 """The number of threads, each with its own connection. 50 pods per second need one or two threads."""
 
 SHARES = {"lease": 2.0, "node": 8.0, "pod": 4.0, "event": 0.5}
-"""The relative share of requests of each kind of job (the first part of the key) while more jobs are due than the
-server can answer; 1 by default. Nodes get more, because everything else about a node waits for its Node. Events get
-less, because the statuses show the same information.
+"""The relative share of the requests that each kind of job (the first part of its key) gets while more jobs are due
+than the server can answer. The default is 1. Nodes get more, because everything else about a node waits for its Node.
+Events get less, because the statuses show the same information.
 """
 
 URGENT = ("lease", 15.0)

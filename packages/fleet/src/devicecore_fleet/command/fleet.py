@@ -151,7 +151,7 @@ def run(
     $ devicecore fleet run fleet.yaml --kubeconfig ~/.kube/config --root /var/lib/fleet
     """
     if in_cluster == (settings["kubeconfig"] is not None):
-        raise click.UsageError("name the API server by either --kubeconfig or --in-cluster.")
+        raise click.UsageError("name the API server with either --kubeconfig or --in-cluster.")
     if settings["context"] is not None and settings["kubeconfig"] is None:
         raise click.UsageError("--context needs --kubeconfig.")
     return _run(file, control, nodes, settings, as_json=as_json)
@@ -181,7 +181,7 @@ def do(control: Path, nodes: str, words: tuple[str, ...]) -> int:
     partition   heal                         separate the node from the API server
     down   up   reboot                       stop and start the node
 
-    These change the set of nodes instead:
+    The following commands change the set of nodes:
 
     \b
     add GROUP=N     add nodes of a group: `dgx` is the group of dgx-{number:03}

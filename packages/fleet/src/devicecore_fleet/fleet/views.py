@@ -30,7 +30,7 @@ def cell_of(*, is_healthy: bool, is_held: bool) -> DeviceCell:
 
 @frozen
 class ProviderView:
-    """A plugin or a driver of a node with its devices, in the order of the file."""
+    """A node's plugin or driver, and its devices in the order of the file."""
 
     name: str
     is_there: bool

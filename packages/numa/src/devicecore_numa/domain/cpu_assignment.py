@@ -215,7 +215,7 @@ def _balance(
 ) -> tuple[float, _Nodes | None] | None:
     """Return how uneven the nodes' free CPUs are after `combo` has provided the CPUs, and the nodes for the remainder.
 
-    Return None if `combo` cannot provide them.
+    Return None if `combo` cannot provide the CPUs.
     """
     # A NUMA node with CPUs of two sockets is listed twice, and Kubernetes then counts some of its CPUs twice.
     if sum(free[node] for node in set(combo)) < count or sum(free[node] // group for node in combo) * group < count:

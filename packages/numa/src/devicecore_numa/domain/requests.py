@@ -1,6 +1,6 @@
 """The parts of a pod that the CPU manager and the memory manager use.
 
-Law: a container's missing request equals its limit, because the API server and the kubelet fill it in that way.
+Law: a container's missing request equals its limit, because that is how the API server and the kubelet fill it in.
 """
 
 from collections.abc import Iterable, Mapping

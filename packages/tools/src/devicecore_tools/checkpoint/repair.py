@@ -66,7 +66,7 @@ def repaired(
 
     A kubelet ignores an entry whose answer it cannot read (`is_readable`), and an entry that is replaced by a later
     entry for the same container and resource. Containers of one pod may share devices. `pods` are the UIDs of all pods
-    of the node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods also
+    on the node that have not ended, or None if they are not known. Pods in `keep` keep the devices that other pods also
     hold.
     """
     entries: tuple[PodDevicesEntry, ...] = data.entries or ()

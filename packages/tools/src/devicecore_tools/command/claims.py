@@ -104,7 +104,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
 def named_at_server(name: str, kubeconfig: str, budget: Budget) -> tuple[list[Value], list[Value]]:
     """Return the pods and claims on an API server that have this name or `namespace/name`.
 
-    Raises ValueError if they cannot be read, and NotKnownError if the budget does not allow reading them.
+    Raises ValueError if the objects cannot be read, and NotKnownError if the budget does not allow reading them.
     """
     try:
         from devicecore.adapters.kube_api.access import RequestError

@@ -47,7 +47,7 @@ class _CommandTree(Group):
         try:
             return self._command(cmd_name)
         except click.ClickException:
-            if ctx.resilient_parsing:  # for shell completion, which must still offer the other commands
+            if ctx.resilient_parsing:  # the other commands must still be completed in a shell
                 return None
             raise
 
@@ -69,7 +69,7 @@ class _CommandTree(Group):
         return sorted({*COMMANDS, *FLEET, *names_of(GROUP)})
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a line for each command, as click does, but without importing them."""
+        """Write a line for each command, as click does, but without importing the commands."""
         said = {name: f"A command of {other}." for name, other in names_of(GROUP).items()} | FLEET
         said |= {name: summary for name, (_, summary) in COMMANDS.items()}
         known = self.list_commands(ctx)

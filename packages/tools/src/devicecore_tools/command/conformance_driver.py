@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
 _MOST_LONGER = 4.0  # how many times longer a run may take on a busy machine
-_OWN_START = 5.0  # at most this many seconds of the start of this program count as time of the run
+_OWN_START = 5.0  # up to this many seconds, the start of this program counts toward the time for the run
 
 
 @click.command()

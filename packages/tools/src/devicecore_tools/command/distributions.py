@@ -41,7 +41,7 @@ def entry_point(group: str, name: str, distribution: str | None = None) -> Any: 
 
 
 def command_of(name: str) -> click.Command | None:
-    """Import and return another distribution's command, or return None.
+    """Import and return another distribution's command, or return None if no distribution has the command.
 
     Raises click.ClickException if the command cannot be imported, or is not a click command.
     """

@@ -373,8 +373,8 @@ def report_on(
     Args:
         sources: what to read.
         patience: seconds for which a finding must last, or None for the default of its kind.
-        wait: a function that waits for a number of seconds. If it returns True, a signal ended the wait, and there is
-            no report.
+        wait: a function that waits for a number of seconds. If `wait` returns True, a signal ended the wait, and there
+            is no report.
         save: the directory in which to save a record of the last reading, on which the report is based.
         budget: the budget for all readings. If no time is left for one more reading, the report says which findings are
             not confirmed.

@@ -24,7 +24,7 @@ _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
 
 @frozen
 class _Common:
-    """A finding, and the nodes that have it or that have the same finding for other pods and devices."""
+    """A finding, and the nodes that have the same finding, even if other pods and devices are affected there."""
 
     finding: NodeFinding
     nodes: tuple[str, ...]

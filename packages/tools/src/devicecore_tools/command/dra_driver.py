@@ -127,7 +127,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
     as ResourceSlices, and restores the slices if they are deleted or changed. Through CDI, a container with a claim
     gets an environment variable for each device.
 
-    A claim may have parameters. This one adds the variable A:
+    A claim may have parameters. For example, these parameters add the variable A:
 
     \b
     {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}

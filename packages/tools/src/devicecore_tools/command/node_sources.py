@@ -106,7 +106,7 @@ def check_places(options: Mapping[str, object]) -> None:
         if not isinstance(place, str) or (option in {"pods", "events"} and place == "-"):
             continue
         problem = missing_file(place, "directory" if option == "root" else "file")
-        # Both functions of os.path return False if access is denied.
+        # Unlike the methods of Path, these functions of os.path return False if access is denied.
         if option == "root":
             is_wrong = os.path.isfile(place)  # noqa: PTH113 - see above
             wanted = f"it is a file; expected a directory. To read a checkpoint, use --checkpoint {place}"

@@ -92,7 +92,7 @@ def nodes(
     pods. A ? stands for a number that was not read, or that depends on the remaining part of a shared device.
 
     --devices does not access the nodes, so it names plugin devices only where a kubelet has written them into a pod's
-    status. `devicecore doctor` on a node names them all.
+    status. On a node, `devicecore doctor` names all of its plugin devices.
 
     Exit status: 0 if everything was read, 3 if pods, slices or claims could not be read, 2 if the nodes could not be
     read.

@@ -33,7 +33,7 @@ A list of more devices would be larger than a kubelet accepts.
 
 
 def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command these options. `--help` lists them in this order."""
+    """Return a decorator that gives a command these options. `--help` lists the options in this order."""
 
     def give(command: Command) -> Command:
         return reduce(lambda decorated, option: option(decorated), reversed(options), command)
@@ -80,7 +80,7 @@ def policy_options(context: click.Context, option: click.Parameter, text: str) -
 def policy_options_of(text: str) -> PolicyOptions:
     """Return the policy options in a string `NAME=VALUE,...`.
 
-    Raises ValueError if a kubelet would not start with them.
+    Raises ValueError if a kubelet would not start with these options.
     """
     words = [word.strip().partition("=") for word in text.split(",")] if text else []
     return PolicyOptions.of({name: value for name, _, value in words})

@@ -317,7 +317,7 @@ def _health(one: "ResourceHealth | ClaimHealth") -> Json:
 
 
 def _lost(pod: Json) -> Json:
-    """Return the containers and conditions of a pod that ran before a restart of the node and was refused after it."""
+    """Return the containers and conditions of a pod that ran before a restart of the node, but was then refused."""
     status = pod["status"]
     failed = {"Ready": "PodFailed", "ContainersReady": "PodFailed", "PodReadyToStartContainers": None}
     statuses = [

@@ -44,7 +44,7 @@ _DRIVER_DEVICES = 8
 
 
 class Cluster:
-    """Nodes by name, and what runs on them.
+    """Nodes by name, with the processes that run on them.
 
     Args:
         native: each node's capacity and allocatable, not including devices.

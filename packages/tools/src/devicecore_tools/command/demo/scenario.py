@@ -155,7 +155,7 @@ def the_checkpoint(step: StepRun) -> None:
     step.show(pretty(abridged(json.loads(blob))))
     step.record(**{**asdict(found), "verdict": found.verdict.value})
     step.check("the file has format 2", found.format, 2)
-    step.check("it has 3 entries of 2 resources", (found.entries, found.resources), (3, 2))
+    step.check("it has 3 entries for 2 resources", (found.entries, found.resources), (3, 2))
     step.check(f"the checksum in the file matches its data, {found.computed}", found.stored, found.computed)
 
 

@@ -77,8 +77,8 @@ def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width:
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, log_lines, owners, width)
     for detail in _DETAILS:
-        # One more line than fits is enough to show that some do not fit. The others are not drawn, because there may be
-        # 40,000.
+        # One more line than fits is enough to show that not all lines fit. Further lines are not drawn, because there
+        # may be 40,000.
         lines = [*islice(chain.from_iterable(drawing.sections(detail)), None if height is None else height + 1)]
         if height is None or len(lines) <= height:
             break
