@@ -94,7 +94,7 @@ class ListCheck:
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
         """Refuse a list that would leave other plugins too little space in the checkpoint."""
-        # In JSON, a character takes up at most six bytes, so most lists need not be rendered to be found small enough.
+        # In JSON, a character takes up at most six bytes, so most lists can be accepted without being rendered.
         is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
         if self._in_file > MAX_OF_OWNER:

@@ -73,14 +73,14 @@ _WORDS = st.sampled_from(("a", "b", "c"))
 
 
 def device_ids(*, awkward: bool = True) -> st.SearchStrategy[DeviceId]:
-    """Device ids, `gpu-0` first. With `awkward`, the ids include ones that are difficult to sort, escape or show."""
+    """Generate device ids; the simplest is `gpu-0`. With `awkward`, some ids are difficult to sort, escape or show."""
     if not awkward:
         return st.sampled_from(_PLAIN).map(DeviceId)
     return (st.sampled_from(_PLAIN + _TRAPS) | _TEXT).map(DeviceId)
 
 
 def resource_names() -> st.SearchStrategy[ResourceName]:
-    """Names that `resource_name` accepts, up to the maximum length."""
+    """Generate names that `resource_name` accepts."""
     inside = ascii_lowercase + digits + "-"
     labels = st.builds(_inside_out, st.sampled_from(ascii_lowercase), st.text(inside, max_size=20))
     prefixes = st.lists(labels, min_size=1, max_size=4).map(".".join)
@@ -91,7 +91,7 @@ def resource_names() -> st.SearchStrategy[ResourceName]:
 
 
 def invalid_resource_names() -> st.SearchStrategy[str]:
-    """Names that `resource_name` refuses: almost valid names first, then arbitrary text."""
+    """Generate names that `resource_name` refuses: almost valid names, and arbitrary text."""
     misses = st.sampled_from(
         (
             *("", "/", "gpu", "example.com", "example.com/", "/gpu", "a/b/c", "example.com/gpu\n", " example.com/gpu"),
@@ -109,14 +109,14 @@ def _inside_out(end: str, inside: str) -> str:
 
 
 def numa_nodes() -> st.SearchStrategy[NumaNode]:
-    """NUMA nodes of a machine with four NUMA nodes."""
+    """Generate NUMA nodes of a machine with four NUMA nodes."""
     return st.integers(0, 3).map(NumaNode)
 
 
 def devices(
     *, ids: st.SearchStrategy[DeviceId] | None = None, nodes: st.SearchStrategy[NumaNode] | None = None
 ) -> st.SearchStrategy[Device]:
-    """Devices: first a healthy device without a topology, then devices on none, one and several of `nodes`."""
+    """Generate devices without a topology, and devices on none, one or several of `nodes`."""
     attached = st.lists(numa_nodes() if nodes is None else nodes, max_size=3, unique=True).map(tuple)
     known = device_ids() if ids is None else ids
     # An id may be empty, because a plugin in another language may report such an id.
@@ -131,14 +131,14 @@ def device_lists(
     max_size: int = 8,
     unique: bool = True,
 ) -> st.SearchStrategy[tuple[Device, ...]]:
-    """A plugin's lists of devices. With `unique=False`, a device may be listed twice."""
+    """Generate a plugin's lists of devices. With `unique=False`, a device may be listed twice."""
     listed = devices(ids=ids, nodes=nodes)
     by = (lambda device: device.id) if unique else None
     return st.lists(listed, min_size=min_size, max_size=max_size, unique_by=by).map(tuple)
 
 
 def device_sets() -> st.SearchStrategy[DeviceSet]:
-    """Device sets, each with a separate index, which may contain more devices than the set."""
+    """Generate device sets. Each set has its own index, which may contain more devices than the set."""
     listed = st.lists(device_ids(), max_size=8)
 
     def chosen(known: list[DeviceId]) -> st.SearchStrategy[DeviceSet]:
@@ -149,7 +149,7 @@ def device_sets() -> st.SearchStrategy[DeviceSet]:
 
 
 def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
-    """Answers to Allocate, an empty answer first. There are only a few names, so that answers conflict."""
+    """Generate answers to Allocate. There are only a few names, so that answers conflict."""
     texts = _WORDS | _TEXT
     letters = st.sampled_from(("r", "rw", "mrw"))
     paths = _WORDS.map(lambda word: f"/dev/{word}")
@@ -165,7 +165,7 @@ def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
 
 @st.composite
 def choices(draw: st.DrawFn) -> Choice:
-    """Questions to an allocation policy about machines with up to three NUMA nodes, where some devices are in use."""
+    """Generate questions to an allocation policy, about machines with up to three NUMA nodes."""
     ids = [DeviceId(f"card-{number // 2}::{number % 2}") for number in range(draw(st.integers(1, 12)))]
     listed = DeviceSet.of(ids)
     attached = draw(st.sampled_from(((), (0,), (0, 1), (0, 1, 2))))
@@ -197,7 +197,7 @@ def pods(
     resources: Sequence[str] = (*RESOURCES, "cpu"),
     max_init_containers: int = 3,
 ) -> Pod:
-    """Pods with app containers, init containers and sidecars, with limits up to 3 for `resources`."""
+    """Generate pods with app containers, init containers and sidecars, whose limits for `resources` are at most 3."""
     app_limits, init_limits = _limits(tuple(resources), max_init_containers)
     apps, inits = draw(app_limits), draw(init_limits)
     return Pod(
@@ -227,7 +227,7 @@ def _limits(
 
 
 def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
-    """Machines with up to `max_nodes` NUMA nodes, with any policy and scope, with and without distances."""
+    """Generate machines with up to `max_nodes` NUMA nodes, with any policy and scope, with and without distances."""
 
     def machine(count: int) -> st.SearchStrategy[Topology]:
         row = st.lists(st.sampled_from((10, 11, 21)), min_size=count, max_size=count)
@@ -239,13 +239,13 @@ def topologies(*, max_nodes: int = 6) -> st.SearchStrategy[Topology]:
 
 
 def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
-    """Hints for a machine with `nodes` NUMA nodes: without a mask first, then with a mask that is not empty."""
+    """Generate hints for a machine with `nodes` NUMA nodes. A hint has no mask, or a mask that is not empty."""
     masks = st.integers(1, (1 << nodes) - 1).map(NumaMask)
     return st.builds(TopologyHint, st.none() | masks, st.booleans())
 
 
 def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[TopologyHint, ...] | None]]:
-    """The hints of one provider: no resource first; then no preference, no possible hint, and several hints."""
+    """Generate the hints of one provider: several hints, no possible hint, or no preference for each resource."""
     listed = st.lists(topology_hints(nodes=nodes), max_size=3).map(tuple)
     return st.dictionaries(_WORDS, st.none() | listed, max_size=2)
 
@@ -273,7 +273,7 @@ _SIMPLE_LISTS = device_lists(ids=device_ids(awkward=False))
 
 @st.composite
 def ledgers(draw: st.DrawFn, *, shared_by_error: bool = False) -> Ledger:
-    """Ledgers in which containers of `PODS` hold simple devices of `RESOURCES`, reserved or allocated.
+    """Generate ledgers in which devices of `RESOURCES` are reserved for containers of `PODS` or allocated to them.
 
     With `shared_by_error`, a ledger starts as a checkpoint in which two pods may hold the same device.
     """
@@ -301,7 +301,7 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 def plugin_events(
     draw: st.DrawFn, *, lists: st.SearchStrategy[tuple[Device, ...]] | None = None, max_size: int = 8
 ) -> tuple[Event, ...]:
-    """A transport's events: instances register, report and are lost.
+    """Generate a transport's events: instances register, report and are lost.
 
     Some events are late, and some come after a loss.
     """
@@ -329,7 +329,7 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
     all_confirmed: bool = False,
 ) -> NodeState:
-    """Node states with registered plugins and admitted pods, some of whose devices may have become unhealthy since.
+    """Generate node states with registered plugins and admitted pods, some of whose devices may have become unhealthy.
 
     Args:
         resources: the resources of the plugins.

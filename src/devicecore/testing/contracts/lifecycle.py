@@ -196,7 +196,7 @@ def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
 
 @LIFECYCLE.check
 def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
-    """Before the first start and after a stop, methods that need a run raise an error that says so."""
+    """Before the first start and after a stop, methods that need a run raise an error that says that there is none."""
     with make() as harness:
         subject = harness.new()
         for when in ("before the start", "after the stop"):

@@ -55,7 +55,7 @@ def prepares_every_healthy_device(make: MakePlugin) -> None:
 
 @DEVICE_PLUGIN.check
 def prepares_the_same_devices_again(make: MakePlugin) -> None:
-    """Allocating the same devices again is not an error. A kubelet does so after a failed start."""
+    """Allocating the same devices again is not an error. A kubelet repeats an allocation after a failed start."""
     plugin = make()
     devices = _healthy(plugin)
     plugin.allocate(devices)

@@ -132,13 +132,13 @@ class KubeApiWatch(HasLifecycle):
                     self._note_success()
                     failures = 0
                 self._note_success()
-                # A busy server ends the watches of slow clients, which resume at once.
+                # A busy server ends the watch of a slow client. That watch is resumed at once.
                 failures = 0 if has_news or time.monotonic() - began >= _SHORT else failures + 1
             except RequestError as problem:
                 if stopping.is_set():
                     break
                 if problem.kind is AnswerTooLargeError and version != first:
-                    continue  # the watch has reached its size limit; a new watch continues it
+                    continue  # the watch has reached its size limit; a new watch continues from there
                 if _is_lost(problem, failures):
                     version = ""
                 self._note_problem(problem)

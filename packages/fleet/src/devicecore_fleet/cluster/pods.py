@@ -2,8 +2,8 @@
 
 Laws: a pod in a final phase is never admitted, and holds nothing. Nothing is released just because the server is down:
 a pod is gone only if the server says so. A pod is shown as finished, and removed, only when its devices and claims have
-been released. After every change on either side, the server's state is compared with the node's, so it eventually
-becomes correct. Two pods with the same name are different pods, because a pod is identified by its UID.
+been released. After every change on either side, the server's state is compared with the node's, and eventually becomes
+correct. Two pods with the same name are different pods, because a pod is identified by its UID.
 
 `records` describes how a pod without running containers starts and ends.
 """
@@ -217,7 +217,7 @@ class ClusterPods(PodFeed, PodReporter):
         return ()
 
     def has_run(self, pod: PodUid) -> bool:
-        """Return whether the server showed running containers of a pod when the pod was first seen."""
+        """Return whether a pod already had running containers when the server first showed the pod."""
         return pod in self._ran
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:
@@ -315,7 +315,7 @@ class ClusterPods(PodFeed, PodReporter):
             heapq.heappush(self._ends, (record.end_at, uid))
 
     def report(self, pod: Pod, report: PodReport) -> None:
-        """Take the current state of a pod."""
+        """Take the engine's report on a pod."""
         with self._lock:
             record = self._records.get(pod.uid)
             if record is None or record.is_leaving or report == record.report:

@@ -377,7 +377,7 @@ class RegisteredNode(NodeStatusSink):
         return found
 
     def _found(self, requests: KubeApiRequests) -> Json | None:
-        """Return the current Node, or None if there is none and none was known before."""
+        """Return the current Node, or None if there is none. If a Node was known before, a missing Node is an error."""
         return requests.find(NODES, self.name) if self._node is None else requests.get(NODES, self.name)
 
     def _wanted(self) -> Json:

@@ -256,7 +256,7 @@ class ApiWriter(HasLifecycle, Writer):
                 self._ended(entry, again, error)
 
     def _next(self) -> tuple[_Entry | None, float | None]:
-        """Return the next due job, or the seconds until one is due."""
+        """Return a due job, or else the seconds until a job is due (None if no job is waiting)."""
         now = self._clock()
         if now < self._not_before and self._entries:
             return None, self._not_before - now
@@ -307,7 +307,7 @@ class ApiWriter(HasLifecycle, Writer):
         self._push(entry)
 
     def _failed(self, entry: _Entry, error: Exception, now: float) -> float:
-        """Record why a job failed. Return the number of seconds for which the server asked to pause."""
+        """Record why a job failed. Return the minimum number of seconds until the job runs again."""
         if not isinstance(error, RequestError):
             if entry.problem is not type(error):
                 _log.error("a request for %s failed: a bug in devicecore: %r", entry.key, error, exc_info=error)
@@ -337,7 +337,8 @@ class ApiWriter(HasLifecycle, Writer):
     def _say(self, key: Hashable, error: RequestError, now: float) -> None:
         """Log why a job fails.
 
-        If more jobs of the same kind fail in the same way, only one failure per minute is logged.
+        If several jobs of one kind lack the same permission, or fail for the same temporary reason, only one failure
+        per minute is logged.
         """
         what, *_ = parts = key if isinstance(key, tuple) else (key,)
         if error.is_passing or error.status == HTTPStatus.FORBIDDEN:

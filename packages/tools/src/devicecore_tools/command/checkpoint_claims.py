@@ -34,7 +34,7 @@ class ClaimsFile(ExaminedFile):
 
     @classmethod
     def of(cls, file: str, blob: bytes | None) -> "ClaimsFile":
-        """Judge a claim checkpoint."""
+        """Examine a claim checkpoint, and return it with its verdict."""
         report = judge(blob)
         entries = None if report.entries is None else tuple(report.entries)
         if blob is not None and entries is None:

@@ -27,7 +27,7 @@ class DevicesFile(ExaminedFile):
 
     @classmethod
     def of(cls, file: str, blob: bytes | None) -> "DevicesFile":
-        """Judge a checkpoint."""
+        """Examine a checkpoint, and return it with its verdict."""
         report, data = examine(blob)
         return cls(file, () if data is None else warnings_about(data, report), report, data)
 
@@ -66,7 +66,10 @@ class DevicesFile(ExaminedFile):
 
 
 def examined(file: str) -> DevicesFile | ClaimsFile:
-    """Judge a checkpoint of plugin devices or of claims. Raises StoreError if the file cannot be read."""
+    """Examine a checkpoint of plugin devices or of claims, and return its verdict.
+
+    Raises StoreError if the file cannot be read.
+    """
     blob = load(file)
     return ClaimsFile.of(file, blob) if is_claims_file(file, blob) else DevicesFile.of(file, blob)
 

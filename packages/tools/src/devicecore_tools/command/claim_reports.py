@@ -310,7 +310,7 @@ class ClaimReport:
                 yield from self._holder_pairs()
 
     def _holder_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the other pods that use the same claims, and so restrict this pod to certain nodes."""
+        """Yield rows for the other pods that use the same claims, and so restrict this pod to certain nodes."""
         for one in self.allocated:
             name, uid = (self.asks.name.rpartition("/")[2], self.asks.uid) if self.asks is not None else ("", "")
             pods = one.others(name, uid)
@@ -325,7 +325,7 @@ class ClaimReport:
                 yield "do", f"delete {holders}, or give this pod a claim of its own, so that it can run on other nodes"
 
     def _waiting_pairs(self) -> Iterator[tuple[str, str]]:
-        """Rows for the device conditions that a scheduler waits for, and how long it waits."""
+        """Yield rows for the device conditions that a scheduler waits for, and how long it waits."""
         if self._waits_for:
             yield "because", "a scheduler binds the pod when the driver has set these conditions of the devices to True"
             for one in self.allocated:
@@ -334,7 +334,7 @@ class ClaimReport:
             yield "next", "after 10 minutes (bindingTimeout), the scheduler releases the devices and tries again"
 
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-        """Rows for what was not checked, and for what was assumed because it was not read."""
+        """Yield rows for what was not checked, and for what was assumed because it was not read."""
         yield from (("not checked", what) for what in self.unjudged)
         yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
 
@@ -365,7 +365,7 @@ class ClaimReport:
             yield (helps if name == "gets them if" else name), text
 
     def _refusal_pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
-        """Rows for a node that does not accept the pod."""
+        """Yield rows for a node that does not accept the pod."""
         if best.obstacles:
             if not best.has_devices:
                 yield "reason", str(best.answer)
@@ -382,7 +382,7 @@ class ClaimReport:
 
 
 def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[str, str]]:
-    """Insert a row with a hint after the rows that name obstacles."""
+    """Yield the rows with a hint inserted after the rows that name obstacles."""
     is_given = not hint
     for name, text in pairs:
         if not is_given and name not in ("reason", "because", "but", "do"):

@@ -30,7 +30,7 @@ _MAX_GIVEN = 12  # the maximum number of rows for the devices that claims get
 
 
 def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for a node: the devices that claims get, or the reasons why devices do not fit, with counts."""
+    """Yield rows for a node: the devices that claims get, or the reasons why devices do not fit, with counts."""
     if isinstance(answer.answer, DeviceAllocation):
         yield from _but(answer)
         yield from about_faults
@@ -47,14 +47,14 @@ def pairs_of(answer: ClaimAnswer, about_faults: Iterable[tuple[str, str]] = ()) 
 
 
 def _extended_pairs(claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """Rows that explain the requests that a scheduler creates for a pod's extended resources."""
+    """Yield rows that explain the requests that a scheduler creates for a pod's extended resources."""
     for claim in claims:
         if isinstance(claim, ExtendedResourceClaim):
             yield "requests", claim.users
 
 
 def _but(answer: ClaimAnswer) -> Iterator[tuple[str, str]]:
-    """Rows for releases whose scheduler decides differently, one row for each set of causes."""
+    """Yield rows for releases whose scheduler decides differently, one row for each set of causes."""
     does = "does not find them" if answer.fits else "allocates devices against the rules"
     alike: dict[tuple[Cause, ...], list[str]] = defaultdict(list)
     for release, causes in answer.causes.items():
@@ -80,7 +80,7 @@ def _releases(names: Sequence[str]) -> str:
 
 
 def _change_pairs(answer: ClaimAnswer, claims: Sequence[UnallocatedClaim] = ()) -> Iterator[tuple[str, str]]:
-    """Rows for the changes that help, and instructions for editing `claims` if a change requires editing.
+    """Yield rows for the changes that help, and instructions for editing `claims` if a change requires editing.
 
     Claims share a row if it is enough to release any one of them.
     """
@@ -125,7 +125,7 @@ def _how_to_edit(claim: UnallocatedClaim) -> str:
 def problem_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer, *, all_devices: bool
 ) -> Iterator[tuple[str, str]]:
-    """Rows for a node on which the claims get no devices: the reasons, what helps, and the devices by reason."""
+    """Yield rows for a node on which the claims get no devices: the reasons, what helps, and the devices by reason."""
     refused = best.answer
     if not isinstance(refused, NoAllocation):
         return
@@ -157,7 +157,7 @@ def _reason_pairs(
     holders: Callable[[DeviceVerdict], Sequence[str]] = lambda _: (),
     wanted: Sequence[UnallocatedClaim] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Rows that count the devices of each request by reason. Requests with the same rows are combined."""
+    """Yield rows that count the devices of each request by reason. Requests with the same rows are combined."""
     of_request: dict[tuple[str, str], list[DeviceVerdict]] = defaultdict(list)
     for one in refused.verdicts:
         of_request[one.claim, one.request].append(one)
@@ -197,7 +197,10 @@ def _device_pairs(refused: NoAllocation) -> Iterator[tuple[str, str]]:
 
 
 def other_pairs(others: Sequence[ClaimAnswer]) -> Iterator[tuple[str, str]]:
-    """Rows for the nodes other than the best one. Nodes of the same shape share a row if their text is the same."""
+    """Yield rows for the nodes other than the best one.
+
+    Nodes of the same shape share a row if their text is the same.
+    """
     groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
     count = len(others)
     for one in others:

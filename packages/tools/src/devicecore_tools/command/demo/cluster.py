@@ -192,7 +192,7 @@ class ClusterNode:
         return status
 
     def counts(self, resource: ResourceName) -> tuple[int | str | None, int | str | None]:
-        """Capacity and allocatable of one resource, or None if the resource is unknown to the node."""
+        """Return capacity and allocatable of one resource, or None if the resource is unknown to the node."""
         status = self.status()
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
@@ -205,7 +205,7 @@ class ClusterNode:
         return lacking(pod, allocatable, used)
 
     def run(self, pod: Pod) -> Verdict:
-        """Admit a pod, or readmit one that already runs here."""
+        """Admit a pod, or readmit a pod that already runs on this node."""
         verdict = self.manager.admit(pod)
         if isinstance(verdict, Admitted) and pod not in self.pods:
             self.pods.append(pod)
