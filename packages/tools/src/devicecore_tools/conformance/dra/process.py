@@ -5,7 +5,7 @@ Law: once the run is out of time, no call and no process of the driver can keep 
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -15,12 +15,13 @@ from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.kubelet import DriverKubelet, identity_of
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.process import SubjectProcess
-from devicecore_tools.conformance.processes import end_all
+from devicecore_tools.conformance.processes import Waits, end_all
 from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunningError
 
 _MOST_FOR_CALLS = 900.0  # seconds by which slow calls may extend the run
 _SOON = 2.0  # seconds that a normal start takes
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
+_MOST_HELD_UP = 2.0  # the longest wait for processors and disks that does not count, as a multiple of the limit
 CUT_GRACE = 1.0
 """The seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL, when a run is out of time."""
 
@@ -166,6 +167,22 @@ class DriverProcess(SubjectProcess):
         finally:
             self._has_ended.set()
             watcher.join()
+
+    def wait_fairly(self, look: Callable[[], object], limit: float, waits: Waits | None = None) -> bool:
+        """Wait until `look` returns a truthy value, and return whether it did.
+
+        The wait lasts at most `limit` seconds, not counting those in which the process had to wait for processors and
+        disks since `waits` was measured. That time extends the run.
+        """
+        waits, began = waits or self.waits, time.monotonic()
+        end = began + limit
+        while not self.wait(look, max(end - time.monotonic(), 0.0)):
+            later = began + limit + min(waits.until(self.waits), _MOST_HELD_UP * limit)
+            if later <= max(end, time.monotonic()):
+                return False
+            self.deadline += later - end  # the time must not be lost to the other checks
+            end = later
+        return True
 
     def allow_for(self, seconds: float) -> None:
         """Extend the run for the first start, which took this many seconds, and for each later start."""

@@ -50,7 +50,7 @@ def _provoke(driver: DriverUnderTest) -> None:
         return bodies_in(pools) != change.before and all(pool.is_complete for pool in pools)
 
     if not change.problem:
-        change.was_published = bool(driver.process.wait(has_changed, driver.settings.republishing))
+        change.was_published = driver.process.wait_fairly(has_changed, driver.settings.republishing)
         driver.slices.refresh()
 
 
@@ -105,7 +105,7 @@ def publishes_a_change_of_devices(driver: DriverUnderTest) -> Parts:
     yield
     change = _change(driver)
     limit = counted(driver.settings.republishing, "second")
-    require(change.was_published, f"no complete pools with changed devices appeared within {limit}", late=True)
+    require(change.was_published, f"no complete pools with changed devices appeared within {limit}")
     now = bodies_in(_pools(driver))
     gone, new = change.before.keys() - now.keys(), now.keys() - change.before.keys()
     changed = [key for key, body in now.items() if key in change.before and change.before[key] != body]
@@ -267,7 +267,7 @@ def publishes_devices_that_come_back(driver: DriverUnderTest) -> Parts:
             *(f"{one} has a taint" for one in tainted),
         ]
 
-    are_back = driver.process.wait(lambda: not problems(), driver.settings.republishing)
+    are_back = driver.process.wait_fairly(lambda: not problems(), driver.settings.republishing)
     limit = counted(driver.settings.republishing, "second")
-    require(are_back, f"{limit} after the --undo-devices command, {some(problems())}", late=True)
+    require(are_back, f"{limit} after the --undo-devices command, {some(problems())}")
     return f"{counted(len(change.before), 'device')} published again"

@@ -14,7 +14,6 @@ from devicecore_tools.conformance.dra.steps import Occurrence
 _SETTLING = 10.0  # seconds for a started driver to publish
 _READY = 0.3  # seconds without a request for slices, after which a process counts as started
 _SETTLED = 1.0  # seconds without a request for slices
-_MOST_HELD_UP = 2.0  # the longest wait for processors and disks that does not count, as a multiple of the limit
 _STEADY = 1.4  # a multiple of the race time, after which a driver is assumed to write all the time
 
 
@@ -121,14 +120,11 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
     if driver.seen.wipe.republished_after is None and running is not None and running.pid != driver.seen.wipe.process:
         settle(driver)
         wipe(driver)
-    seen, end = driver.seen.wipe, driver.seen.wipe.at + limit
-    while not driver.process.wait(driver.slices.is_complete, max(end - time.monotonic(), 0.0)):
-        later = seen.at + limit + min(seen.waits.until(driver.process.waits), _MOST_HELD_UP * limit)
-        if later <= max(end, time.monotonic()):
-            driver.slices.was_late = True
-            return
-        driver.process.deadline += later - end  # the time must not be lost to the other checks
-        end = later
+    seen = driver.seen.wipe
+    left = max(seen.at + limit - time.monotonic(), 0.0)
+    if not driver.process.wait_fairly(driver.slices.is_complete, left, seen.waits):
+        driver.slices.was_late = True
+        return
     seen.republished_after = time.monotonic() - seen.at
 
 

@@ -1135,9 +1135,9 @@ def reports_the_status_of_each_device(driver: DriverUnderTest) -> str:
 
     does_not_apply_if(not entries(), "the driver writes no status of devices")
     wanted = {device.key: str(device) for device in claim.devices}
-    driver.process.wait(lambda: wanted.keys() <= entries(), _STATUS)
+    driver.process.wait_fairly(lambda: wanted.keys() <= entries(), _STATUS)
     missing = [text for key, text in wanted.items() if key not in entries()]
-    require(not missing, f"there is an entry for another device, but none for {some(missing)}", late=True)
+    require(not missing, f"there is an entry for another device, but none for {some(missing)}")
     return f"the status of {counted(len(wanted), 'device')}"
 
 

@@ -614,7 +614,8 @@ class ResetsDevicesSlowly(GoodDriver):
         self.allocated(claim)
         if super().is_given_up(context):
             raise ClaimError("the call was canceled")
-        time.sleep(0.5)
+        if claim.uid not in self.claims:
+            time.sleep(0.5)
         return super().prepare_claim(claim, context)
 
     def is_given_up(self, _: grpc.ServicerContext) -> bool:
