@@ -18,6 +18,7 @@ from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemorySink, MemoryTransport
 from devicecore.domain.checkpoint import decode
 from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.runtime import thread
 from tests.reliability.scale import scale
 
 GPU = "example.com/gpu"
@@ -58,6 +59,7 @@ def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
     child = os.fork()
     if child == 0:
         signal.alarm(LIMIT)
+        thread.LIMIT = 1  # in a fork, so other tests wait as usual
         status = 1
         try:
             action = prepare()

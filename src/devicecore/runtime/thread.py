@@ -6,18 +6,35 @@ Law: `Thread.start` returns once the thread runs, or raises RuntimeError within 
 import threading
 from collections.abc import Callable
 
-LIMIT = 30
+from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
+
+LIMIT: int = 30
 """How many seconds a thread may take to begin, not counting time during which the process is stopped."""
 
 
 class _Begun(threading.Event):
-    """The event that a thread sets when it begins."""
+    """The event that a thread sets when it begins, and for which only `Thread.start` waits.
+
+    Python's own event locks a condition, which stays locked if memory runs out at the wrong moment.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_set = False
+        self._wake_up = WakeUp()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._wake_up.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
-        if timeout is not None:
-            return super().wait(timeout)
+        """Wait as `Thread.start` does, which gives no timeout. Raises RuntimeError after `LIMIT` seconds."""
+        assert timeout is None  # noqa: S101 - for the base class
         for _ in range(LIMIT):  # one long wait would be over at once after SIGSTOP and SIGCONT
-            if super().wait(1.0):
+            if self._wake_up.wait(LOOK_AGAIN) or self._is_set:
                 return True
         message = f"can't start new thread: it did not begin within {LIMIT} s, possibly for lack of memory"
         raise RuntimeError(message)
