@@ -10,7 +10,7 @@ from devicecore.testing.faults import FaultySink, FaultyStore, Script
 
 
 class MemoryManager(DeviceManager):
-    """A manager with its adapters as attributes; entering a `with` statement starts it and connects `plugins`.
+    """A manager with its adapters as attributes. Entering a `with` statement starts the manager and connects `plugins`.
 
     `script` can make the store and the sink fail.
     """

@@ -63,7 +63,7 @@ def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> Non
 def share(recordings: Sequence[T], of: int) -> Sequence[T]:
     """Return all recordings in `make laws`.
 
-    Otherwise, return only every `of`th, because the rest test the same code.
+    Otherwise, return only every `of`-th recording, because the others test the same code.
     """
     return recordings if settings.get_current_profile_name() == "thorough" else recordings[::of]
 

@@ -265,4 +265,4 @@ def test_a_plugin_leaves_a_path_that_another_process_took(directory: Path) -> No
             served.stop()
             assert is_served(served.socket)
         with socket.socket(socket.AF_UNIX) as probe, pytest.raises(ConnectionRefusedError):
-            probe.connect(served.socket)  # the other process left its file behind; it is not ours to delete
+            probe.connect(served.socket)  # the file that the other process left behind is not ours to delete

@@ -134,7 +134,7 @@ class TestMessages:
         assert podresources.DESCRIPTOR.pool is deviceplugin.DESCRIPTOR.pool
 
     def test_a_process_may_have_its_own_generated_copy_of_the_api(self, tmp_path: Path, directory: Path) -> None:
-        """Every plugin author has such a module, generated from an `api.proto` whose text may differ from ours."""
+        """Every plugin author has a module generated from an `api.proto` whose text may differ from ours."""
         pytest.importorskip("grpc_tools")
         proto = (WIRE / "proto" / "deviceplugin.proto").read_text()
         (tmp_path / "api.proto").write_text(proto.replace("bool read_only = 3", "bool read_only = 3; string more = 9"))

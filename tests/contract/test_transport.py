@@ -278,7 +278,7 @@ class IgnoresPreStart(MemoryTransport):
 
 
 class AsksTheSuccessor(MemoryTransport):
-    """Calls the newest instance of the resource instead of the one that it is asked to call."""
+    """Calls the newest instance of the resource instead of the instance that it is asked to call."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         successors = [known for known in self._connections if known.resource == plugin.resource]

@@ -44,7 +44,7 @@ OPS = (
 
 
 class _Author:
-    """Writes a history. The author knows which pods and plugins exist, but no answers."""
+    """Writes a history. The author knows which pods and plugins exist, but not how a kubelet answers."""
 
     def __init__(self, random: Random, *, policy: Policy | None) -> None:
         self.random = random

@@ -22,7 +22,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 NAMED, OF_PLUGINS = ("ex.com/gpu", "ex.com/nic"), "ex.com/card"
 _OUT_OF_ORDER = 0.04  # the share of cases with two classes created in the same second
 BROKEN = {"metadata": {"name": "broken"}, "spec": {"selectors": [{"cel": {"expression": tuple(EXPRESSIONS)[-1]}}]}}
-"""A class whose expression fails for devices without a certain attribute."""
+"""A class whose expression fails for devices without a particular attribute."""
 
 
 def case(random: Random) -> Json:

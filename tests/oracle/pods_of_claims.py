@@ -13,7 +13,7 @@ CODES = (2, 5, 8, 13)
 
 
 class Author:
-    """Writes a history. The author knows which pods, claims and drivers exist, but no answers."""
+    """Writes a history. The author knows which pods, claims and drivers exist, but not how a kubelet answers."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

@@ -78,7 +78,10 @@ def seed(directory: Path) -> None:
 
 
 def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Yield a report on a child that is killed, for each call of a function in `os`. A first run counts the calls."""
+    """For each call to a function in `os`, yield a report on a child that is killed at the call.
+
+    A first run counts the calls.
+    """
     counted = root / "counted"
     seed(counted)
     with FaultyOs() as healthy:
@@ -99,7 +102,10 @@ def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
 
 def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Yield a report on a child that is killed on entry, for each system call. A first run counts the calls by name."""
+    """For each system call, yield a report on a child that is killed on entry to the call.
+
+    A first run counts the calls by name.
+    """
     log, counted = root / "strace.log", root / "counted"
     seed(counted)
     code, told = in_a_child(lambda tell: admit_pods(counted, pods, tell), strace("-o", str(log)))

@@ -76,7 +76,7 @@ def manifest_seeds() -> Iterator[bytes]:
 
 
 def pods_file_seeds() -> Iterator[bytes]:
-    """Yield a state file with additional lines, and one without."""
+    """Yield a state file with additional lines, and a state file without them."""
     yield b'{"boot": "boot", "files": {"a.json": "{}"}, "running": ["u"]}\n"v"\n"w"\n'
     yield b'{\n "boot": "",\n "files": {},\n "running": []\n}\n'
 
@@ -102,7 +102,7 @@ def kubeconfig_seeds() -> Iterator[bytes]:
 
 
 def api_answer_seeds() -> Iterator[bytes]:
-    """Yield a Node with a status, and one without."""
+    """Yield a Node with a status, and a Node without one."""
     fields: dict[str, Any] = {"f:status": {"f:capacity": {"f:acme.io/gpu": {}}}}
     entry = {"manager": "devicecore", "operation": "Apply", "subresource": "status", "fieldsV1": fields}
     metadata = {"name": "a", "resourceVersion": "1", "managedFields": [entry]}

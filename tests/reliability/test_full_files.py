@@ -147,7 +147,7 @@ def test_a_file_of_claims_beyond_the_limits_is_read_and_only_shrinks() -> None:
     entries = [ClaimEntry(name, name, "default", (name,), {GREEDY: large}) for name in ("a", "b", "c", "d", "e")]
     node = DraNode(MemoryStore(encode(entries)), large)
     assert node.manager.restored.claims == len(entries)
-    assert node.refusal("a", GREEDY) is None  # the answer is the same as before
+    assert node.refusal("a", GREEDY) is None  # the answer is unchanged
     assert node.refusal("new", GREEDY) is not None
     node.greedy.devices = (*large, *numbered(1, "another"))
     assert node.refusal("b", GREEDY) is not None

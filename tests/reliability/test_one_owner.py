@@ -1,4 +1,4 @@
-"""A directory belongs to one manager at a time, and to the next as soon as that manager has ended or was killed."""
+"""A directory belongs to one manager at a time, and to the next as soon as that manager has ended or been killed."""
 
 import os
 import signal

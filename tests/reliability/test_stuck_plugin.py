@@ -1,4 +1,4 @@
-"""A plugin that is suspended during Allocate delays no other pod, and its late answer is not used."""
+"""A plugin that is suspended during Allocate does not delay other pods, and its late answer is not used."""
 
 import json
 import os

@@ -342,7 +342,7 @@ class Steps:
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Admit a new pod or, as after a restart, one that was admitted before."""
+        """Admit a new pod, or a pod that was admitted before, as after a restart."""
         for pod in self._applicants():
             self._log(f"admit {pod.uid}: {_spec(pod)}")
             ask = partial(self.world.manager.admit, pod)
@@ -493,7 +493,7 @@ class Steps:
 
 
 def _topology(resource: ResourceName, number: int) -> tuple[NumaNode, ...] | None:
-    """Return the NUMA nodes of a device: one for a GPU, two or none for an FPGA, and an unknown one for a NIC."""
+    """Return the NUMA nodes of a device: one node for a GPU, two or none for an FPGA, and an unknown node for a NIC."""
     if resource == GPU:
         return (NumaNode(number % 2),)
     if resource == FPGA:

@@ -82,7 +82,7 @@ def test_a_flipped_bit_is_detected_or_harmless() -> None:
 
 
 def test_a_file_is_accepted_if_a_kubelet_accepts_it() -> None:
-    """Only letters of the other case, in names and escapes, and unneeded bits of base64 are accepted."""
+    """Only changes of case, in names and escapes, and changes of unneeded bits of base64 are accepted."""
     accepted = {(place, bit) for place, bit, blob in flipped() if read(blob) is not None}
     letters = {(place, CASE) for place in (*names(), *digits())}
     assert letters <= accepted

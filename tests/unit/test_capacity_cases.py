@@ -136,7 +136,7 @@ def test_a_pod_asks_for_its_peak(row: Json) -> None:
 
 @pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))
 def test_resource_names_are_judged_as_a_kubelet_judges_them(row: Json) -> None:
-    """The names that count as those of extended resources are the same as in a kubelet."""
+    """The same names as in a kubelet count as names of extended resources."""
     assert is_extended_resource(row["name"]) is row["extended"]
 
 

@@ -142,7 +142,7 @@ class Comparison:
         return bool(outcome["ok"]) or asked or failed or outcome["error"].endswith("is not registered")
 
     def _meets_an_old_claim(self, step: Json) -> bool:
-        """Return whether we refuse a pod because the kubelet's file has the former UID of another of its claims."""
+        """Return whether we refuse a pod because the kubelet's file has an old UID for another of the pod's claims."""
         pod, error = pod_of(self.replay.manifests[step["pod"]]), step["expect"]["error"]
         for key in claim_keys(pod):
             known, claim = self.before.get(key), self.replay.source.claims.get(key)

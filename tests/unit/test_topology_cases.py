@@ -51,7 +51,7 @@ def ledger_of(row: Json) -> Ledger:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_hints_match_a_kubelets(row: Json) -> None:
-    """Each resource has the same masks as in a kubelet, and the same ones are preferred."""
+    """Each resource has the same masks as in a kubelet, and the same masks are preferred."""
     inventory = recorded.inventory(*(recorded.resource(name, devices) for name, devices in row["devices"].items()))
     lender = [{"name": "lender", "limits": {}}] if row.get("reusable") else []
     pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})

@@ -37,7 +37,7 @@ def pod(name: str, cpu: str, memory: str, **limits: str) -> dict[str, Any]:
 
 
 def make_directory(root: Path, *running: tuple[dict[str, Any], int]) -> Path:
-    """Write the files of a kubelet that has given each pod its CPUs and memory on the NUMA node next to the pod."""
+    """Write the files of a kubelet that has given each pod CPUs and memory on the NUMA node paired with the pod."""
     machine = machine_in(Value(MACHINE, "a machine"))
     (root / "config.yaml").write_text(json.dumps(CONFIGURATION))
     (root / "machine.json").write_text(json.dumps(machine_document(machine)))

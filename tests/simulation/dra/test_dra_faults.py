@@ -61,7 +61,7 @@ def test_the_laws_hold_with_another_action_alongside_every_call(name: str) -> No
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_laws_hold_with_two_faults_of_drivers_in_a_row(name: str) -> None:
-    """The second fault occurs in the action that follows the one with the first fault."""
+    """The two faults occur in consecutive actions."""
     actions = SCENARIOS[name]
     drivers = [(number, call) for number, call, port in places(actions) if port == "driver"]
     first = ("error", "silent, done", "missing", "power cut after")

@@ -71,7 +71,7 @@ def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: Cap
 
 
 def test_the_refusal_inside_a_resize_is_explained(capsys: Capsys) -> None:
-    """The condition of a running pod contains only the inner part of the event's message, and the pod does not fail."""
+    """The condition of a running pod contains only part of the event's message, and the pod does not fail."""
     inner = REFUSAL.removeprefix("Pod was rejected: ")
     event = {"kind": "Event", "message": f"Pod resize UnexpectedAdmissionError: {json.dumps({'error': inner})}"}
     condition = {"type": "PodResizePending", "reason": "Deferred", "message": inner}
@@ -254,7 +254,7 @@ def test_a_missing_file_is_not_taken_for_a_message(name: str, capsys: Capsys) ->
 
 
 def test_a_name_refers_to_a_pod_or_otherwise_to_a_claim(tmp_path: Path, capsys: Capsys) -> None:
-    """A record contains pods and claims. If no pod or claim in it has the name, `why` makes no guess."""
+    """A record contains pods and claims. If no pod or claim in the record has the name, `why` does not guess."""
     claim = {"metadata": {"name": "held", "namespace": "team"}, "spec": {"devices": {"requests": [{"name": "device"}]}}}
     result = {"request": "device", "driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": []}

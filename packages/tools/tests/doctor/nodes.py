@@ -204,7 +204,7 @@ def pods_of(look: Look) -> tuple[PodSeen, ...]:
 
 
 def with_prepared(look: Look, device: PreparedDeviceSeen, uid: str) -> Look:
-    """Return `look` with a device that is prepared for a claim that one pod uses."""
+    """Return `look` with a device that is prepared for a pod's claim."""
     assert look.claims.value is not None
     claims = look.claims.value
     devices = tuple(one for one in claims.devices if one != device)
@@ -304,7 +304,7 @@ def request_without_device(look: Look) -> Look:
 
 
 def driver_gone(look: Look) -> Look:
-    """A driver has published a device, but none of the sockets can be its own."""
+    """A driver has published a device, but none of the sockets can be the driver's."""
     gone = PublishedDeviceSeen("gone.other.org", "n1", "card-0")
     return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), gone)))
 

@@ -171,7 +171,7 @@ def reused_after_an_init_container(look: Look) -> Look:
 
 
 def shared_without_pods(look: Look) -> Look:
-    """Without pods, nothing shows that `load` is an init container, but both containers are in the same pod."""
+    """If no pods were read, nothing shows that `load` is an init container, but both containers are in the same pod."""
     return nodes.without(look, "pods")
 
 

@@ -93,7 +93,7 @@ def test_the_page_loads_nothing_and_the_console_has_no_complaint(browser: Browse
 
 
 def test_text_from_outside_is_text_in_the_browser(browser: Browser, tmp_path: Path) -> None:
-    """Foreign text never becomes an element. It is shown as it is, except that unprintable characters are escaped."""
+    """Foreign text never becomes an element. It is shown unchanged, except that unprintable characters are escaped."""
     evil = evolve(row(0, EVIL, owner=EVIL, uid=EVIL, container=EVIL), device=EVIL, health=EVIL)
     of = evolve(made_of([evil], evolve(finding(1, EVIL, resource=EVIL), sentence=EVIL)), name=EVIL)
     shown(browser, tmp_path, of)
@@ -213,7 +213,7 @@ def test_nothing_is_wider_than_the_window_of_a_phone(browser: Browser, tmp_path:
 
 
 def test_a_page_of_many_devices_stays_usable(browser: Browser, tmp_path: Path) -> None:
-    """Tab stops once in each group, and the arrow keys move within it."""
+    """Tab stops once in each group, and the arrow keys move within the group."""
     of = made_of(row(number, f"example.com/r{place}") for place in range(250) for number in range(20))
     shown(browser, tmp_path, of)
     assert browser.run("document.querySelectorAll('.cell').length") == 2_000

@@ -1,4 +1,4 @@
-"""The picture of a report: which devices have cells, what is folded, and that no text or size breaks it."""
+"""The picture of a report: which devices have cells, and what is folded. No text or size breaks the picture."""
 
 import itertools
 import re

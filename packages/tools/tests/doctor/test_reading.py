@@ -773,7 +773,7 @@ def kubeconfig_of(server: str, path: Path, user: object) -> Path:
 
 
 class _Rules(_Answers):
-    """An API server of Kubernetes 1.36, which serves DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
+    """A Kubernetes 1.36 API server, which serves DeviceTaintRules as v1beta2 if `status_of_rules` is 200."""
 
     status_of_rules = 200
 
@@ -830,7 +830,7 @@ def test_a_list_with_a_malformed_object_is_unknown_for_all_nodes(tmp_path: Path)
 
 
 def test_a_name_of_a_pod_changes_nothing_else_of_the_selector(tmp_path: Path) -> None:
-    """The name is escaped as by Kubernetes' fields.EscapeValue."""
+    """The name is escaped as Kubernetes' fields.EscapeValue escapes it."""
     with LocalApiServer() as server:
         config = server.kubeconfig(tmp_path / "config")
         assert read_objects("", config, ["Event"], ("a,b", "c=d\\e"), budget=Budget()) == {"Event": []}

@@ -634,7 +634,7 @@ def test_another_kubelets_node_is_not_believed(tmp_path: Path, capsys: Capsys) -
 
 
 def other_slice(slices: dict[str, Any], generation: int, devices: list[dict[str, Any]], **spec: object) -> None:
-    """Add another slice of the same driver to the slices."""
+    """Add a slice of the first slice's driver and pool, with these devices."""
     of = slices["items"][0]["spec"]
     pool = {**of["pool"], "generation": of["pool"]["generation"] + generation}
     slices["items"].append({"spec": {"driver": of["driver"], "pool": pool, "devices": devices, **spec}})

@@ -1,4 +1,4 @@
-"""Why a Node whose kubelet is running accepts no pods, or does not accept a certain pod."""
+"""Why a Node whose kubelet is running accepts no pods, or does not accept a particular pod."""
 
 from collections.abc import Iterable
 
@@ -45,7 +45,7 @@ REFUSED = {
     "disk pressure": (node([DISK]), pod(), "the Node has DiskPressure (kubelet has disk pressure)"),
     "tolerated by all but the kubelet": (node([DISK]), pod({"operator": "Exists"}), "the Node has DiskPressure"),
     "memory pressure": (node([MEMORY]), pod(), "the Node has MemoryPressure: "),
-    # An API server adds a toleration to such a pod only with the admission plugin PodTolerationRestriction.
+    # The pod requests memory, but only the admission plugin PodTolerationRestriction would add a toleration to it.
     "memory is requested": (node([MEMORY]), pod(requests={"memory": "1Gi"}), "the Node has MemoryPressure: "),
     "out of service": (node(taints=[DRAINED]), pod(), "the Node has the taint node.kubernetes.io/out-of-service"),
 }

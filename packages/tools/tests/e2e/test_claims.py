@@ -1,8 +1,8 @@
 """`devicecore kubelet` and `devicecore dra-driver simulated` as processes, killed between all steps.
 
 Law: a claim is prepared once for all its pods and released once after the last of them, and no pod counts as running
-while its claim is not prepared. After a kill, the next kubelet calls a driver again only when another pod starts, like
-a real kubelet.
+while its claim is not prepared. Like a real kubelet, the next kubelet after a kill calls a driver again only when
+another pod starts.
 """
 
 import signal

@@ -58,7 +58,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_a_field_may_be_called_as_an_item_is() -> None:
-    """A map's keys can be any strings. In `managedFields`, `f:` is put before each key, unlike a list item's key."""
+    """A map's keys can be any strings. In `managedFields`, a map key has the prefix `f:`, unlike a list item's key."""
     names = ("k:", "v:x", "k:{", 'k:{"a":1}', 'v:"x"')
     body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
     with LocalApiServer() as server:

@@ -1,6 +1,6 @@
 """Every check of `devicecore conformance` fails on a plugin with its fault, and no other check does.
 
-Faults that need restarts are in a separate file, so that two workers share the time.
+Faults that need restarts are tested in a separate file, so that two workers can share the work.
 """
 
 import ctypes

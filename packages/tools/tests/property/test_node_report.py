@@ -1,4 +1,4 @@
-"""Laws of `doctor`: a node on which nothing went wrong has no findings, no matter what happened on it before."""
+"""Laws of `doctor`: a node with nothing wrong has no findings, no matter what happened on it before."""
 
 import tempfile
 from collections.abc import Mapping

@@ -177,7 +177,7 @@ def test_a_question_about_large_objects_ends_with_an_answer(
         assert seconds < MAX_SECONDS, words
 
 
-# A child's peak memory includes that of its parent at the fork, and the test process is large.
+# A child's peak memory includes its parent's memory at the fork, and the test process is large.
 MEASURE = """
 import os, sys
 _, status, used = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
