@@ -145,7 +145,7 @@ class NodeSlices(ResourceSlices):
     def _write(self, requests: KubeApiRequests) -> float | None:
         """Write until the API server shows the desired slices.
 
-        Return the number of seconds until the next attempt, if there is to be one.
+        Return the number of seconds until the next attempt, or None if nothing is left to write.
         """
         uid = self._uid()
         if uid is None:

@@ -74,7 +74,7 @@ class ClaimReport:
         refused: why the API server would refuse the pod or one of its claims, or an empty string.
         unjudged: a scheduler's other checks, which may still refuse the pod.
         assumed: what is assumed because the deciding objects were not read.
-        lacking: a sentence that says that one of the pod's claims does not exist, or "" if all exist.
+        lacking: why no scheduler looks for a node, such as a claim that does not exist, or an empty string.
     """
 
     title: str

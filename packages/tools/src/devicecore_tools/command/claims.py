@@ -134,8 +134,8 @@ def items_in(document: Value) -> Iterator[Value]:
 def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[Value]:
     """Return the waiting pods among the objects, including the pods of workloads.
 
-    Pods without claims count only if every pod in the list is waiting. Otherwise, the list is about pods that have a
-    node or have ended, which are explained by their messages.
+    With `needs_claims`, only pods with claims count. Otherwise, pods without claims also count if every pod in the list
+    is waiting. If not, the list is about pods that have a node or have ended, and their messages explain these pods.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
     with_claims = [pod for pod in pods if pod["spec"]["resourceClaims"].sequence()]
@@ -472,7 +472,7 @@ def answer_of_node(
     """Return a node's answer about a pod. Return None if no file says anything about the pod's requests.
 
     If the node's name is unknown, the only node in the files is used. Raises ValueError if something cannot be read, or
-    the files say nothing about the node.
+    if the files say nothing about the node.
     """
     from devicecore_tools.doctor.pod.extended_claim import extended_resources
 
