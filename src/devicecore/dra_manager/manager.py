@@ -59,8 +59,8 @@ class DraManager(Runs):
     """Prepares claims for pods, and remembers which pod uses which claim: the kubelet's DRA manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started the
-    manager, each method raises `ForkedError`. `tick`, `reconcile` and `wipe_slices` raise `DraNotStartedError` before
-    the first start, and `DraStoppedError` after a stop.
+    manager, methods that only read the state work, and the others raise `ForkedError`. `tick`, `reconcile` and
+    `wipe_slices` raise `DraNotStartedError` before the first start, and `DraStoppedError` after a stop.
 
     Args:
         transport: connects the manager to drivers.

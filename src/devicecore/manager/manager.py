@@ -53,8 +53,9 @@ class DeviceManager(Runs):
     """Allocates devices to containers, and remembers which container has which devices: the kubelet's device manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`. In a fork of the process that started the
-    manager, each method raises `ForkedError`. Methods that change something raise `ManagerNotStartedError` before the
-    first start, and `evict` and `tick` raise `ManagerStoppedError` after a stop.
+    manager, methods that only read the state work, and the others raise `ForkedError`. Methods that change something
+    raise `ManagerNotStartedError` before the first start, and `evict` and `tick` raise `ManagerStoppedError` after a
+    stop.
 
     Args:
         transport: connects the manager to plugins.
@@ -271,8 +272,8 @@ class DeviceManager(Runs):
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
             here; or `NotReady`, if a plugin has not sent its list since the restart and the caller should try again
-            later. Only `Admitted` counts as true. A failing plugin or store does not raise an error here: the pod is
-            refused.
+            later. Of these results, only `Admitted` counts as true. A failing plugin or store does not raise an error
+            here: the pod is refused.
 
         Raises:
             TypeError: `pod` is not a `Pod`, or `affinity` is not an iterable of numbers.

@@ -129,7 +129,7 @@ def simulated_devices(
     Args:
         prefix: the first part of the device ids.
         count: the number of devices.
-        numa_nodes: the NUMA nodes that the devices are attached to, in turn. Without NUMA nodes, the devices have no
+        numa_nodes: the NUMA nodes to which the devices are attached in turn. Without NUMA nodes, the devices have no
             topology.
         unhealthy: the numbers of the devices that are unhealthy.
 

@@ -80,7 +80,7 @@ def published(
 
     Args:
         devices: the names of the devices.
-        numa_nodes: the NUMA nodes that the devices are attached to, in turn. An element may consist of several nodes,
+        numa_nodes: the NUMA nodes to which the devices are attached in turn. An element may consist of several nodes,
             for a device that is attached to all of them.
         parts: how many parts each device can be divided into, as with NVIDIA's MIG. A device and its parts consume the
             same counters, so a scheduler allocates either the device or its parts.

@@ -27,7 +27,7 @@ class DriverTransport(Protocol):
     """
 
     def start(self, listener: DriverListener) -> None:
-        """Begin to accept registrations. Events may arrive before this returns.
+        """Begin to accept registrations. Events may arrive before this method returns.
 
         Raises:
             SetUpError: the adapter's sockets or directories cannot be used; nothing was left behind.

@@ -26,7 +26,7 @@ class PluginTransport(Protocol):
     """
 
     def start(self, listener: Listener) -> None:
-        """Begin to accept registrations. Events may arrive before this returns.
+        """Begin to accept registrations. Events may arrive before this method returns.
 
         Raises:
             SetUpError: the adapter's sockets or directories cannot be used. Nothing is left behind.

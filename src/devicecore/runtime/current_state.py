@@ -43,7 +43,10 @@ class CurrentState(Generic[Value]):
         self._wake()
 
     def end(self) -> None:
-        """End the current run. A run that is marked as stopped cannot begin after this. The value can still be read."""
+        """End the current run.
+
+        Afterwards, a run that is marked as stopped cannot begin. The value can still be read.
+        """
         with self._lock:
             self.run = None
 

@@ -31,7 +31,7 @@ class WakeUp:
         self._asleep.acquire()
 
     def wake(self) -> None:
-        """Wake a thread that is waiting, or else the next thread that waits. A signal handler may call this."""
+        """Wake a thread that is waiting, or else the next thread that waits. A signal handler may call this method."""
         try:
             self._asleep.release()
         except RuntimeError:  # the thread is already awake; checking that first would be a race

@@ -83,7 +83,7 @@ class KeptDirectory:
         with self._lock:
             if not self._opened:
                 return
-            # A deleted directory has no name left, but a renamed one has.
+            # A deleted directory no longer has a name, but a renamed directory does.
             if not os.path.lexists(self._path) and os.fstat(self._opened[0]).st_nlink == 0:
                 make_directory(self._path, self._mode, allow_shared=self._allow_shared)
                 logger.warning("%s was deleted, and has been recreated", foreign_text(str(self._path)))

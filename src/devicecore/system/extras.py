@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
     """A context manager for imports that need an extra.
 
-    If an import fails, this raises a ModuleNotFoundError that names the extra.
+    If an import fails, the context manager raises a ModuleNotFoundError that names the extra.
     """
     try:
         yield

@@ -98,7 +98,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class DurableFile:
-    """One file that is replaced by renaming a new file.
+    """A file that is replaced by renaming a new file to its path.
 
     Only one thread at a time may use an instance. All methods raise OSError.
 

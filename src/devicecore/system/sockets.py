@@ -142,7 +142,10 @@ class OwnedSocket:
         return SocketState.FOREIGN if os.path.lexists(self.path) else SocketState.MISSING
 
     def look(self) -> SocketState:
-        """Return the `state`. If the socket is no longer ours, log this, but only once until it is ours again."""
+        """Return the `state`.
+
+        If the socket is no longer ours, log that, but only once until the socket is ours again.
+        """
         state = self.state()
         if state is SocketState.OURS:
             self._logged.clear()

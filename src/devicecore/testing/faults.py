@@ -132,7 +132,7 @@ class Call:
         return self._nothing()
 
     def fail(self, cause: str) -> NoReturn:
-        """Fail in the way the port documents for this method, with `cause` as the reason.
+        """Fail in the way that the port documents for this method, with `cause` as the reason.
 
         Raises:
             DeviceCoreError: the error that the port documents, or `RuntimeError` for a plugin's method.

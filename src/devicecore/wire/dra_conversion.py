@@ -62,7 +62,10 @@ def to_prepared(answer: PrepareAnswer) -> dict[ClaimUid, PrepareResult]:
 
 
 def from_prepared(results: Mapping[ClaimUid, PrepareResult]) -> dra_v1.NodePrepareResourcesResponse:
-    """Write an answer to NodePrepareResources. In `v1beta1`, the same bytes are read without share ids."""
+    """Write an answer to NodePrepareResources.
+
+    Read as `v1beta1`, the same bytes give the same answer without share ids.
+    """
     answer = dra_v1.NodePrepareResourcesResponse()
     for uid, result in results.items():
         entry = answer.claims[uid]  # a claim with an empty entry is also answered

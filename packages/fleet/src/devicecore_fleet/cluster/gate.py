@@ -1,6 +1,6 @@
 """A gate between a node and its API server.
 
-The gate is closed if the node is partitioned or down, or its Node may not be ours.
+The gate is closed if the node is partitioned or down, or if its Node may not be ours.
 
 Law: while the gate is closed, none of the node's requests are started, and no events reach the node. When the gate
 opens, the node's latest pending requests and the server's latest state pass through.

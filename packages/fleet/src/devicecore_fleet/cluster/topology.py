@@ -49,7 +49,7 @@ class TopologyPublisher:
         self._is_made = False  # whether this publisher has written the object
 
     def publish(self, state: NodeState, zones: Zones = NO_ZONES) -> None:
-        """Publish the state of devices, and what is pinned on each NUMA node, if any of this has changed.
+        """Publish the state of devices, and what is pinned on each NUMA node, if either has changed.
 
         This method returns at once.
         """

@@ -116,7 +116,7 @@ def start(
 
     Raises:
         RootInUseError: another fleet stores its files in the root.
-        NoServiceAccountError: there is no kubeconfig, and this is not a pod.
+        NoServiceAccountError: there is no kubeconfig, and this process is not running in a pod.
         SetUpError: the kubeconfig, or a directory or socket of a node, cannot be used.
         StoreError: an unusable checkpoint cannot be set aside.
     """

@@ -360,7 +360,10 @@ def _driver(value: Value, numa_nodes: tuple[int, ...]) -> DriverDescription:
 def _pattern(
     value: Value, numa_nodes: tuple[int, ...], default: tuple[int, ...], fields: tuple[str, ...] = ()
 ) -> DevicePattern:
-    """Return the devices that a field describes. By default, they are attached to the NUMA nodes in `default`."""
+    """Return the devices that a field describes.
+
+    By default, the devices are attached to the NUMA nodes in `default`.
+    """
     _check_fields(value, ("name", "count", "first", "numa", *fields))
     count, name = _number(value["count"], 0, MAX_DEVICES, 1), value["name"].text()
     if count > 1 and "{number" not in name:

@@ -378,7 +378,7 @@ _NO_MEMORY = MemoryTable()
 
 
 def _sum(sizes: Sequence[int]) -> int:
-    """Return the sum as Go computes it: a negative sum (more is reserved on a node than it has) wraps around."""
+    """Return the sum as Go's uint64: it wraps around if it is negative, that is, if more is reserved than there is."""
     return sum(sizes) % _UINT64
 
 

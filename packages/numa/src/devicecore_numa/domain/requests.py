@@ -94,7 +94,7 @@ def _total(requests: Iterable[tuple[ContainerRequest, int]]) -> int:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRequest:
-    """Return those parts of `pod`, which is an API object, that the managers use.
+    """Return the parts of `pod`, an API object, that the managers use.
 
     Raises:
         InvalidQuantityError: a request or a limit is not a quantity.

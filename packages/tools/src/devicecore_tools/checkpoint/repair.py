@@ -88,7 +88,7 @@ def repaired(
         if left is not None:
             kept.append(left)
     undecided = tuple(one for one in shared if (one.resource, one.device) not in decided)
-    result = evolve(data, entries=tuple(kept) or None) if dropped else data  # a kubelet without pods writes null
+    result = evolve(data, entries=tuple(kept) or None) if dropped else data  # a kubelet without entries writes null
     return Repaired(result, tuple(dropped), undecided)
 
 

@@ -45,7 +45,10 @@ class ExaminedFile:
         return self.report.verdict is FileVerdict.OK
 
     def status(self, *, strict: bool) -> int:
-        """Return the exit status: 2 without a file, 1 if it is unusable or, with `strict`, if there are warnings."""
+        """Return the exit status.
+
+        The status is 2 if there is no file, 1 if the file is unusable or, with `strict`, has warnings, and 0 otherwise.
+        """
         if self.report.verdict is FileVerdict.ABSENT:
             return UNUSABLE
         return NEGATIVE if not self.is_ok or (strict and self.warnings) else 0

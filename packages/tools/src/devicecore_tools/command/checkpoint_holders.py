@@ -1,6 +1,6 @@
 """Holders in a checkpoint: who holds a device, which devices are free, and which entries cannot be right.
 
-Law: all of this is computed from the file's data, which may be wrong even if the checksum is right.
+Law: the holders are computed from the file's data, which may be wrong even if the checksum is right.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -97,7 +97,7 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
             and not (isinstance(name := one["metadata"]["name"].data, str) and name in named)
         ]
     except DocumentError:
-        return None  # The data may be a scheduler's message. If it is not, the reader of messages says why.
+        return None  # the data may be a scheduler's message; otherwise, the reader of messages reports the error
     return Wanted(pods, claims, documents) if pods or claims else None
 
 

@@ -102,9 +102,9 @@ def fits(
     """Say whether POD fits on a node, and which devices it would get.
 
     POD is a manifest (YAML or JSON) of a pod, or of a workload such as a Deployment, whose pod is then tried. Use - for
-    standard input. If the pod does not fit, prints the kubelet's reason, and for each kind of change the smallest
-    change that makes the pod fit. Each change has been tried. If the kubelet has static policies for exclusive CPUs and
-    NUMA-local memory, these are tried as well, provided that devicecore-numa is installed.
+    standard input. If the pod does not fit, the command prints the kubelet's reason, and for each kind of change the
+    smallest change that makes the pod fit. Each change has been tried. If the kubelet has static policies for exclusive
+    CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is installed.
 
     \b
     $ devicecore fits train.yaml

@@ -70,7 +70,7 @@ def version_of(found: Json) -> int:
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
-@lru_cache(64)  # cached, because a status contains the same few times repeatedly
+@lru_cache(64)  # cached, because the same few times occur repeatedly in a status
 def written(time: datetime) -> str:
     """Return a time in the form of `metav1.Time`."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
