@@ -54,17 +54,18 @@ ROWS: Sequence[Row] = (
             "Flags for optional calls should be in DevicePluginOptions.": "answers-options "
             "answers-the-options-it-registers answers-get-preferred-allocation answers-pre-start-container",
             "Devices cannot be shared between containers.": "gives-each-device-its-own-nodes gives-nodes-by-id "
-            "keeps-calls-apart",
+            "keeps-calls-apart keeps-its-answers",
             "A plugin keeps monitoring health and reports any change.": "reports-a-change-of-health "
             "reports-health-after-a-kubelet-restart reports-a-change-while-the-kubelet-was-away "
             "reports-a-recovery-of-health reports-a-later-change-of-health keeps-its-devices",
             "Allocate returns what the runtime needs for the allocated devices.": "allocates-each-device "
             "gives-the-nodes-of-each-device gives-the-mounts-of-each-device gives-the-variables-of-each-device "
-            "gives-absolute-paths gives-valid-cdi-names-and-permissions",
+            "gives-absolute-paths gives-existing-device-nodes gives-valid-cdi-names-and-permissions "
+            "allocates-while-a-device-is-sick allocates-a-device-that-has-recovered",
             "A plugin is expected to notice kubelet restarts, and to register again.": ""
             "returns-after-the-directory-is-emptied returns-to-a-kubelet-that-was-away "
             "returns-after-two-restarts returns-again-after-a-kubelet-restart allocates-after-a-kubelet-restart "
-            "pre-starts-after-a-kubelet-restart",
+            "pre-starts-after-a-kubelet-restart returns-with-all-its-resources lists-devices-soon",
             "The plugin directory must be mounted, in a privileged context.": f"-{NOT_OF_A_PROGRAM}",
             "A plugin should support several versions of the API.": "-there is one version, v1beta1",
         },
@@ -84,9 +85,10 @@ ROWS: Sequence[Row] = (
             "answers-each-of-two-containers",
             "Allocating a device that is gone should fail.": "refuses-an-unknown-device",
             "The preferred devices are available, are as many as requested, and include the required ones.": ""
-            "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include",
+            "prefers-only-what-is-available prefers-as-many-as-asked prefers-what-it-must-include "
+            "prefers-while-a-device-is-sick",
             "PreStartContainer is called before each container start.": "answers-pre-start-container "
-            "pre-starts-after-a-kill pre-starts-after-sigterm",
+            "pre-starts-after-a-kill pre-starts-after-sigterm pre-starts-while-a-device-is-sick",
             "Kubernetes restarts plugins when they fail.": "starts-where-it-was-killed "
             "gives-the-same-nodes-after-a-restart leaves-sockets-of-others-alone ends-on-sigterm",
         },

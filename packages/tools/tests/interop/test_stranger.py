@@ -69,8 +69,10 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
     assert report.subject == f"{NPU}, 4 devices"
     skipped = {result.name for result in report.results if result.verdict is Verdict.SKIPPED}
     assert skipped == {
+        "allocates-a-device-that-has-recovered",
         "answers-pre-start-container",
         "answers-notify-registration-status",
+        "gives-existing-device-nodes",
         "keeps-its-numa-nodes",
         "keeps-the-mounts-of-other-containers",
         "lists-each-device-for-one-resource",
@@ -78,6 +80,8 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "pre-starts-after-a-kill",
         "pre-starts-after-a-kubelet-restart",
         "pre-starts-after-sigterm",
+        "pre-starts-while-a-device-is-sick",
+        "returns-with-all-its-resources",
         "numbers-numa-nodes-from-zero",
         "reports-a-recovery-of-health",
         "reports-a-later-change-of-health",

@@ -45,6 +45,10 @@ SHORT = {
     "spins": evolve(QUICK, away=1),
     "spins-without-a-socket": evolve(QUICK, away=2),
     "busy": evolve(QUICK, alone=1),
+    "opens-files-forever": evolve(QUICK, alone=12),
+    "returns-with-one-of-two": evolve(QUICK, timeout=2),
+    "returns-unhealthy": evolve(QUICK, returning=2),
+    "refuses-what-has-recovered": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "registers-again": evolve(QUICK, alone=1),
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
@@ -68,6 +72,7 @@ EMPTIED = "returns-after-the-directory-is-emptied"
 RETURNED_AGAIN = [EMPTIED, "returns-again-after-a-kubelet-restart"]
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
 HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health", "reports-a-recovery-of-health"]
+SICK = [*(name for name in NAMES if name.endswith("-a-device-is-sick")), "allocates-a-device-that-has-recovered"]
 LATER = ["reports-a-change-while-the-kubelet-was-away", "reports-a-later-change-of-health"]
 PREFERS = ["prefers-after-a-kubelet-restart", "prefers-after-a-kill"]
 RETURNS = [name for name in NAMES if name.startswith("returns-")]
@@ -135,6 +140,12 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("accumulates", CALM),
     ("mixes-calls", ["answers-calls-at-once"]),
     ("odd-variable", CALM),
+    ("gives-what-it-prefers", ["allocates-each-device", "answers-many-calls", "keeps-its-answers"]),
+    ("gives-one-of-a-pair", CALM),
+    ("gives-a-missing-node", CALM),
+    ("gives-a-file", ["gives-existing-device-nodes"]),
+    ("starts-once", CALM),
+    ("refuses-calls-at-once", ["answers-calls-at-once"]),
     ("stops-after-a-hundred", ["answers-many-calls", *CALM[-12:]]),
     ("keeps-megabytes", ["answers-many-calls", "grows-with-no-call"]),
     ("leaves-zombies", ["answers-many-calls", "grows-with-no-call"]),
@@ -163,6 +174,9 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("sends-two-lists", [*HEALTH, *LATER]),
     ("recovers-in-lower-case", [*HEALTH, "spells-healthy-as-kubelets-do"]),
     ("numbers-the-healthy", [*HEALTH, "allocates-while-a-device-is-sick"]),
+    ("prefers-among-all", [*HEALTH, *SICK]),
+    ("starts-nothing-while-sick", [*HEALTH, *SICK]),
+    ("refuses-what-has-recovered", [*HEALTH, *SICK]),
     ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
     ("returns-twice", HEALTH),
 ]
@@ -178,6 +192,10 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("registers-again", ["keeps-its-stream-open", "sends-few-lists", "registers-once", *CALM[-1:]]),
     ("forgets-its-devices", ["allocates-after-a-kubelet-restart", "gives-the-same-nodes-after-a-restart"]),
     ("busy", ["is-quiet-when-idle"]),
+    ("opens-files-forever", ["answers-many-calls", "registers-once", "does-not-grow-with-time"]),
+    ("lists-late", ["lists-devices-in-time", "lists-devices-soon"]),
+    ("returns-with-one-of-two", [EMPTIED, "returns-with-all-its-resources"]),
+    ("returns-unhealthy", [EMPTIED, "keeps-its-ids", "keeps-its-devices"]),
     ("flickers", ["keeps-its-stream-open", "keeps-its-devices"]),
     ("chatters", ["keeps-its-stream-open", "sends-few-lists", "registers-once"]),
     ("numbers-anew", ["gives-the-same-nodes-after-a-restart", "allocates-after-sigterm"]),

@@ -307,6 +307,11 @@ class Usage:
         """Return how many bytes per second the process printed between two measurements."""
         return (later.printed - self.printed) / max(later.at - self.at, _SHORTEST)
 
+    def more_until(self, later: Self) -> list[str]:
+        """Return of what else than memory and output there was much more in the second of two measurements."""
+        more = {what: getattr(later, name) - getattr(self, name) for name, (what, _) in _NAMES.items()}
+        return [f"{more[what]} more {what}" for what, least in _NAMES.values() if more[what] > least]
+
     def growth_until(self, later: Self, calls: int, idle: float) -> str:
         """Return what grew with the calls between two measurements, in a few words, or an empty string.
 

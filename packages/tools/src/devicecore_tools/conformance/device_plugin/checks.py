@@ -6,6 +6,7 @@ Law: a check tests one thing. To add a check, write a function in the right plac
 import posixpath
 import re
 import socket
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,6 @@ from devicecore_tools.conformance.model import (
     check,
     does_not_apply_if,
     in_context,
-    needed,
     require,
     reworded,
     skip_if,
@@ -62,6 +62,7 @@ MAX_RATE = 10.0  # registrations per second, after the first `MAX_BURST`
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists per second
 SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depend on how long the kubelet was down
+SOON = 3.0  # seconds for the first list of a stream
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # added to the last number in a listed id
@@ -70,6 +71,7 @@ _OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _SHORT_PAUSE = 0.3  # seconds
+_LONG = 5.0  # seconds, in which a plugin looks at its devices several times
 _REFILLING = 3.0  # seconds for another list after an empty one
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
@@ -548,10 +550,10 @@ def mounts_nothing_over_device_nodes(plugin: PluginUnderTest) -> str:
     f"also reads CDI devices from annotations whose names begin with {_CDI_ANNOTATION}. (CDI library in Go)",
 )
 def gives_valid_cdi_names_and_permissions(plugin: PluginUnderTest) -> str:
-    """The CDI devices and the permissions in the answers for single devices and for all devices are read."""
+    """The CDI devices and the permissions in the answers for single devices and for several are read."""
     answers = [plugin.lists.alone(device) for device in plugin.lists.healthy]
     with suppress(Skip):  # reported by another check
-        answers += _answers(plugin, plugin.lists.healthy)
+        answers += [answer for ids in plugin.lists.combinations() for answer in _answers(plugin, ids)]
     names = [device.name for answer in answers for device in answer.cdi_devices]
     annotated = [
         (key, name)
@@ -625,10 +627,11 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
         f"the answer for all devices contains {some(unknown)}, which is in no answer for a single device: the node "
         "depends on the position in the request, not on the id",
     )
-    pair = plugin.lists.healthy[-1:] + plugin.lists.healthy[:1]
-    of_pair = frozenset().union(*(compared(*hardware(one)) for one in _answers(plugin, pair)))
-    others = sorted(of_pair - single[0] - single[-1])
-    require(not others, f"the answer for {some(pair)} contains {some(others)}, which neither has on its own")
+    own = dict(zip(plugin.lists.healthy, single, strict=True))
+    for ids in plugin.lists.combinations():
+        given = frozenset().union(*(compared(*hardware(one)) for one in _answers(plugin, ids)))
+        others = sorted(given.difference(*(own[id_] for id_ in ids)))
+        require(not others, f"the answer for {some(ids)} contains {some(others)}, which none of them has on its own")
     return f"{counted(len(together), 'node')} for {counted(len(single), 'device')}, all also given for single devices"
 
 
@@ -665,6 +668,14 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     if names.keys() & given:  # several devices together may have a CDI device with a different name
         missing += sorted(name for name in names if name not in given)
     require(not missing, f"the answer for {counted(len(each), 'device')} lacks {some(missing)}")
+    for ids in plugin.lists.combinations():
+        own = {node for id_ in ids for node in _nodes(each[id_]) if owners[node] == 1}
+        own |= {node.container_path for one in alike for node in one.devices if places[node.container_path] == 1} & {
+            node.container_path for id_ in ids for node in each[id_].devices
+        }
+        for answer in _answers(plugin, ids):
+            left = sorted(own - _paths(answer))
+            require(not left, f"the answer for {some(ids)} lacks {some(left)}")
     return f"{counted(len(owners), 'node')} of {counted(len(each), 'device')}"
 
 
@@ -678,16 +689,20 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
 def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
     """The paths in the answer for all devices are compared."""
     plugin.lists.two_devices()
-    hosts: dict[str, set[str]] = {}
-    for answer in allocate_or_skip(plugin, plugin.lists.healthy)[:1]:
-        for node in answer.devices:
-            hosts.setdefault(node.container_path, set()).add(node.host_path)
-        for mount in answer.mounts:
-            hosts.setdefault(mount.container_path, set()).add(mount.host_path)
-    does_not_apply_if(not hosts, "the plugin provides no device nodes and no mounts")
-    several = [f"{path} is used for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
-    require(not several, some(several))
-    return counted(len(hosts), "path")
+    allocate_or_skip(plugin, plugin.lists.healthy)
+    number = 0
+    for ids in plugin.lists.combinations():
+        hosts: dict[str, set[str]] = {}
+        for answer in _answers(plugin, ids)[:1]:
+            for node in answer.devices:
+                hosts.setdefault(node.container_path, set()).add(node.host_path)
+            for mount in answer.mounts:
+                hosts.setdefault(mount.container_path, set()).add(mount.host_path)
+        several = [f"{path} is used for {some(sorted(found))}" for path, found in hosts.items() if len(found) > 1]
+        require(not several, f"for {some(ids)}, {some(several)}")
+        number = max(number, len(hosts))
+    does_not_apply_if(not number, "the plugin provides no device nodes and no mounts")
+    return counted(number, "path")
 
 
 @check(
@@ -748,8 +763,9 @@ def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozense
 
     Raises Skip if there is no list.
     """
-    with needed(f"a device list for {foreign_text(resource)}"):
-        connection = plugin.kubelet.connect_to(resource)
+    connection = plugin.kubelet.connection_to(resource)
+    if connection is None:
+        raise Skip(f"there is no connection for {foreign_text(resource)}")
     plugin.process.wait(lambda: connection.list_count or connection.ended, plugin.settings.timeout)
     skip_if(not connection.list_count, f"there is no device list for {foreign_text(resource)}")
     for id_ in sorted({one.ID for one in connection.last_list.devices if one.health == HEALTHS[0]})[:_RESTARTED]:
@@ -782,6 +798,8 @@ def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
         again = plugin.lists.allocate([device])
         require(again, "the answer has no container response")
     _require_same(device, before, again[0], "devices", "cdi_devices")
+    with suppress(Skip):
+        _ = plugin.lists.unsteady  # measured now, because a later event may damage the plugin
     given = [*before.devices, *before.cdi_devices]
     does_not_apply_if(not given, "the plugin provides no device nodes and no CDI devices")
     return "both answers are the same"
@@ -823,6 +841,34 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
     missing = [path for path in sources if not Path(path).exists()]
     require(not missing, f"there is no {some(missing)}")
     return f"{counted(len(sources), 'mounted path')}, all present"
+
+
+@check(
+    MUST,
+    expected="if this machine has all device nodes of one device, it has those of all others, and all are device nodes",
+    clause="DeviceSpec.host_path: Path of the device on the host (api.proto). A container runtime refuses a path that "
+    "does not exist or is not a device node. From a directory, it takes all device nodes.",
+)
+def gives_existing_device_nodes(plugin: PluginUnderTest) -> str:
+    """The device nodes in the answers for single devices are looked up on this machine."""
+    nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
+    does_not_apply_if(not any(nodes.values()), "the plugin provides no device nodes")
+    wrong = {device: sorted(filter(None, map(_problem_of_node, given))) for device, given in nodes.items()}
+    is_simulated = not any(nodes[device] and not wrong[device] for device in nodes)
+    does_not_apply_if(is_simulated, "this machine has all device nodes of no device")
+    found = sorted({text for texts in wrong.values() for text in texts})
+    require(not found, some(found))
+    return f"{counted(len(frozenset().union(*nodes.values())), 'device node')}, all present"
+
+
+def _problem_of_node(path: str) -> str:
+    """Return why a container runtime cannot take a device from this path, or an empty string."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    is_one = stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISDIR(mode)
+    return "" if is_one else f"{path} is not a device node"
 
 
 @check(
@@ -891,10 +937,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
-    answers = allocate_or_skip(plugin, plugin.lists.healthy)
-    skip_if(len(answers) != 1, f"{counted(len(answers), 'answer')} for one container")
-    together = answers[0]
-    missing, number = [], 0
+    allocate_or_skip(plugin, plugin.lists.healthy)
     again: dict[str, deviceplugin.ContainerAllocateResponse] = {}
 
     def lasts(part: str, name: str, owner: str) -> bool:
@@ -906,20 +949,25 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
             again[owner] = allocate_or_skip(plugin, [owner])[0]
         return name in PARTS[part](again[owner])
 
-    for part in parts:
-        given = {device: PARTS[part](one) for device, one in each.items()}
-        got = PARTS[part](together)
-        owners = Counter(name for one in given.values() for name in one)
-        for name, count in sorted(owners.items()):
-            number += 1
-            owner = next(device for device, one in given.items() if name in one)
-            if name not in got and count == 1 and lasts(part, name, owner):
-                missing.append(f"no {part} {name}")
-            values = {one[name]: device for device, one in given.items() if name in one}
-            if len(values) == count > 1 and got.get(name) in values:
-                missing.append(f"the {part} {name} of {values[got[name]]} alone, {got[name]!r}")
+    number = 0
+    for ids in plugin.lists.combinations():
+        answers = _answers(plugin, ids)
+        skip_if(len(answers) > 1, f"{counted(len(answers), 'answer')} for one container")
+        missing = []
+        for part, together in ((part, answer) for part in parts for answer in answers):
+            given = {device: PARTS[part](each[device]) for device in ids}
+            got = PARTS[part](together)
+            owners = Counter(name for one in given.values() for name in one)
+            number = max(number, len(owners))
+            for name, count in sorted(owners.items()):
+                owner = next(device for device, one in given.items() if name in one)
+                if name not in got and count == 1 and lasts(part, name, owner):
+                    missing.append(f"no {part} {name}")
+                values = {one[name]: device for device, one in given.items() if name in one}
+                if len(values) == count > 1 and got.get(name) in values:
+                    missing.append(f"the {part} {name} of {values[got[name]]} alone, {got[name]!r}")
+        require(not missing, f"the answer for {some(ids)} has {some(missing)}")
     does_not_apply_if(not number, f"the plugin provides no {' and no '.join(f'{part}s' for part in parts)}")
-    require(not missing, f"the answer for {counted(len(each), 'device')} has {some(missing)}")
     return f"{counted(number, 'name')} of {counted(len(each), 'device')}"
 
 
@@ -979,7 +1027,7 @@ def keeps_calls_apart(plugin: PluginUnderTest) -> str:
     clause=f"{ALLOCATE} A kubelet starts containers of several pods at the same time.",
 )
 def answers_calls_at_once(plugin: PluginUnderTest) -> str:
-    """Allocate is called concurrently for several devices, and the answers are compared with those to single calls."""
+    """All announced methods are called concurrently. Allocate's answers are compared with those to single calls."""
     plugin.lists.two_devices()
     ids = plugin.lists.healthy[:_AT_ONCE]
     alone = {device: plugin.lists.alone(device) for device in ids}
@@ -988,10 +1036,11 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
         others = [one for other, one in alone.items() if other != device]
         changes = hardware(again) != hardware(alone[device]) or strange(again, own=alone[device], others=others)
         skip_if(changes, "the answers change from call to call")
-    exits = len(plugin.process.exits)
-    with ThreadPoolExecutor(len(ids)) as pool:
+    exits, more_calls = len(plugin.process.exits), _optional_calls(plugin, ids)
+    with ThreadPoolExecutor(len(ids) + len(more_calls)) as pool:
         for _ in range(_ROUNDS):
             made = {device: pool.submit(plugin.lists.allocate, [device]) for device in ids}
+            optional = {name: pool.submit(call) for name, call in more_calls.items()}
             for device, call in made.items():
                 with in_context(f"{device}, with {counted(len(ids) - 1, 'other call')} at the same time"):
                     answers = call.result()
@@ -1003,9 +1052,36 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
                     others = [one for other, one in alone.items() if other != device]
                     more = strange(answers[0], own=alone[device], others=others)
                     require(not more, f"the answer contains {some(more)}")
+            for name, other in optional.items():
+                with in_context(f"{name}, during {counted(len(ids), 'call')} to Allocate"):
+                    other.result()
     ended = plugin.process.exits_since(exits)
     require(not ended, f"the plugin exited: {some(ended)}")
-    return f"{_ROUNDS} rounds of {counted(len(ids), 'call')} at once"
+    return f"{_ROUNDS} rounds of {counted(len(ids) + len(more_calls), 'call')} at once"
+
+
+def _optional_calls(plugin: PluginUnderTest, ids: Sequence[str]) -> Mapping[str, Callable[[], object]]:
+    """Return, by method, a call of each other method that the plugin announces and that it has just answered."""
+    options = plugin.registration.connected().options
+    calls: dict[str, Callable[[], object]] = {
+        "GetDevicePluginOptions": lambda: plugin.lists.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty())
+    }
+    if options.get_preferred_allocation_available:
+        calls["GetPreferredAllocation"] = lambda: ask_for_preferred(plugin, ids, [], 1)
+    if options.pre_start_required:
+        calls["PreStartContainer"] = lambda: plugin.lists.pre_start(ids[:1])
+    working = {name: call for name, call in calls.items() if _succeeds(call)}
+    if plugin.lists.starts_slowly:
+        working.pop("PreStartContainer", None)
+    return working
+
+
+def _succeeds(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except Failure:  # another check reports this
+        return False
+    return True
 
 
 @check(
@@ -1047,14 +1123,21 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
             require(plugin.lists.allocate([device]), "the answer has no container response")
         if options.pre_start_required:
             with skipping(Failure):
-                plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
+                plugin.lists.pre_start([device])
         if options.get_preferred_allocation_available:
             _preferred(plugin, ids, [], 1)
         number += 1
         if number == _CALLS_FIRST and process is not None and process.status is None:
             first = Usage.of(process)
-    if first is not None and process is not None and process is plugin.process.running and process.status is None:
+    if (
+        first is not None
+        and number > _CALLS_FIRST
+        and process is not None
+        and process is plugin.process.running
+        and process.status is None
+    ):
         plugin.seen.growth = first.growth_until(Usage.of(process), number - _CALLS_FIRST, idle)
+    plugin.note_usage(is_first=True)
     ended = plugin.process.exits_since(exits)
     require(not ended, f"the plugin exited: {some(ended)}")
     return f"the plugin answered {counted(number, 'time')}"
@@ -1081,6 +1164,26 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
     skip_if(plugin.seen.growth is None, "too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))
     return "the plugin uses no more than before"
+
+
+@check(
+    SHOULD,
+    expected="threads, open files and zombie processes that do not grow with time",
+    clause="A plugin runs for months. If it opens files at each look at its devices, it soon cannot open any more, not "
+    "even the connection to a new kubelet.",
+)
+def does_not_grow_with_time(plugin: PluginUnderTest) -> str:
+    """The plugin's resource usage is compared after answers-many-calls and at the end of the same process."""
+    plugin.process.require_process()
+    usages = plugin.seen.usages
+    skip_if(len(usages) < 2, "the process did not run long enough")
+    first, last = usages
+    seconds = last.at - first.at
+    skip_if(seconds < _LONG, f"the process ran for only {seconds:.1f} seconds after many calls")
+    text = f"in {seconds:.0f} seconds"
+    grown = first.more_until(last)
+    require(not grown, f"{some(grown)} {text}")
+    return f"no more {text}"
 
 
 # --- preferences ------------------------------------------------------------------------------------------------------
@@ -1192,17 +1295,18 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     "container start. (api.proto)",
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
-    """PreStartContainer, if announced, is called twice for one allocated device, then for two, all, and another one."""
+    """PreStartContainer, if announced, is called for one, two and all devices and another one, twice per allocation."""
     does_not_apply_if(
         not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
     )
     ids = plugin.lists.healthy
-    calls = [(ids[:1], "the first time"), (ids[:1], "the second time")]
+    calls = [(ids[:1], "the first time"), (ids[:1], "for another container with the same device")]
     calls += [(ids[:2], "for two devices"), (ids, "for all devices"), (ids[-1:], "for another device")]
-    for devices, when in calls:
+    for devices, when in calls[::3] if plugin.lists.starts_slowly else calls:
         allocate_or_skip(plugin, devices)
-        with in_context(when):
-            plugin.lists.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=devices))
+        for again in ("", ", when the container is started again"):
+            with in_context(when + again):
+                plugin.lists.pre_start(devices)
     return "the plugin answers"
 
 
@@ -1231,6 +1335,22 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     require(not connection.ended, f"the stream ended ({connection.ended})")
     open_for = time.monotonic() - connection.opened
     return f"the stream has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
+
+
+@check(
+    SHOULD,
+    expected=f"a first list within {SOON:g} seconds, on each stream",
+    clause="ListAndWatch returns a stream of List of Devices. (api.proto) A kubelet that was restarted refuses pods "
+    "until it has a list, also pods that were running before.",
+)
+def lists_devices_soon(plugin: PluginUnderTest) -> str:
+    """The time until the first list is measured on each stream so far."""
+    plugin.lists.require_list()
+    streams = [one.connection for one in plugin.kubelet.registrations if one.connection and one.connection.list_count]
+    slowest = max(one.first_list_at - one.opened for one in streams)
+    text = f"the first list of a stream came after {slowest:.1f} seconds"
+    require(slowest <= SOON, text, late=True)
+    return f"{text} at most"
 
 
 @check(
@@ -1571,6 +1691,23 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
 
 
 @check(
+    MUST,
+    expected="every resource that the plugin has registered is registered again each time, and has healthy devices if "
+    "it had any",
+    clause=f"{RESTARTS} Each resource is registered by a call of its own, and a kubelet that was restarted knows none.",
+)
+def returns_with_all_its_resources(plugin: PluginUnderTest) -> str:
+    """After each return of the plugin so far, its other resources are waited for."""
+    others = plugin.kubelet.others
+    does_not_apply_if(not others, "the plugin has only one resource")
+    absent = plugin.registration.absent
+    text = f"{some(sorted(absent))} did not return, although {plugin.kubelet.resource} did"
+    require(not absent, text, late=plugin.registration.was_held_up)
+    skip_if(not plugin.registration.has_returned, "the plugin has had no reason to register again")
+    return f"{counted(len(others), 'other resource')} returned, too"
+
+
+@check(
     SHOULD,
     expected=f"at most one registration later than {TWICE:g} seconds after the first",
     clause=(
@@ -1643,7 +1780,7 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
             plugin.process.wait_for_exit()  # a plugin may report the change and then exit
             is_cleared = len(before) > 1 and _is_refilled(plugin, connection, number)
             if look() and len(plugin.process.exits) == exits:
-                plugin.seen.while_sick = _allocated_while_sick(plugin, former)
+                plugin.seen.while_sick = _calls_while_sick(plugin, former)
     finally:
         not_undone = _problem_of(plugin, plugin.settings.undo_health) if plugin.settings.undo_health else ""
     skip_if(problem, f"--provoke-health: {problem}")
@@ -1680,29 +1817,58 @@ def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: 
     return bool(refilled)
 
 
-def _allocated_while_sick(
+def _calls_while_sick(
     plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]
-) -> Failure | Skip | int:
-    """Allocate the devices that are still healthy.
+) -> Mapping[str, Failure | Skip | int]:
+    """Make each call for the devices that are still healthy. Return how many calls succeeded, or what went wrong."""
+    seen: dict[str, Failure | Skip | int] = {}
+    for name, calls in (
+        ("Allocate", _allocated_while_sick),
+        ("GetPreferredAllocation", _preferred_while_sick),
+        ("PreStartContainer", _started_while_sick),
+    ):
+        try:
+            seen[name] = calls(plugin, former)
+        except NotYet:  # a plugin with a single device now lists no healthy device
+            seen[name] = 0
+        except (Failure, Skip) as problem:
+            seen[name] = problem
+    return seen
 
-    Return how many have the same nodes as before, or what went wrong.
-    """
+
+def _preferred_while_sick(plugin: PluginUnderTest, _: object) -> int:
+    ids = plugin.lists.healthy
+    calls = _preference_calls(ids)
+    for size, must in calls:
+        with in_context(f"for {size} of {some(ids)}, with {some(must) or 'none'} that must be included"):
+            ask_for_preferred(plugin, ids, must, size)
+    return len(calls)
+
+
+def _started_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
+    does_not_apply_if(
+        not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
+    )
+    ids = [device for device in plugin.lists.healthy if device in former]
+    for device in ids:
+        allocate_or_skip(plugin, [device])
+        with in_context(f"for {device}, which is healthy"):
+            plugin.lists.pre_start([device])
+    return len(ids)
+
+
+def _allocated_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
     owner = owners_of(former)
-    try:
-        left = [device for device in plugin.lists.healthy if device in former]
-        for device in left:
-            with in_context(f"for {device}, which is healthy"):
-                answers = plugin.lists.allocate([device])
-                require(answers, "the answer has no container response")
-                others = [f"{one}, which belongs to {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
-                wrong = [text for text in others if not text.endswith(f" {device}")]
-                require(not wrong, f"the answer contains {some(wrong)}")
-                lost = _paths(former[device]) - _paths(answers[0])
-                require(not lost, f"the answer lacks {some(sorted(lost))}")
-    except NotYet:  # a plugin with a single device now lists no healthy device
-        return 0
-    except (Failure, Skip) as problem:
-        return problem
+    left = [device for device in plugin.lists.healthy if device in former]
+    for device in left:
+        with in_context(f"for {device}, which is healthy"):
+            answers = plugin.lists.allocate([device])
+            require(answers, "the answer has no container response")
+            others = [f"{one}, which belongs to {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
+            wrong = [text for text in others if not text.endswith(f" {device}")]
+            require(not wrong, f"the answer contains {some(wrong)}")
+            lost = _paths(former[device]) - _paths(answers[0])
+            require(not lost, f"the answer lacks {some(sorted(lost))}")
     return len(left)
 
 
@@ -1756,13 +1922,44 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
 )
 def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     """After the --provoke-health command has made devices unhealthy, Allocate is called for the others."""
+    return f"{counted(_seen_while_sick(plugin, 'Allocate'), 'device')} as before"
+
+
+@check(
+    MUST,
+    expected="an answer with one set of ids",
+    clause=f"{PREFERENCE} If the plugin answers with an error, the kubelet refuses the pod, although other devices are "
+    "healthy.",
+)
+def prefers_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
+    """After the --provoke-health command has made devices unhealthy, preferences among the others are asked for."""
+    return counted(_seen_while_sick(plugin, "GetPreferredAllocation"), "answer")
+
+
+@check(
+    MUST,
+    expected="an answer",
+    clause="PreStartContainer is called, if indicated by Device Plugin during registration phase, before each "
+    "container start. (api.proto) A kubelet keeps starting containers with the devices that are healthy.",
+)
+def pre_starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
+    """After the --provoke-health command has made devices unhealthy, PreStartContainer is called for the others."""
+    return counted(_seen_while_sick(plugin, "PreStartContainer"), "answer")
+
+
+def _seen_while_sick(plugin: PluginUnderTest, method: str) -> int:
+    """Return how many of these calls were answered while a device was sick.
+
+    Raises Failure if a call failed, and Skip if there was no call.
+    """
     _require_provocation(plugin)
-    seen = plugin.seen.while_sick
-    skip_if(seen is None, "the plugin has listed no change of health")
-    does_not_apply_if(seen == 0, "after the command, no device that was allocated before is healthy")
+    seen = (plugin.seen.while_sick or {}).get(method)
+    if seen is None:
+        raise Skip("the plugin has listed no change of health")
     if isinstance(seen, Failure | Skip):
         raise seen
-    return f"{counted(int(seen or 0), 'device')} as before"
+    does_not_apply_if(seen == 0, "after the command, no device that was allocated before is healthy")
+    return seen
 
 
 @check(
@@ -1829,8 +2026,30 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     plugin.process.wait(lambda: not still_changed(), plugin.settings.timeout)
     left, limit = still_changed(), counted(plugin.settings.timeout, "second")
     require(not left, f"{limit} after the --undo-health command, {some(left)}", late=True)
-    plugin.seen.has_recovered = True
+    plugin.seen.recovered = tuple(worse)
     return f"{counted(len(worse), 'device')} healthy again"
+
+
+@check(
+    MUST,
+    expected="an answer with the same device nodes and CDI devices as before",
+    clause=f"{ALLOCATE} To a kubelet, a device that is healthy again is as good as any other.",
+)
+def allocates_a_device_that_has_recovered(plugin: PluginUnderTest) -> str:
+    """After a recovery, Allocate is called for the devices that have recovered."""
+    _require_provocation(plugin)
+    does_not_apply_if(not plugin.seen.recovered, "no device has recovered")
+    health = health_of(plugin.lists.devices)
+    ids = [device for device in plugin.seen.recovered if health.get(device) == HEALTHS[0]][:_RESTARTED]
+    skip_if(not ids, "the devices that had recovered are no longer healthy")
+    for device in ids:
+        before = plugin.lists.alone(device)
+        with in_context(f"for {device}"):
+            again = plugin.lists.allocate([device])
+            require(again, "the answer has no container response")
+            lost = sorted(all_hardware(before) - all_hardware(again[0]))
+            require(not lost, f"the answer lacks {some(lost)}")
+    return f"{counted(len(ids), 'device')} as before"
 
 
 @check(
@@ -1841,7 +2060,7 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
 def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     """After a recovery, the --provoke-health command is run again, and the same stream is watched."""
     _require_provocation(plugin)
-    does_not_apply_if(not plugin.seen.has_recovered, "no device has recovered, so none can change again")
+    does_not_apply_if(not plugin.seen.recovered, "no device has recovered, so none can change again")
     return _changed(_health_changes(plugin, plugin.registration.connected()))
 
 
@@ -1883,6 +2102,22 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
+    expected="the same device nodes, permissions, CDI devices and paths in the container, and the same names of "
+    "variables and annotations; parts that differ between two calls in a row are not compared",
+    clause=f"{ALLOCATE} Nothing else in a call tells the plugin what to give. The same devices are given to a "
+    "container again after a restart of the kubelet, and to later containers.",
+)
+def keeps_its_answers(plugin: PluginUnderTest) -> str:
+    """Each answer to Allocate so far is compared with the first answer for the same ids, whatever has happened."""
+    lists = plugin.lists
+    unsteady = lists.unsteady if lists.changes or not lists.compared else frozenset()
+    changes = [text for part, text in lists.changes if part not in unsteady]
+    require(not changes, some(changes))
+    return f"{counted(lists.compared, 'answer')} as the first time"
+
+
+@check(
+    MUST,
     expected="each list contains every device in the previous list, with the same health",
     clause=(
         f"{CHANGES} Nothing has happened to the devices. While a device is missing or unhealthy, even for a moment, "
@@ -1890,10 +2125,12 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
     ),
 )
 def keeps_its_devices(plugin: PluginUnderTest) -> str:
-    """Each list so far is compared with the previous one on the same stream."""
+    """Each list is compared with the previous one on its stream. After each return, healthy devices are compared."""
     plugin.lists.require_list()
     lost = plugin.kubelet.lost
     require(not lost, some(list(lost)))
+    sick = sorted(plugin.registration.sick)
+    require(not sick, f"{some(sick)} did not become healthy again after the plugin had come back", late=True)
     lists = sum(one.connection.list_count for one in plugin.kubelet.registrations if one.connection)
     return f"no device was lost in {counted(lists, 'list')}"
 
@@ -2044,7 +2281,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
 def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
     """Call Allocate and return the responses, or none if the plugin refuses the call, as it may for several devices."""
     try:
-        return allocate_or_skip(plugin, devices)
+        return _allocated(devices, plugin.lists.together)
     except DoesNotApply:
         return []
 
@@ -2094,8 +2331,16 @@ def _require_same(
 
 def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
     """Call Allocate. Raises Skip if the call fails or the response is empty; another check reports that."""
+    return _allocated(devices, plugin.lists.allocate)
+
+
+def _allocated(
+    devices: Sequence[str],
+    allocate: Callable[[Sequence[str]], list[deviceplugin.ContainerAllocateResponse]],
+) -> list[deviceplugin.ContainerAllocateResponse]:
+    """Call `allocate`. Raises Skip if the call fails or the response is empty; another check reports that."""
     try:
-        answers = plugin.lists.allocate(devices)
+        answers = allocate(devices)
     except CallFailedError as error:
         is_refused = len(devices) > 1 and error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
         raise (DoesNotApply if is_refused else Skip)(f"{some(devices)} together: {error}") from None

@@ -16,14 +16,29 @@ from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import NotYet, Skip, does_not_apply_if, skip_if, skipping, time_is_over
+from devicecore_tools.conformance.model import (
+    NotYet,
+    Skip,
+    does_not_apply_if,
+    skip_if,
+    skipping,
+    some,
+    time_is_over,
+)
 
 _MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
 _PATIENCE = 60.0  # seconds allowed for Allocate (a kubelet sets no limit), until one call has timed out
-_SLOW_CALL = 2.0  # seconds; if a call to Allocate takes longer, a few devices must suffice
+_STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
+_SLOW_CALL = 2.0  # seconds; if a call takes longer, a few devices must suffice
 _FEW = 2  # devices
+_QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinations of devices must suffice
+_MAX_COMBINATIONS = 8  # of each kind
+_MAX_CHANGES = 20  # recorded answers
+_GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
+
+Answer = deviceplugin.ContainerAllocateResponse
 
 
 @define(eq=False)
@@ -36,7 +51,13 @@ class ListedDevices:
         was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
+        slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds.
+        starts_nothing: whether a call to PreStartContainer got no answer at all.
         answered: each method, with its request, that the plugin has answered without an error.
+        check: the name of the check that is running.
+        changes: what has changed in a later answer to Allocate for the same ids. Each entry is the part of the answer
+            and a sentence.
+        compared: how many answers to Allocate were compared with an earlier one.
     """
 
     registration: PluginRegistration
@@ -47,8 +68,16 @@ class ListedDevices:
     was_allocated: bool = False
     slowest: float = 0.0
     is_silent: bool = False
+    slowest_start: float = 0.0
+    starts_nothing: bool = False
     answered: set[tuple[str, bytes]] = field(factory=set)
+    check: str = ""
+    changes: list[tuple[str, str]] = field(factory=list)
+    compared: int = 0
+    _together: dict[tuple[str, ...], list[bytes]] = field(factory=dict)
     _singles: dict[str, bytes] = field(factory=dict)
+    _firsts: dict[frozenset[str], bytes] = field(factory=dict)  # by ids, the first answer for one container
+    _unsteady: frozenset[str] | None = None
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
     _waited_for_healthy: bool = False
@@ -87,7 +116,7 @@ class ListedDevices:
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             raise NotYet("the plugin lists no healthy device")
-        step = -(-len(ids) // (_FEW if self.slowest > _SLOW_CALL else _MAX_SINGLE_DEVICES))
+        step = -(-len(ids) // (_FEW if self.starts_slowly or self.slowest > _SLOW_CALL else _MAX_SINGLE_DEVICES))
         return ids[::step]
 
     def wait_for_healthy(self, limit: float) -> None:
@@ -120,11 +149,97 @@ class ListedDevices:
             answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests), limit)
         except CallFailedError as error:
             self.is_silent = self.is_silent or error.is_late
+            if len(containers) == 1 and frozenset(containers[0]) in self._firsts and error.code not in _GONE:
+                self._note(containers[0], "refusal", f"was refused: {error}")
             raise
         took, self.was_allocated = time.monotonic() - began, True
         self.slowest = max(self.slowest, took)
         self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins are this slow
+        if len(containers) == len(answer.container_responses) == 1:
+            self._compare(containers[0], answer.container_responses[0])
         return list(answer.container_responses)
+
+    def pre_start(self, ids: Sequence[str]) -> None:
+        """Call PreStartContainer for a container with these devices, with as much time as a kubelet allows.
+
+        Raises CallFailedError if the plugin returned an error or did not respond in time.
+        """
+        began = time.monotonic()
+        limit = self.settings.timeout if self.starts_nothing else _STARTING
+        try:
+            self.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=ids), limit)
+        except CallFailedError as error:
+            self.starts_nothing = self.starts_nothing or error.is_late
+            raise
+        took = time.monotonic() - began
+        self.slowest_start = max(self.slowest_start, took)
+        self.process.deadline += took if took > _SLOW_CALL else 0.0
+
+    @property
+    def starts_slowly(self) -> bool:
+        """Whether PreStartContainer takes so long that a few calls must suffice."""
+        return self.slowest_start > _SLOW_CALL
+
+    def _compare(self, ids: Sequence[str], answer: Answer) -> None:
+        """Compare an answer with the first one for the same ids, whatever has happened between the two calls."""
+        known = self._firsts.get(frozenset(ids))
+        if known is None:
+            if sum(map(len, self._firsts.values())) + answer.ByteSize() <= _MAX_ANSWERS:
+                self._firsts[frozenset(ids)] = answer.SerializeToString()
+            return
+        self.compared += 1
+        before, now = _parts_of(Answer.FromString(known)), _parts_of(answer)
+        for part, names in before.items():
+            texts = [f"lacked {one}" for one in sorted(names - now[part])]
+            texts += [f"had {one} in addition" for one in sorted(now[part] - names)]
+            if texts:
+                self._note(ids, part, some(texts))
+
+    def _note(self, ids: Sequence[str], part: str, what: str) -> None:
+        if len(self.changes) < _MAX_CHANGES:
+            self.changes.append((part, f"during {self.check}, the answer for {some(ids)} {what}"))
+
+    @property
+    def unsteady(self) -> frozenset[str]:
+        """The parts of answers to Allocate that differ even if the same call is made twice in a row.
+
+        Raises Skip if the plugin does not answer.
+        """
+        if self._unsteady is None:
+            ids, number = self.healthy[:1], len(self.changes)
+            with skipping(CallFailedError):
+                answers = [self.allocate(ids) for _ in range(2)]
+            del self.changes[number:]
+            skip_if(not all(answers), "an answer to Allocate has no container response")
+            first, second = (_parts_of(each[0]) for each in answers)
+            self._unsteady = frozenset(part for part in first if first[part] != second[part])
+        return self._unsteady
+
+    def together(self, ids: Sequence[str]) -> list[Answer]:
+        """Return the answers for one container with these devices. Allocate is called only once for each list of ids.
+
+        Raises CallFailedError if the plugin returned an error or did not respond in time.
+        """
+        known = self._together.get(tuple(ids))
+        if known is None:
+            known = [one.SerializeToString() for one in self.allocate(ids)]
+            if sum(len(one) for each in self._together.values() for one in each) <= _MAX_ANSWERS:
+                self._together[tuple(ids)] = known
+        return [Answer.FromString(one) for one in known]
+
+    def combinations(self) -> list[list[str]]:
+        """Return the lists of ids to request together: all, in two orders, then neighbors, and every other number.
+
+        Raises Skip if there is only one device.
+        """
+        self.two_devices()
+        ids = self.healthy
+        found = [ids, ids[::-1]]
+        if self.slowest <= _QUICK_CALL:
+            step = max(len(ids) // _MAX_COMBINATIONS, 1)
+            found += [[ids[place], ids[place - 1]] for place in range(0, len(ids), step)]
+            found += [ids[:number] for number in range(3, len(ids), step)]
+        return found
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
         """Return the answer for a container with only this device. Allocate is called only once for each device.
@@ -179,6 +294,22 @@ class ListedDevices:
     def has_answered(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> bool:
         """Return whether the plugin has answered this call before, at any time during the run."""
         return (method.path, request.SerializeToString(deterministic=True)) in self.answered
+
+
+def _parts_of(answer: Answer) -> Mapping[str, frozenset[str]]:
+    """Return what an answer gives a container, by part. Values and sources of mounts are left out.
+
+    They may belong to one container.
+    """
+    return {
+        "device nodes": frozenset(
+            f"{one.host_path} at {one.container_path} ({''.join(sorted(one.permissions))})" for one in answer.devices
+        ),
+        "CDI devices": frozenset(f"the CDI device {one.name}" for one in answer.cdi_devices),
+        "mounts": frozenset(f"a mount at {one.container_path}" for one in answer.mounts),
+        "variables": frozenset(f"the variable {name}" for name in answer.envs),
+        "annotations": frozenset(f"the annotation {name}" for name in answer.annotations),
+    }
 
 
 def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:

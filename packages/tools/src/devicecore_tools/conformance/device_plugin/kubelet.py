@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ _MAX_LIST_BYTES = 16 * 1024 * 1024  # bytes of lists kept per stream; in memory 
 _MAX_REGISTRATIONS = 10_000  # recorded registrations
 _MAX_CONNECTIONS = 50  # open at the same time
 _MAX_TEXT = 2_000  # maximum length of each string in a later registration
+_MAX_FOLLOWED = 8  # other resources
 _MAX_NAMES = 100  # recorded resources, and recorded unknown methods
 _HANDLERS = 16
 
@@ -169,6 +171,7 @@ class BareKubelet:
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
         expects_changes: whether the user's command may change device health from now on.
         cut_at: when all connections were last closed, as a `time.monotonic()` timestamp.
+        served_at: when this kubelet was last started, as a `time.monotonic()` timestamp.
         refused: how many times each resource of the process was refused with `refusal`.
     """
 
@@ -184,12 +187,14 @@ class BareKubelet:
     lost: dict[str, None] = field(factory=dict)
     expects_changes: bool = False
     cut_at: float = 0.0
+    served_at: float = 0.0
     is_watcher: ClassVar[bool] = False
     """Whether this kubelet watches for plugin sockets instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call to Register"
     """What messages call the step by which a plugin registers."""
     attempts: ClassVar[str] = "calls to Register"
-    _more: list[PluginConnection] = field(factory=list)  # for other resources
+    _more: dict[str, PluginConnection] = field(factory=dict)  # for other resources
+    _listed: set[str] = field(factory=set)  # other resources that had healthy devices
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -227,6 +232,7 @@ class BareKubelet:
         # A kubelet that crashes leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for
         # a file creation event.
         self.socket.unlink(missing_ok=True)
+        self.served_at = time.monotonic()
         with OwnedSocket(str(self.socket)).binding() as private:
             server.add_insecure_port(target(private))
             server.start()
@@ -242,26 +248,44 @@ class BareKubelet:
             self._server = None
         self.hang_up()
 
-    def connect_to(self, resource: str) -> PluginConnection:
-        """Return a new connection to the plugin's service for another resource, and follow that resource's lists.
+    def connection_to(self, resource: str) -> PluginConnection | None:
+        """Return the connection to the plugin's service for another resource, or None if there is none."""
+        return self._more.get(foreign_text(resource))
 
-        Raises CallFailedError if the service does not answer.
-        """
-        connection = PluginConnection(self.path(self.endpoints[resource]), lambda _: None)
-        self._more.append(connection)
-        connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
-        connection.follow()
-        return connection
+    def _follow(self, resource: str) -> None:
+        """Connect to the plugin's service for another resource, as a kubelet does, and follow that resource's lists."""
+        name = foreign_text(resource)
+        if resource not in self.endpoints or (len(self._more) >= _MAX_FOLLOWED and name not in self._more):
+            return
+        connection = PluginConnection(self.path(self.endpoints[resource]))
+        with self._lock:
+            former = self._more.get(name)
+            self._more[name] = connection
+        if former is not None:
+            former.close()
+        with suppress(CallFailedError):  # each resource can be tested with --resource
+            connection.dial(self.dial_timeout)  # some plugins register before they serve
+            connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
+            connection.follow()
+
+    def others_missing(self, since: float) -> frozenset[str]:
+        """Return the other resources that have not registered since a time, or had healthy devices and have none."""
+        silent = {name for name, at in list(self.others.items()) if at < since}
+        empty = {name for name, one in list(self._more.items()) if name in self._listed and not one.lists_healthy}
+        return frozenset(silent | empty).intersection(self.others)
 
     def hang_up(self) -> None:
         """Close every connection."""
         self.cut_at = time.monotonic()
-        while self._more:
-            self._more.pop().close()
+        with self._lock:
+            more = dict(self._more)
+            self._more.clear()
+        self._listed |= {name for name, connection in more.items() if connection.lists_healthy}
+        for connection in more.values():
+            connection.close()
         for registration in self.registrations:
-            connection = registration.connection
-            if connection is not None:
-                connection.close()
+            if registration.connection is not None:
+                registration.connection.close()
 
     def wipe(self) -> None:
         """Delete all sockets including kubelet.sock, as a kubelet does when it starts."""
@@ -293,6 +317,8 @@ class BareKubelet:
         if self._note(registration):
             self._decide(registration)
             registration.given_up = not context.is_active()
+        elif not registration.problem and request.resource_name != self.resource:
+            self._follow(request.resource_name)
         if registration.problem:
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 

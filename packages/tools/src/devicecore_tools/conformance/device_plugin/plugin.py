@@ -15,7 +15,7 @@ from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.model import Failure, Skip
-from devicecore_tools.conformance.processes import ProcessorUse
+from devicecore_tools.conformance.processes import ProcessorUse, Usage
 from devicecore_tools.testing.process import PluginProcess
 
 
@@ -44,13 +44,15 @@ class PluginObservations:
         provocation: why the command that changes a device's health failed every time; an empty string if the command
             succeeded at least once, and None if it was not run.
         health_changes: the change of health that was observed, or None.
-        has_recovered: whether devices that had become unhealthy were listed as healthy again.
+        recovered: devices that had become unhealthy and were listed as healthy again.
         refused: how many times the process exited because the kubelet had refused the plugin.
         reacts_to_refusal: whether the plugin exited or registered again after a refusal, or None if the plugin was not
             refused.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
-        while_sick: how many devices were allocated while another device was unhealthy, or what went wrong, or None if
-            no device was unhealthy.
+        used_by: the process whose usage is recorded in `usages`.
+        usages: what the process used after many calls, and what it has used since then.
+        while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong, or
+            None if no device was unhealthy.
         situations: what was observed after each event, by event name.
     """
 
@@ -58,11 +60,13 @@ class PluginObservations:
     returned: PluginConnection | None = None
     provocation: str | None = None
     health_changes: Mapping[str, str] | None = None
-    has_recovered: bool = False
+    recovered: tuple[str, ...] = ()
     refused: int = 0
     reacts_to_refusal: bool | None = None
     growth: str | None = None
-    while_sick: Failure | Skip | int | None = None
+    usages: tuple[Usage, ...] = ()
+    used_by: PluginProcess | None = None
+    while_sick: Mapping[str, Failure | Skip | int] | None = None
     situations: dict[str, Any] = field(factory=dict)
 
 
@@ -82,3 +86,16 @@ class PluginUnderTest:
         self.registration: PluginRegistration = PluginRegistration(kubelet, self.process, settings)
         self.lists: ListedDevices = ListedDevices(self.registration, self.process, settings)
         self.seen: PluginObservations = PluginObservations()
+
+    def note_usage(self, *, is_first: bool = False) -> None:
+        """Record what the plugin's process uses now. If `is_first`, later uses are compared with this one.
+
+        A different process than the first is not measured.
+        """
+        process = self.process.running
+        if process is None or process.status is not None:
+            return
+        if is_first:
+            self.seen.used_by, self.seen.usages = process, (Usage.of(process),)
+        elif process is self.seen.used_by:
+            self.seen.usages = (self.seen.usages[0], Usage.of(process))

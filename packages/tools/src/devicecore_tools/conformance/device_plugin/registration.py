@@ -32,6 +32,13 @@ class PluginRegistration:
     """Why the list stream of a restarted plugin ended, or an empty string if the plugin has come back."""
     missing: frozenset[str] = frozenset()
     """Devices that were listed before, but not again after the plugin came back."""
+    sick: frozenset[str] = frozenset()
+    """Devices that were healthy before, but not again after the plugin came back."""
+    absent: frozenset[str] = frozenset()
+    """Other resources that had devices before, but not again after the plugin came back."""
+    has_returned: bool = False
+    was_held_up: bool = False
+    """Whether the plugin had no processor for most of the time in which its other resources should have returned."""
     _lost: str = ""  # what the plugin did instead of coming back
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
@@ -232,6 +239,8 @@ class PluginRegistration:
             )
         self._slowest_return = max(self._slowest_return, took)
         self._note_missing(number)
+        if not noticing:
+            self._note_absent()
         return f"the plugin was back after {took:.1f} seconds{restarted}"
 
     def _note_missing(self, number: int) -> None:
@@ -249,6 +258,28 @@ class PluginRegistration:
         if not self.missing:
             self.process.wait(lambda: not missing(), self.settings.timeout)
             self.missing = missing()
+
+        healthy = _healthy_ids_of(former)
+
+        def sick() -> frozenset[str]:
+            """Return the devices that are listed, but no longer healthy, although no command has changed them."""
+            now = self.kubelet.connection
+            return (healthy & _ids_of(now)) - _healthy_ids_of(now)
+
+        if not self.sick and not self.kubelet.expects_changes:
+            self.process.wait(lambda: not sick(), self.after_a_start)
+            self.sick = sick()
+
+    def _note_absent(self) -> None:
+        """Record the other resources that have not returned in time. Once some have not, later calls do not wait."""
+        began = max(self.kubelet.served_at, self.process.started_at)
+
+        self.has_returned = True
+        if not self.absent:
+            before, limit = self.process.waits, self.settings.timeout
+            self.process.wait(lambda: not self.kubelet.others_missing(began), limit)
+            self.absent = self.kubelet.others_missing(began)
+            self.was_held_up = before.until(self.process.waits) > limit / 2
 
     def _last_try(self, number: int, since: float) -> str:
         """Return what the plugin has done since a given time, after the first `number` registrations."""
@@ -289,3 +320,9 @@ def _ids_of(connection: PluginConnection | None) -> frozenset[str]:
     """Return the ids in the last list of a connection, or none if the connection has no list."""
     listed = connection.last_list.devices if connection and connection.list_count else ()
     return frozenset(device.ID for device in listed)
+
+
+def _healthy_ids_of(connection: PluginConnection | None) -> frozenset[str]:
+    """Return the ids of the healthy devices in the last list of a connection, or none if the connection has no list."""
+    listed = connection.last_list.devices if connection and connection.list_count else ()
+    return frozenset(device.ID for device in listed if device.health == "Healthy")

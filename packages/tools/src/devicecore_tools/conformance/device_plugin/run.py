@@ -98,6 +98,7 @@ def run(
 def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
     """Run a check. A plugin exit is reported by the check that failed because of it, and by `stays-up`."""
     exits, sentence = len(plugin.process.exits), ""
+    plugin.lists.check = check.name
     problem: Failure | Skip | None = None
     try:
         try:
@@ -108,6 +109,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
             plugin.process.wait_for_exit()
         if plugin.process.has_exited:
             plugin.process.notice_exit()
+        plugin.note_usage()
     finally:
         plugin.process.blame(check.name)
     if problem is not None:

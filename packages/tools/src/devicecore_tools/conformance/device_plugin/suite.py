@@ -18,7 +18,11 @@ Later checks have more lasting effects: streams end, health may stay changed, an
 """
 
 LAST: tuple[str, ...] = (
+    "does-not-grow-with-time",
+    "returns-with-all-its-resources",
+    "lists-devices-soon",
     "keeps-its-ids",
+    "keeps-its-answers",
     "keeps-its-devices",
     "keeps-its-numa-nodes",
     "stays-up",

@@ -54,6 +54,7 @@ class WatchingKubelet(BareKubelet):
     def serve(self) -> None:
         """Start looking for plugins."""
         self._seen.clear()
+        self.served_at = time.monotonic()
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
         self._watcher.start()
@@ -123,6 +124,8 @@ class WatchingKubelet(BareKubelet):
         tested = self._note(registration)
         if tested:
             self._decide(registration)
+        elif not registration.problem and info.name != self.resource:
+            self._follow(info.name)
         status = pluginregistration.RegistrationStatus(
             plugin_registered=not registration.problem, error=registration.problem
         )

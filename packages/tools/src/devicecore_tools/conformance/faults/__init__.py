@@ -152,8 +152,21 @@ PLUGIN_FAULTS: dict[str, str] = {
     "deletes-the-kubelets-socket": "leaves-sockets-of-others-alone-after-sigterm",
     "lists-devices-twice": "lists-each-device-for-one-resource",
     "registers-two-names": "lists-each-device-for-one-resource",
+    "gives-what-it-prefers": "keeps-its-answers",
+    "gives-one-of-a-pair": "gives-the-nodes-of-each-device",
+    "gives-a-missing-node": "gives-existing-device-nodes",
+    "gives-a-file": "gives-existing-device-nodes",
+    "starts-once": "answers-pre-start-container",
+    "refuses-calls-at-once": "answers-calls-at-once",
+    "opens-files-forever": "does-not-grow-with-time",
+    "lists-late": "lists-devices-soon",
+    "returns-with-one-of-two": "returns-with-all-its-resources",
+    "returns-unhealthy": "keeps-its-devices",
+    "prefers-among-all": "prefers-while-a-device-is-sick",
+    "starts-nothing-while-sick": "pre-starts-while-a-device-is-sick",
+    "refuses-what-has-recovered": "allocates-a-device-that-has-recovered",
     "odd-variable": "gives-valid-variables-and-annotations",
-    "stops-after-a-hundred": "answers-many-calls",
+    "stops-after-a-hundred": "answers-many-calls keeps-its-answers",
     "keeps-megabytes": "grows-with-no-call",
     "leaves-zombies": "grows-with-no-call",
     "removes-former-mounts": "keeps-the-mounts-of-other-containers",
@@ -239,6 +252,14 @@ _BREAKS_TOO: dict[str, str] = {
     "registers-again": "is-quiet-while-the-kubelet-is-away is-patient-with-a-kubelet-that-refuses",
     "returns-once": "returns-after-kubelet-sock-is-recreated returns-after-two-restarts",
     "finds-its-socket": "",
+    **dict.fromkeys(
+        (
+            *("accumulates", "forgets-its-devices", "keeps-its-first-answer", "mixes-calls", "numbers-anew"),
+            *("numbers-the-healthy", "refuses-what-has-recovered"),
+        ),
+        "keeps-its-answers",
+    ),
+    "gives-what-it-prefers": "answers-calls-at-once allocates-after-a-kubelet-restart",
     "ignores-sigterm": "ends-on-sigterm-without-a-kubelet",
 }
 
@@ -270,7 +291,7 @@ def classes_of(group: str) -> "Sequence[type[GoodDriver]]":
 def _plugin(name: str) -> Planted:
     checks = tuple(PLUGIN_FAULTS[name].split())
     options = ["--registry"] if name.startswith("watched") else []
-    if any("health" in check for check in checks) and name != "odd-health":
+    if any("health" in check or "sick" in check or "recovered" in check for check in checks) and name != "odd-health":
         options += ["--provoke-health", "touch {dir}/sick", "--undo-health", "rm -f {dir}/sick"]
     breaks_too = tuple(_BREAKS_TOO.get(name, "").split())
     return Planted(name, PLUGIN_KIND, checks, name.replace("-", " "), tuple(options), name, breaks_too)

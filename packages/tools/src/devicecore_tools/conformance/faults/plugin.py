@@ -28,7 +28,9 @@ DIRECTORY = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
 RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
 OTHER_RESOURCE = "example.com/board"
-OF_TWO = {"two-resources", "floods-for-one-of-two", "first-is-empty", "lists-devices-twice"}
+OF_TWO = {
+    *("two-resources", "floods-for-one-of-two", "first-is-empty", "lists-devices-twice", "returns-with-one-of-two"),
+}
 KUBELET = DIRECTORY / "kubelet.sock"
 SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
 OTHER_SOCKET = DIRECTORY / "board.sock"
@@ -51,6 +53,10 @@ taken: set[str] = set()
 kept: dict[str, str] = {}  # variables from earlier calls
 blocks: list[bytes] = []
 latest: list[str] = []  # ids in the last call
+favorites: list[str] = []  # ids that the plugin has preferred
+initialized: set[str] = set()  # devices that a container was started with since they were allocated
+opened: list[int] = []
+allocating = threading.Lock()
 first: dict[int, list[str]] = {}  # by the number of ids: the ids in the first call with that many
 UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
@@ -90,6 +96,8 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
     was_sick.append(is_sick)
     if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
         listed[0].health = "Unhealthy"
+    elif FAULT == "returns-unhealthy" and len(streamed) > 1:
+        listed[1].health = "Unhealthy"
     elif FAULT == "recovers-in-lower-case" and any(was_sick):
         listed[0].health = "healthy"
     for device in listed:
@@ -159,6 +167,10 @@ class Plugin:
                     continue
                 if FAULT == "returns-twice" and self.streams == 2:
                     now = False  # this stream ends soon
+                if FAULT == "opens-files-forever":
+                    opened.append(os.open("/dev/null", os.O_RDONLY))
+                if FAULT == "lists-late" and sent is None:
+                    ended.wait(4.0)
                 is_new = FAULT == "chatters" or (FAULT == "flickers" and len(was_sick) < 3)
                 if (now != sent or is_new) and FAULT != "silent" and left:
                     left -= 1
@@ -181,7 +193,7 @@ class Plugin:
             self.dropped = not over.is_set()
             self.is_listing = False
 
-    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901, PLR0912 - faults
+    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901, PLR0912, PLR0915 - faults
         answer = api.AllocateResponse()
         if FAULT == "panics" and len(request.container_requests) > 1:
             print("panic: runtime error: index out of range [1] with length 1\n\ngoroutine 7 [running]:", flush=True)
@@ -194,6 +206,10 @@ class Plugin:
                 latest[:] = ids
                 time.sleep(0.02)
                 ids = list(latest)
+            if FAULT == "gives-what-it-prefers" and favorites:
+                ids = list(favorites)
+                favorites.clear()
+            initialized.difference_update(ids)
             if FAULT == "forgets-its-devices" and self.streams > 1:
                 refuse(context, "there are no devices")
             match FAULT:
@@ -203,6 +219,11 @@ class Plugin:
                     refuse(context, "not so many")
                 case "once-only" if not taken.isdisjoint(ids):
                     refuse(context, f"{ids} is taken")
+                case "refuses-what-has-recovered" if "c0" in ids and any(was_sick) and not SICK.exists():
+                    refuse(context, "c0 has failed before")
+                case "refuses-calls-at-once":
+                    with allocating:
+                        time.sleep(0.05)
                 case "answers-once" if not taken.isdisjoint(ids):
                     return answer
                 case "answers-few" if len(ids) > 2:
@@ -248,6 +269,8 @@ class Plugin:
                 nodes = [str(place) for place in range(len(ids))]
             case "counts":
                 nodes = [str(next(numbers)) for _ in ids]
+            case "gives-one-of-a-pair" if len(ids) == 2:
+                nodes = nodes[1:]
             case "gives-the-first" | "gives-the-first-path":
                 nodes = nodes[:1]
             case "shares-a-node" if "c1" in ids:
@@ -293,7 +316,9 @@ class Plugin:
         is_late = (FAULT == "prefers-before-a-restart" and self.streams > 1) or (
             FAULT == "prefers-at-its-first-start" and STARTS > 0
         )
-        if FAULT == "prefers-nothing" or is_late:
+        is_busy = FAULT == "refuses-calls-at-once" and allocating.locked()
+        is_hurt = FAULT == "prefers-among-all" and SICK.exists()
+        if FAULT == "prefers-nothing" or is_late or is_busy or is_hurt:
             context.abort(grpc.StatusCode.INTERNAL, "no preference")
         answer = api.PreferredAllocationResponse()
         for container in request.container_requests[: 1 if FAULT == "prefers-for-the-first" else None]:
@@ -308,11 +333,17 @@ class Plugin:
             chosen = (must + rest)[:size]
             if FAULT == "prefers-the-taken":
                 chosen = ["c0", "c1", "c2"][:size] if not must else chosen
+            favorites[:] = chosen
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 
     def pre_start(self, request: Request, context: grpc.ServicerContext) -> api.PreStartContainerResponse:
         is_forgotten = FAULT == "forgets-its-containers" and not taken.issuperset(request.devices_ids)
+        is_again = FAULT == "starts-once" and not initialized.isdisjoint(request.devices_ids)
+        is_hurt = FAULT == "starts-nothing-while-sick" and SICK.exists()
+        initialized.update(request.devices_ids)
+        if is_again or is_hurt:
+            refuse(context, "it is initialized" if is_again else "a device is sick")
         if FAULT == "no-pre-start" or (FAULT == "starts-one-device" and len(request.devices_ids) > 1) or is_forgotten:
             refuse(context, "it does not start")
         return api.PreStartContainerResponse()
@@ -374,7 +405,10 @@ def inside(path: str) -> str:
 def on_host(path: str) -> str:
     """Return the path of a node on the host."""
     if FAULT == "mounts-a-missing-path":  # the device nodes of this fault exist on every machine
-        return path.replace("/dev/chip", "/proc/self/fd/") if path[-1].isdigit() else "/dev/null"
+        return f"/dev/{('null', 'zero', 'full')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
+    if FAULT in {"gives-a-missing-node", "gives-a-file"}:
+        odd = "/dev/chip0" if FAULT == "gives-a-missing-node" else sys.argv[0]
+        return odd if path[-1] == "0" else "/dev/zero" if path[-1].isdigit() else "/dev/null"
     return "/dev/null" if FAULT == "gives-the-first-path" and path[-1].isdigit() else path
 
 
@@ -386,10 +420,13 @@ def register() -> grpc.StatusCode:
         while others:
             others.pop().stop(None).wait()  # the server deletes its socket
         OTHER_SOCKET.unlink(missing_ok=True)
+        has_returned = bool(boards)
         boards[:] = [Plugin(OTHER_SOCKET)]
         others.append(boards[0].serve())
         status = register_as(OTHER_RESOURCE, OTHER_SOCKET)
         if FAULT != "floods-for-one-of-two" and status is not grpc.StatusCode.OK:
+            return status
+        if FAULT == "returns-with-one-of-two" and has_returned:
             return status
     return register_as(RESOURCE, SOCKET)
 
