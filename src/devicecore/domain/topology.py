@@ -445,7 +445,7 @@ def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[Topolo
     masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
     prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
     restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
-    # If every list prefers every mask, the candidates are all masks in the lists, and the mask of all NUMA nodes.
+    # If every list prefers every mask, the candidates are all preferred masks, and the mask of all NUMA nodes.
     candidates = set.intersection(*restricted) if restricted else {everywhere}.union(*masks_of)
     return [mask & everywhere for mask in candidates if (mask & everywhere).bits]
 

@@ -65,7 +65,7 @@ class Behavior:
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
     def final_end(self, *, restarts: bool) -> float | None:
-        """Return the seconds from the start of the pod to the container's last exit, or None if there is none."""
+        """Return the seconds from the start of the pod to the container's last exit, or None without a last exit."""
         ends = self.code is not None and not restarts and not self.has_no_image
         return self.starts_after + self.lasts if ends else None
 

@@ -291,7 +291,7 @@ class StaticCpuPolicy:
 
 
 def check_disjoint(state: CpuState) -> None:
-    """Raise InvalidStateError if an exclusive CPU is also in the shared pool, or if the pool is empty."""
+    """Raise InvalidStateError if exclusive CPUs are also in the shared pool, or leave nothing in the pool."""
     if not state.shared and state.assignments:
         raise InvalidStateError("default cpuset cannot be empty")
     for uid, containers in sorted(state.assignments.items()):

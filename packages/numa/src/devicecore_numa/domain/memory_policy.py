@@ -313,7 +313,7 @@ class StaticMemoryPolicy:
         return dict.fromkeys(request, tuple(found)) if found else {}
 
     def _calculate(self, state: MemoryState, pod: PodRequest, request: Request) -> list[TopologyHint]:
-        """Return the groups of NUMA nodes with enough memory for each resource (Kubernetes: `calculateHints`)."""
+        """Return a hint for each group of NUMA nodes with enough memory (Kubernetes: `calculateHints`)."""
         nodes = tuple(sorted(state.nodes))
         wanted, able = list[tuple[str, int, dict[int, int]]](), list[bool]()
         for name, size in request.items():
@@ -393,7 +393,7 @@ def _suffices(nodes: NodeMemories, group: Iterable[int], request: Request) -> bo
 
 
 def _best(hints: Sequence[TopologyHint]) -> TopologyHint:
-    """Return the preferred hint with the fewest NUMA nodes (Kubernetes: `findBestHint`)."""
+    """Return the best hint: preferred hints come first, then narrower ones (Kubernetes: `findBestHint`)."""
     return min(hints, key=lambda hint: (not hint.preferred, len(hint.mask or ()), hint.mask.bits if hint.mask else 0))
 
 

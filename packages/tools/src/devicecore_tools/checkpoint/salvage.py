@@ -129,7 +129,7 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
 def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int:
     """Return the newest format among the entries with devices.
 
-    An entry without devices can be read as format 1 or 2.
+    A file that is a list has format 0. An entry without devices can be read as format 1 or 2.
     """
     if is_list:
         return 0
