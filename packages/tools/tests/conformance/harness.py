@@ -131,7 +131,7 @@ def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
     groups = {BY_NAME[name].group for name in fault.fails}
 
     def is_made(check: Check[DriverUnderTest]) -> bool:
-        is_near = check.group in {"registration", "slices", *groups}
+        is_near = check.group in {"registration", "slices", "whole run", *groups}
         is_quick = check.is_core and not isinstance(check.look, TwoParts) and check.name not in SLOW
         return is_quick and is_near
 

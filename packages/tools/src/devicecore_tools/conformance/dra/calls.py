@@ -81,7 +81,7 @@ class CallObserver:
     def lacks_devices(self, before: Mapping[tuple[str, str], object], what: str) -> None:
         """Note which of the devices that were published before an event are not published afterwards."""
 
-    def begins_check(self, name: str) -> None:
+    def begins_check(self, name: str, group: str) -> None:
         """Note which check runs from now on."""
 
     def ends_check(self, *, is_failed: bool) -> None:

@@ -102,7 +102,8 @@ class DriverObservations:
         situations: the claims for each event, by event name, shared by the situation checks.
         edits: the edits of claims for a single device, by process id, pool and name.
         forms: what was found when claims of several forms were prepared, or None if none were prepared.
-        writes: how many times slices were written while claims were prepared, or None if unknown.
+        writes: how many times slices were written because claims were prepared, or None if unknown.
+        idle_writes: how many times per second slices were written while nothing happened.
         growth: what grew with the claims; an empty string if nothing did, and None if unknown.
     """
 
@@ -115,6 +116,7 @@ class DriverObservations:
     forms: Any = None
     growth: str | None = None
     writes: int | None = None
+    idle_writes: float = 0.0
 
 
 class DriverUnderTest:

@@ -103,7 +103,7 @@ class _Guarded:
         driver.process.require_time()  # otherwise, events and cleanups for 140 checks would take longer than the run
         exits = len(driver.process.exits)
         driver.calls.used.clear()
-        driver.calls.observer.begins_check(self.check.name)
+        driver.calls.observer.begins_check(self.check.name, self.check.group)
         problem: Failure | Skip | None = None
         sentence = ""
         try:

@@ -59,31 +59,32 @@ class CallWatch(CallObserver):
     Attributes:
         found: what was wrong, by one of this module's constants: a sentence for each check during which it was seen.
         made: how many answers were examined.
-        failed: the names of the checks that have failed.
+        failed: the names of the checks that have failed, with their groups.
         ended: the UIDs of claims that were prepared and unprepared since the driver last lost files.
     """
 
     driver: DriverUnderTest
     found: dict[str, dict[str, str]] = field(factory=dict)
     made: int = 0
-    failed: set[str] = field(factory=set)
+    failed: dict[str, str] = field(factory=dict)
     ended: set[str] = field(factory=set)
     _alive: set[str] = field(factory=set)  # the UIDs of claims that were prepared, but not unprepared
     _check: str = ""
+    _group: str = ""
     _kept: dict[str, _Kept] = field(factory=dict)
     _seen: _Signature = field(factory=dict)
     _version: int = 0
     _thread: int = field(factory=threading.get_ident)
     _were_resolved: bool = False
 
-    def begins_check(self, name: str) -> None:
+    def begins_check(self, name: str, group: str) -> None:
         """Note which check runs from now on."""
-        self._check = name
+        self._check, self._group = name, group
 
     def ends_check(self, *, is_failed: bool) -> None:
         """Note how the check ended. If it failed, nothing that was seen during the check is reported again."""
         if is_failed:
-            self.failed.add(self._check)
+            self.failed[self._check] = self._group
             for of_check in self.found.values():
                 of_check.pop(self._check, None)
 
@@ -282,22 +283,21 @@ def watch_of(driver: DriverUnderTest) -> CallWatch:
     return watch
 
 
-def report(driver: DriverUnderTest, what: str, reported_by: Sequence[str]) -> int:
+def report(driver: DriverUnderTest, what: str, *groups: str) -> int:
     """Return how many answers were examined, if nothing was wrong.
 
-    Raises Failure with what was wrong during the run. Raises Skip if one of the checks in `reported_by` has failed,
-    because they report the same.
+    Raises Failure with what was wrong during the run. Raises Skip as `skip_if_reported` does.
     """
     watch = watch_of(driver)
     if found := watch.found.get(what):
         check, sentence = next(iter(found.items()))
-        skip_if_reported(watch, reported_by, sentence)
+        skip_if_reported(watch, sentence, *groups)
         more = f"; the same happened in {counted(len(found) - 1, 'more check')}" if len(found) > 1 else ""
         raise Failure(f"during {check}, {sentence}{more}")
     return watch.made
 
 
-def skip_if_reported(watch: CallWatch, reported_by: Sequence[str], sentence: str) -> None:
-    """Raise Skip if one of these checks has failed, because their failure may be the reason for what went wrong."""
-    if others := sorted(watch.failed.intersection(reported_by)):
+def skip_if_reported(watch: CallWatch, sentence: str, *groups: str) -> None:
+    """Raise Skip if a check in one of these groups has failed, because it may have the same reason as `sentence`."""
+    if others := sorted(name for name, group in watch.failed.items() if group in groups):
         raise Skip(f"the failure of {some(others)} may be the reason for this: {sentence}")

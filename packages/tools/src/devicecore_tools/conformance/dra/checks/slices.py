@@ -757,6 +757,7 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
     yield
     made = driver.slices.writes(since)
     seconds = counted(driver.settings.quiet, "second")
+    driver.seen.idle_writes = len(made) / driver.settings.quiet
     text = (
         f"the driver wrote {counted(len(made), 'time')} in {seconds}"
         if made
