@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two runs of pip must not change the environment at the same time
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint mypy types imports unit slow coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist wheelhouse kind docs format protos mutants zoo peers oracle recordings clean FORCE
+.PHONY: help test quick lint mypy types imports unit slow branches coverage laws faults found cross judge matrix simulate bench storm fuzz demo zipapp dist wheelhouse kind docs format protos mutants zoo peers oracle recordings clean FORCE
 
 # What a newcomer needs. `make help` lists all other targets after these.
 FOR_EVERYBODY := demo zipapp wheelhouse kind quick test
@@ -70,26 +70,34 @@ imports: $(VENV)/.dev ## layers: import-linter
 	@echo "== import-linter"
 	@$(BIN)/lint-imports --no-logo
 
-# Each of these must be covered on its own, because an average would hide a part that is not.
-FULLY_TESTED := domain ports runtime manager dra_manager
-
 # Some tests start processes and wait for them while they share the processor with other tests. A test that fails
 # then but passes alone depends too much on timing. This is a defect, so the test is named, but no one has to run thousands
 # of tests again because of it.
-unit: $(VENV)/.dev ## the tests, including the examples in README.md and docs/, and the core's branch coverage
+unit: $(VENV)/.dev ## the tests, including the examples in README.md and docs/
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=8 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) || { [ $$? = 1 ] \
+	@$(BIN)/pytest --quiet --numprocesses=8 || { [ $$? = 1 ] \
 	  && echo "== pytest: tests that failed next to other tests run once more, alone" \
 	  && $(BIN)/pytest --quiet --exitfirst --last-failed --last-failed-no-failures=none \
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
-	@$(BIN)/python tools/coverage_of_parts.py 95 $(FULLY_TESTED)
 
 # These tests run the programs as users start them, in separate processes. `make test` tests the parts of the programs.
 slow: $(VENV)/.dev ## the tests that `make test` skips because they are slow and other tests show nearly the same; two minutes
 	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=8 -m slow
 
+# Each of these must be covered on its own, because an average would hide a part that is not.
+FULLY_TESTED := domain ports runtime manager dra_manager
+
+# Measuring coverage more than doubles a test's time, so `make test` does not measure it. CI runs this target.
+CORE_TESTS := tests/unit tests/allocation tests/contract/test_policy.py \
+  $(addprefix tests/property/test_,dra_files.py dra_slices.py topology.py) \
+  packages/tools/tests/judge/test_allocation_judge.py packages/tools/tests/command/test_checkpoint_repair.py
+
+branches: $(VENV)/.dev ## the branch coverage of each part of the core, by the tests that test it; half a minute
+	@$(BIN)/pytest --quiet --numprocesses=4 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) $(CORE_TESTS)
+	@$(BIN)/python tools/coverage_of_parts.py 95 $(FULLY_TESTED)
+
 coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that do not run in a separate process; some minutes
-	@COVERAGE=all $(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
+	@$(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
 	@$(BIN)/coverage report
 
 # Tests of which `make test` runs only a share of the cases, because the other cases are different data for the same code.

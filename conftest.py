@@ -15,7 +15,6 @@ from collections.abc import Generator, Iterator
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
-from pkgutil import walk_packages
 
 import pytest
 from devicecore_tools.testing.temporary import short_root
@@ -62,28 +61,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if root := short_root():
     os.environ["TMPDIR"] = tempfile.tempdir = root
 
-ROOT = Path(__file__).parent
-TESTS = ROOT / "tests"
-LAWS = ("dra_files", "dra_slices", "topology")
-MEASURED = {
-    *(TESTS / "unit").rglob("test_*.py"),
-    *(TESTS / "allocation" / f"test_{name}.py" for name in ("alignment", "findings", "slices_of_other_nodes")),
-    ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
-    ROOT / "packages" / "tools" / "tests" / "judge" / "test_allocation_judge.py",
-    TESTS / "contract" / "test_policy.py",
-    *(TESTS / "property" / f"test_{law}.py" for law in LAWS),
-} - {
-    TESTS / "unit" / f"test_{name}.py"
-    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories", "public_names")
-}
-"""The test files for which `make test` measures coverage.
-
-They are enough for the packages that must be covered, without those whose many cases run the same lines. Measuring
-coverage more than doubles a test's time. `make coverage` measures it for all files.
-"""
-
 _RUNS_SLOW = bool(os.environ.get("SLOW"))
-_MEASURES_ALL = os.environ.get("COVERAGE") == "all"
 
 _WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
 """The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
@@ -118,17 +96,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Exclude the thousands of tests from garbage collection, because each collection would visit all of them.
-
-    Coverage is measured while the measured packages are imported, but not during the rest of pytest's collection.
-    """
+def pytest_collection() -> Generator[None, object, object]:
+    """Exclude the thousands of tests from garbage collection, because each collection would visit all of them."""
     gc.disable()
-    for package in session.config.getoption("cov_source", []):
-        if isinstance(package, str):
-            for module in walk_packages(import_module(package).__path__, f"{package}."):
-                import_module(module.name)
-    _measure(session.config, on=_MEASURES_ALL)
     try:
         return (yield)
     finally:
@@ -153,21 +123,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     waiting.sort(key=_turn)
     turns = zip_longest(waiting, sorted(computing, key=len, reverse=True), fillvalue=())
     items[:] = [item for turn in turns for tests in turn for item in tests]
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure coverage only where it is useful, because it slows down even a test's setup."""
-    _measure(item.config, on=_MEASURES_ALL or item.path in MEASURED)
-    return (yield)
-
-
-def _measure(config: pytest.Config, *, on: bool) -> None:
-    """Start or stop measuring coverage, if this run measures it."""
-    plugin = config.pluginmanager.getplugin("_cov")
-    controller = plugin and plugin.cov_controller
-    if controller and controller.started != on:
-        (controller.resume if on else controller.pause)()
 
 
 @pytest.fixture(scope="session", autouse=True)
