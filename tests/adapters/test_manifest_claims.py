@@ -148,7 +148,7 @@ def test_a_claim_that_is_in_two_files_is_refused_in_the_second(tmp_path: Path) -
             "x.yaml:1: status.allocation.devices.results[0].driver: expected a string, got 7: put it in quotes",
         ),
         ({**claim(), "metadata": {"name": "Shared"}}, "x.yaml:1: metadata.name: expected a DNS name"),
-        ({**claim(), "apiVersion": "resource.k8s.io/v1beta1"}, "x.yaml:1: kind: expected a v1 Pod or"),
+        ({**claim(), "apiVersion": "resource.k8s.io/v1beta1"}, "x.yaml:1: apiVersion: expected resource.k8s.io/v1 for"),
         (
             {**pod("a"), "spec": {**pod("a")["spec"], "resourceClaims": []}},
             "x.yaml:1: spec.containers[0].resources.claims[0].name: expected the name of an entry in",

@@ -73,6 +73,83 @@ def test_a_pod_of_a_workload_is_tried(place: Path, capsys: Capsys, kind: str) ->
     assert f"no kubelet sees a {kind}, only its pods. To try one, run: devicecore fits " in capsys.readouterr().err
 
 
+WITH_CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpus}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpus}}]}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: infer}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: infer}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+  containers: [{name: main, image: i, resources: {claims: [{name: gpu}]}}]
+"""
+SLICE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: a}
+spec:
+  driver: gpu.example.com
+  nodeName: node-1
+  pool: {name: node-1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+"""
+
+
+def test_a_file_may_contain_the_pod_with_its_template_and_its_class(place: Path, capsys: Capsys) -> None:
+    (place / "infer.yaml").write_text(WITH_CLAIM)
+    (place / "slices.yaml").write_text(SLICE)
+    assert fits(place, "infer.yaml", "node.yaml") == 3
+    assert "ResourceClaim default/one: whether any devices" in capsys.readouterr().out
+    assert fits(place, "infer.yaml", "node.yaml", options=("--slices", str(place / "slices.yaml"))) == 0
+    assert "gpu.example.com/node-1/gpu-0" in capsys.readouterr().out
+    (place / "infer.yaml").write_text(f"{WITH_CLAIM}---{SLICE}")
+    assert fits(place, "infer.yaml", "node.yaml") == 0, "the slices may be in the same file"
+    (place / "infer.yaml").write_text(f"{WITH_CLAIM}---{SLICE.replace('nodeName: node-1', 'nodeName: node-2')}")
+    assert fits(place, "infer.yaml", "node.yaml") == 3
+
+
+TWO_PODS = f"{POD % 1}---{POD.replace('big', 'other') % 1}"
+NO_POD = "expected a pod, or a workload such as a Deployment, got"
+TEMPLATE = WITH_CLAIM.split("---")[1]
+SERVICE = WITH_CLAIM.split("---")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TWO_PODS, "p.yaml: expected one pod, got 2: big, other. Write each pod to a separate file"),
+        (SERVICE, f"p.yaml:3: kind: {NO_POD} 'Service'"),
+        (f"{SERVICE}---{TEMPLATE}", f"kind: {NO_POD} 'ResourceClaimTemplate'; to try a claim, run: devicecore why "),
+        ("# nothing", f"p.yaml: {NO_POD} nothing"),
+        ((POD % 1).replace("v1", "v2"), "p.yaml:2: apiVersion: expected v1 for a Pod, got 'v2'"),
+        ((POD % 1).replace("kind: Pod", "king: Pod"), "p.yaml:2: kind: it is missing; expected a Kubernetes object"),
+    ],
+)
+def test_a_file_without_exactly_one_pod_is_refused_with_what_it_contains(
+    place: Path, text: str, said: str, capsys: Capsys
+) -> None:
+    (place / "p.yaml").write_text(text)
+    assert fits(place, "p.yaml", "node.yaml") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_items_of_a_list_of_pods_need_no_kind(place: Path) -> None:
+    item = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    (place / "list.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [item]}))
+    assert fits(place, "list.json", "node.yaml") == 0
+
+
 @pytest.mark.parametrize(
     "damage",
     [lambda blob: blob.replace(b"gpu-1", b"gpu-7"), lambda blob: blob[:80]],
@@ -209,10 +286,10 @@ def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: Capsys) -> 
     assert fits(place, "three.yaml", "checkpoint") == 1
     options = ("--pods", str(place / "pods.json"))
     assert fits(place, "three.yaml", "checkpoint", options=options) == 0
-    for items, why in (([], "it is empty"), ([ended], "it contains the pods of only one namespace")):
+    for items, why in (([], "it is empty"), ([ended], "it contains the pods of only one namespace, as without -A. ")):
         (place / "pods.json").write_text(json.dumps({"kind": "List", "items": items}))
         fits(place, "three.yaml", "checkpoint", options=options)
-        assert f"the list of pods is not complete: {why}" in capsys.readouterr().err
+        assert f"the list of pods may be incomplete: {why}" in capsys.readouterr().err
     assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place))) == 2
     assert f"--pods: {place}: Is a directory" in capsys.readouterr().err
 

@@ -72,14 +72,20 @@ def read_manifest(text: str, file: str) -> Manifest:
     pods: list[Pod] = []
     claims: list[ManifestClaim] = []
     for document in read_documents(text, file, error=ManifestError):
-        for kind, item in _objects_in(document):
+        for kind, item in objects_in(document):
             if len(pods) + len(claims) == MAX_OBJECTS:
                 problem = f"expected at most {MAX_OBJECTS} pods and claims in one file, got more: use several files"
                 raise ManifestError(file, None, "", problem)
-            if kind == _CLAIM:
+            if kind == "ResourceClaim":
                 claims.append(_claim(item))
-                continue
-            pods.append(_pod(item))
+            elif kind == "Pod":
+                pods.append(read_pod(item))
+            else:
+                version = item["apiVersion"].data
+                item["kind"].refuse(
+                    f"expected a v1 Pod or a resource.k8s.io/v1 ResourceClaim, got {kind!r} of {version!r}"
+                    f"{template_hint(kind)}"
+                )
     if not pods and not claims:
         raise ManifestError(file, None, "", "expected a pod or a ResourceClaim, got nothing")
     manifest = Manifest(text, tuple(pods), tuple(claims))
@@ -110,14 +116,15 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
 def pod_objects(text: str, file: str) -> list[object]:
     """Return the Pod objects in a manifest, unchanged and in order."""
     documents = read_documents(text, file, error=ManifestError)
-    return [item.data for document in documents for kind, item in _objects_in(document) if kind == _POD]
+    return [item.data for document in documents for kind, item in objects_in(document) if kind == "Pod"]
 
 
-_POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
+def objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[str, Value]]:
+    """Yield the objects in a document, including the members of lists, each with its kind.
 
-
-def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[tuple[str, str], Value]]:
-    """Yield each pod and claim of a document, with its kind and API version."""
+    `default` is the kind and the API version of an object that states neither. Raises the document's kind of error for
+    an object without a kind or an API version, and for one of an API version other than the kind's in `_VERSIONS`.
+    """
     kind, version = document["kind"], document["apiVersion"]
     if default is None and kind.data is None:
         kind.refuse("it is missing; expected a Kubernetes object, such as a Pod (apiVersion: v1, kind: Pod)")
@@ -125,14 +132,16 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
     if found in {("List", "v1"), ("PodList", "v1")}:
         # The items of a PodList may omit their kind. Only a List may contain other lists.
         for item in document["items"].sequence():
-            yield from _objects_in(item, default=_POD if found[0] == "PodList" else None)
+            yield from objects_in(item, default=("Pod", "v1") if found[0] == "PodList" else None)
         return
-    if found not in {_POD, _CLAIM}:
-        kind.refuse(
-            f"expected a v1 Pod or a resource.k8s.io/v1 ResourceClaim, got {found[0]!r} of {found[1]!r}"
-            f"{template_hint(found[0])}"
-        )
-    yield found, document
+    expected = _VERSIONS.get(found[0])
+    if expected is not None and found[1] != expected:
+        version.refuse(f"expected {expected} for a {found[0]}, got {found[1]!r}")
+    yield found[0], document
+
+
+_VERSIONS = {"Pod": "v1", "ResourceClaim": "resource.k8s.io/v1"}
+"""The API version of each kind that a manifest may contain."""
 
 
 def template_hint(kind: str) -> str:
@@ -149,8 +158,8 @@ def template_hint(kind: str) -> str:
 _MAKES_PODS = {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"}
 
 
-def _pod(document: Value) -> Pod:
-    """Return the pod in a document."""
+def read_pod(document: Value) -> Pod:
+    """Return the pod that an object describes. Raises the document's kind of error if it is unusable."""
     _refuse_misspelled(document, ("apiVersion", "kind", "metadata", "spec", "status"))
     _check_names(document)
     spec = document["spec"]

@@ -466,29 +466,31 @@ def answer_of_node(
     claims: str | None,
     pods: str | None = None,
     *,
+    others: Sequence[Value] = (),
     budget: Budget,
     is_named: bool = True,
 ) -> "ClaimReport | None":
     """Return a node's answer about a pod. Return None if no file says anything about the pod's requests.
 
-    If the node's name is unknown, the only node in the files is used. Raises ValueError if something cannot be read, or
-    if the files say nothing about the node.
+    `others` are documents of the pod's own file, with its claims, its classes or the slices. If the node's name is
+    unknown, the only node in the files is used. Raises ValueError if something cannot be read, or if the files say
+    nothing about the node.
     """
     from devicecore_tools.doctor.pod.extended_claim import extended_resources
 
     known = _read_pod(pod)
-    if not (slices or claims):
+    kinds = {item["kind"].data for document in others for item in items_in(document)}
+    if not (slices or claims or "ResourceSlice" in kinds):
         return None
-    trial = _claim_trial(
-        (slices, claims, None if pods == "-" else pods), None, budget=budget, lists_claims=bool(claims)
-    )
+    places = (slices, claims, None if pods == "-" else pods)
+    trial = _claim_trial(places, None, others, budget=budget, lists_claims=bool(claims))
     name = trial.name_of(node, is_named=is_named)
     if name is None and not (known.claims or extended_resources(known)):
         return None
     if name is None:
-        places = " and ".join(filter(None, (slices, claims)))
+        files = " and ".join(filter(None, (slices, claims))) or others[0].file
         raise UnknownNodeError(
-            f"no ResourceSlice and no Node in {places} belongs to {node}, so its devices are not known"
+            f"no ResourceSlice and no Node in {files} belongs to {node}, so its devices are not known"
         )
     return _report_of_pod(trial, _title_of(pod), pod, name, is_kubelet_asked=True)
 

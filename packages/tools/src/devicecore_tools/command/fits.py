@@ -13,7 +13,6 @@ import click
 from attrs import evolve, frozen
 
 from devicecore.domain.admission import Admitted
-from devicecore.domain.allocation.model import Toleration
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
@@ -23,6 +22,7 @@ from devicecore_tools.command.node_sources import given_pods, node_sources
 from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import (
+    GivenPod,
     RefusedPodError,
     check_numa_nodes,
     given_pod,
@@ -101,10 +101,11 @@ def fits(
 ) -> int:
     """Say whether POD fits on a node, and which devices it would get.
 
-    POD is a manifest (YAML or JSON) of a pod, or of a workload such as a Deployment, whose pod is then tried. Use - for
-    standard input. If the pod does not fit, the command prints the kubelet's reason, and for each kind of change the
-    smallest change that makes the pod fit. Each change has been tried. If the kubelet has static policies for exclusive
-    CPUs and NUMA-local memory, these are tried as well, provided that devicecore-numa is installed.
+    POD is a manifest (YAML or JSON) of a pod, or of a workload such as a Deployment, whose pod is then tried. The file
+    may also contain other objects, such as the pod's ResourceClaimTemplate. Use - for standard input. If the pod does
+    not fit, the command prints the kubelet's reason, and for each kind of change the smallest change that makes the pod
+    fit. Each change has been tried. If the kubelet has static policies for exclusive CPUs and NUMA-local memory, these
+    are tried as well, provided that devicecore-numa is installed.
 
     \b
     $ devicecore fits train.yaml
@@ -137,16 +138,11 @@ def fits(
     budget = Budget()
     known = Reading() if pods is None else given_pods(pods)
     try:
-        wanted, tolerations, manifest = given_pod(pod)
-        nodes = [
-            _node(place, wanted, manifest, tolerations, topology, known, budget, plugins=plugins)
-            for place in places or (DEFAULT_ROOT,)
-        ]
+        given = given_pod(pod)
+        wanted = given.pod
+        nodes = [_node(place, given, topology, known, budget, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
         files = (slices, claims, pods)
-        tried = [
-            _tried(node, facts, wanted, manifest, files, budget, is_named=node.name not in places)
-            for node, facts in nodes
-        ]
+        tried = [_tried(node, facts, given, files, budget, is_named=node.name not in places) for node, facts in nodes]
     except RefusedPodError as error:
         if as_json:
             print_json({"nodes": [], "note": str(error)})
@@ -239,8 +235,7 @@ class _Tried:
 def _tried(
     node: "TrialNode",
     facts: Facts | None,
-    pod: Pod,
-    manifest: Value,
+    given: GivenPod,
     files: tuple[str | None, str | None, str | None],
     budget: Budget,
     *,
@@ -255,10 +250,13 @@ def _tried(
     from devicecore_tools.doctor.pod.doubts import doubts, still_prepared
     from devicecore_tools.doctor.pod.trial import fit
 
+    pod = given.pod
     if why_refused(pod):
         return _Tried(fit(node, pod, budget))
     try:
-        report = answer_of_node(manifest, node.name, *files, budget=budget, is_named=is_named)
+        report = answer_of_node(
+            given.manifest, node.name, *files, others=given.others, budget=budget, is_named=is_named
+        )
     except UnknownNodeError as error:
         return _Tried(fit(node, pod, budget), problem=str(error))
     admitted = pod
@@ -277,9 +275,7 @@ def _tried(
 
 def _node(
     place: str,
-    pod: Pod,
-    manifest: Value,
-    tolerations: Sequence[Toleration],
+    given: GivenPod,
     topology: "TopologySettings",
     pods: Reading[tuple[PodSeen, ...]],
     budget: Budget,
@@ -304,7 +300,7 @@ def _node(
         hint = others if place == DEFAULT_ROOT else in_cluster
         raise ValueError(f"{place}: {problem}{hint}")
     if not path.is_dir():
-        document = _description(path, pod)
+        document = _description(path, given.pod)
         if document is not None:
             from devicecore_tools.doctor.pod.description import described_node
 
@@ -331,10 +327,7 @@ def _node(
         )
     facts = Facts(look if pods.value is None else evolve(look, pods=pods))
     if pods.value is not None and facts.pods.why_incomplete:
-        why = (
-            f"the list of pods is not complete: {facts.pods.why_incomplete}. Holders that are not in the list keep "
-            "their devices"
-        )
+        why = f"{facts.pods.doubt}. Holders that are not in the list keep their devices"
         complain("devicecore fits", f"warning: {why}")
     for state_file in look.state_files.value or ():
         if state_file.name == CONFIGURATION and state_file.problem:
@@ -342,9 +335,9 @@ def _node(
             complain("devicecore fits", f"warning: {wrong}. Its settings were not used")
     node = facts.look.node.value
     name, claims = (node.name if node else "") or place, ClaimTrial.of_record(sources.documents, budget)
-    tried = trial_node(name, facts, sources.topology(topology), claims, tolerations)
+    tried = trial_node(name, facts, sources.topology(topology), claims, given.tolerations)
     check_numa_nodes(tried, topology.numa_nodes)
-    return with_managers(tried, seen, facts, manifest), facts
+    return with_managers(tried, seen, facts, given.manifest), facts
 
 
 def _description(path: Path, pod: Pod) -> Value | None:

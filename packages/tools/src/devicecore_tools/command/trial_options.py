@@ -3,21 +3,22 @@
 Law: the options have a kubelet's defaults.
 """
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
+from attrs import frozen
 
+from devicecore.domain.documents import Value, described
 from devicecore.domain.model import NumaNode, Pod, is_extended_resource
+from devicecore.domain.text import foreign_text, listed
 from devicecore_tools.command.inputs import read_input
 from devicecore_tools.command.options import choice_option, numbers, option_group, topology_manager_options
 
 if TYPE_CHECKING:
     from devicecore.domain.allocation.model import Toleration
-    from devicecore.domain.documents import Value
     from devicecore.domain.topology import PolicyOptions
     from devicecore_tools.doctor.pod.trial import TrialNode
 
@@ -82,17 +83,36 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
     return _options(bundled)
 
 
-def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
-    """Return the only pod in a manifest or in kubectl's output, with its tolerations and its parsed object.
+@frozen
+class GivenPod:
+    """The pod in a file, and what else the file contains.
 
-    The manifest of a single workload, such as a Deployment, stands for the first pod that is created from its template.
+    Attributes:
+        pod: the pod.
+        tolerations: the pod's tolerations.
+        manifest: the pod as an API object.
+        others: the documents of the file with objects of other kinds, such as the pod's ResourceClaimTemplate.
+    """
+
+    pod: Pod
+    tolerations: "tuple[Toleration, ...]"
+    manifest: Value
+    others: Sequence[Value] = ()
+
+
+def given_pod(place: str) -> GivenPod:
+    """Return the only pod in a file or in kubectl's output.
+
+    A workload, such as a Deployment, stands for the first pod that is created from its template. Objects of other kinds
+    may be in the file, too.
 
     `-` is standard input. Raises OSError if the file cannot be read, RefusedPodError if an API server would refuse the
-    pod, and ValueError if the file is not the manifest of a single pod.
+    pod, and ValueError if the file does not contain exactly one pod.
     """
-    from devicecore.adapters.manifests import ManifestError, read_pods
+    from devicecore.adapters.manifests import ManifestError
+    from devicecore.adapters.manifests.pods import objects_in, read_pod
     from devicecore.system.documents import read_documents
-    from devicecore_tools.command.claims import items_in, pod_of_workload
+    from devicecore_tools.command.claims import pod_of_workload
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
@@ -100,34 +120,47 @@ def given_pod(place: str) -> "tuple[Pod, tuple[Toleration, ...], Value]":
         text = data.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
-    documents = read_documents(text, place, error=ManifestError, unique_keys=True)
-    objects = [one for document in documents for one in items_in(document)]
-    created = pod_of_workload(objects[0]) if len(objects) == 1 else None
-    if created is not None and created["spec"]["containers"].data:  # without a template, the pod is refused below
-        text = json.dumps({"apiVersion": "v1", **{key: one.data for key, one in created.mapping().items()}})
-        data = text.encode()
+    objects: list[tuple[str, Value]] = []
+    pods: list[Value] = []
+    others: list[Value] = []
+    for document in read_documents(text, place, error=ManifestError, unique_keys=True):
+        found = [*objects_in(document)]
+        created = [one if kind == "Pod" else pod_of_workload(one) for kind, one in found]
+        objects += found
+        pods += filter(None, created)
+        if None in created:
+            others.append(document)
+    if not pods:
+        _refuse_without_pod(place, objects)
+    if len(pods) > 1:
+        names = listed([foreign_text(str(one["metadata"]["name"].data)) for one in pods], 3)
+        raise ValueError(f"{place}: expected one pod, got {len(pods)}: {names}. Write each pod to a separate file")
+    (manifest,) = pods
     try:
-        pods = read_pods(text, place)
+        pod = read_pod(manifest)
     except ValueError:
         # If an API server would refuse the pod, for example because a request is not a number, report that instead.
-        if manifest := next(_pods_in(data, place), None):
-            _check(manifest)
+        _check(manifest)
         raise
-    if len(pods) != 1:
-        raise ValueError(f"{place}: expected one pod, got {len(pods)}")
-    manifest = next(_pods_in(data, place))
     _check(manifest)
-    return pods[0], tolerations_of(manifest), manifest
+    return GivenPod(pod, tolerations_of(manifest), manifest, others)
 
 
-def _pods_in(data: bytes, place: str) -> "Iterator[Value]":
-    from devicecore_tools.doctor.reading.large_documents import parse_documents
+def _refuse_without_pod(place: str, objects: Sequence[tuple[str, Value]]) -> NoReturn:
+    """Raise ValueError for a file that contains no pod."""
+    from devicecore.adapters.manifests.pods import template_hint
+    from devicecore_tools.command.claims import CLAIM_KINDS
 
-    items = (one for document in parse_documents(data, place) for one in (document, *document["items"].sequence()))
-    return (one for one in items if one["kind"].data == "Pod")
+    expected = "expected a pod, or a workload such as a Deployment"
+    if not objects:
+        raise ValueError(f"{place}: {expected}, got nothing")
+    # The first claim is named, wherever it is in the file, because another command tries claims.
+    kind, first = next((one for one in objects if one[0] in CLAIM_KINDS), objects[0])
+    hint = f"; to try a claim, run: devicecore why {place} --slices FILE" if kind in CLAIM_KINDS else ""
+    first["kind"].refuse(f"{expected}, got {described(kind)}{hint}{template_hint(kind)}")
 
 
-def _check(manifest: "Value") -> None:
+def _check(manifest: Value) -> None:
     from devicecore_tools.doctor.pod.admission import why_invalid
 
     if refused := why_invalid(manifest):

@@ -30,10 +30,15 @@ from devicecore_tools.command.question import (
     look_up_at_server,
     question_of,
 )
-from devicecore_tools.command.trial_options import check_numa_nodes, given_pod, topology_options, wants_devices
+from devicecore_tools.command.trial_options import (
+    GivenPod,
+    check_numa_nodes,
+    given_pod,
+    topology_options,
+    wants_devices,
+)
 
 if TYPE_CHECKING:
-    from devicecore.domain.allocation.model import Toleration
     from devicecore_tools.doctor.account.facts import Facts
     from devicecore_tools.doctor.findings.finding import NodeFinding
     from devicecore_tools.doctor.look.topology_settings import TopologySettings
@@ -138,7 +143,11 @@ def why(
         about = given or _pod_of(question)
         if isinstance(question, Wanted):
             check_places(sources)
-        read = None if isinstance(question, Wanted) else _Sources.read(sources, about and about[0], topology, budget)
+        read = (
+            None
+            if isinstance(question, Wanted)
+            else _Sources.read(sources, about.pod if about else None, topology, budget)
+        )
         if isinstance(question, Named):
             assert read is not None  # noqa: S101 - for mypy: only claims need no sources
             found = look_up(question, read.facts, read.documents, sources["root"])
@@ -163,22 +172,18 @@ def why(
     return _explain_messages(question, message, read, about, hint, as_json=as_json)
 
 
-_About = tuple[Pod, "Sequence[Toleration]", Value]
-"""A pod, its tolerations, and its API object."""
-
-
-def _pod_of(question: Question) -> _About | None:
+def _pod_of(question: Question) -> GivenPod | None:
     """Return the pod that the question's messages are about, or None if unknown."""
     if not isinstance(question, Said) or question.seen is None or question.manifest is None:
         return None
-    return question.seen.pod, question.seen.tolerations, question.manifest
+    return GivenPod(question.seen.pod, question.seen.tolerations, question.manifest)
 
 
 def _explain_messages(
     said: Said,
     message: str,
     read: "_Sources",
-    about: _About | None,
+    about: GivenPod | None,
     hint: str,
     *,
     as_json: bool,
@@ -187,7 +192,7 @@ def _explain_messages(
     from devicecore_tools.doctor.pod.explanation import concerning, explain  # claims do not need this import
     from devicecore_tools.doctor.pod.messages import without_prefix
 
-    facts, pod = read.facts, about and about[0]
+    facts, pod = read.facts, about.pod if about else None
     found = said.texts if pod is None or facts is None else (*said.texts, *_events_of(pod, facts))
     nodes = _nodes(read.options, read.budget) if any(_SCHEDULER in text for text in found) else None
     told: dict[str | None, Explanation] = {}
@@ -205,7 +210,7 @@ def _explain_messages(
     is_pinned = read.managers is not None and read.managers.has_policy
     asks = wrong or any(one.concerns_devices or (is_pinned and one.concerns_pinning) for one in explained)
     trial = None
-    if about is not None and facts is not None and asks and _shows_what_is_free(facts, about[0], read.managers):
+    if about is not None and facts is not None and asks and _shows_what_is_free(facts, about.pod, read.managers):
         trial = _tried_now(about, read)
     if trial is not None and trial.fits and any(one.code == "claim-not-prepared" for one in wrong):
         trial = None  # the pod waits for a driver, whose answer cannot be predicted
@@ -249,19 +254,19 @@ def _shows_what_is_free(facts: "Facts", pod: Pod, managers: "ManagersSeen | None
     return facts.look.is_enough or (is_known and not wants_devices(pod))
 
 
-def _tried_now(about: _About, read: "_Sources") -> "Fit | None":
+def _tried_now(about: GivenPod, read: "_Sources") -> "Fit | None":
     """Try the pod on the node as it is now. Return None if the pod is already running there."""
     from devicecore_tools.doctor.pod.claim_trial import ClaimTrial
     from devicecore_tools.doctor.pod.managers import with_managers
     from devicecore_tools.doctor.pod.trial import fit, trial_node
 
-    facts, (pod, tolerations, manifest) = read.facts, about
+    facts, pod = read.facts, about.pod
     if facts is None or any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here):
         return None
     claims = ClaimTrial.of_record(read.documents, read.budget)
-    node = trial_node("this node", facts, read.topology, claims, tolerations)
+    node = trial_node("this node", facts, read.topology, claims, about.tolerations)
     check_numa_nodes(node, read.topology.numa_nodes)
-    return fit(with_managers(node, read.managers, facts, manifest), pod)
+    return fit(with_managers(node, read.managers, facts, about.manifest), pod)
 
 
 def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", trial: "Fit | None") -> None:

@@ -198,7 +198,7 @@ def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
         if reading.value is None:
             return f"the {what} were not read: {reading.problem}"
     if not pods.is_complete:
-        return f"the list of pods is not complete: {pods.why_incomplete}"
+        return pods.doubt
     known = {one.claim for one in look.allocations.value or () if one.devices}
     lost = sorted({f"{one.namespace}/{one.claim}" for one in look.pod_resources.value.claimed} - known)
     return (

@@ -143,7 +143,10 @@ def _sources(facts: Facts) -> Iterator[Entry]:
             if not note.startswith((NO_DIRECTORY, NO_FILE)):
                 yield Entry(Kind.SOURCE, source.value, f"an unread part of {source.value}: {note}")
     if look.pods.value is not None and facts.pods.why_incomplete and not look.is_of_server:
-        yield Entry(Kind.SOURCE, "all pods", f"a pod that is not in the list of pods: {facts.pods.why_incomplete}")
+        is_of_file = not (look.pods.is_whole or look.pods.is_recorded)
+        hint = "; --kubeconfig always reads all pods" if is_of_file else ""
+        missed = f"a pod that is not in the list of pods: {facts.pods.why_incomplete}{hint}"
+        yield Entry(Kind.SOURCE, "all pods", missed)
 
 
 def _plugins(facts: Facts) -> Iterator[Entry]:

@@ -139,6 +139,11 @@ class Pods:
         """Whether a pod that is missing from the list is gone."""
         return not self.why_incomplete
 
+    @property
+    def doubt(self) -> str:
+        """A sentence that says why the list may be incomplete. Only an API server's answer is certainly complete."""
+        return f"the list of pods may be incomplete: {self.why_incomplete}"
+
     def told_unhealthy(self, *, of_claims: bool) -> Iterator[tuple[PodSeen, str, str, list[str]]]:
         """Yield the unhealthy devices in statuses, with the pod, the container, the resource or claim, and the ids."""
         for pod in self.here:
@@ -189,7 +194,7 @@ def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of
     namespaces = grouped((pod.node, pod.pod.namespace) for pod in pods)
     if is_of_file and all(len({*of_node}) == 1 for of_node in namespaces.values()):
         where = " of each node" if len(namespaces) > 1 else ""
-        return f"it contains the pods of only one namespace{where}"
+        return f"it contains the pods of only one namespace{where}, as without -A"
     if is_of_file and (common := set.intersection(*({*pod.labels} for pod in pods))):
         return f"each of its pods has the label {'='.join(min(common))}, as if chosen by a selector"
     named = any(not {str(pod.pod.uid), *pod.other_uids}.isdisjoint(holders) for pod in pods)
@@ -763,7 +768,7 @@ def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, 
             "": f"the pods, which may use devices that the kubelet has forgotten, were not read: {look.pods.problem}"
         }
     if not pods.is_complete:
-        return {"": f"the list of pods is not complete: {pods.why_incomplete}"}
+        return {"": pods.doubt}
     if kubelet is KubeletNow.STARTING:
         return {"": "the kubelet has just started, and lists no pods yet"}
     unsaid = [one for one in lists.devices if lists.allocatable is None and one not in lists.listed]
