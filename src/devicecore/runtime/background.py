@@ -65,7 +65,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
 async def end(task: "asyncio.Task[NoReturn]") -> None:
     """Cancel a task and wait until it has ended. Cancel the task again if the cancellation was swallowed on the way.
 
-    Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and gRPC calls
+    Before Python 3.12, `asyncio.wait_for` swallows a cancellation that comes just as it returns, and gRPC calls
     `wait_for` when a server is stopped.
     """
     while not task.done():

@@ -46,7 +46,7 @@ _ANSWER = Reader(0, value_bytes=100, copies=1)
 The text of the answer is not kept. For example, 3,000 pods of 4 KiB take 168 MB.
 """
 
-_CALLS = 64  # `charge` reads the clock once in this many calls, because that costs more than a step of a search
+_CALLS = 64  # `charge` reads the clock once in this many calls: a reading costs more than a step of a search
 
 
 @define

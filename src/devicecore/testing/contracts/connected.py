@@ -1,6 +1,6 @@
 """Tools for the transport checks: a plugin whose answers can be set, and a listener that records every event.
 
-Law: nothing here checks the transport; a check waits until the listener has recorded certain events.
+Law: nothing here checks the transport; a check waits until the listener has recorded the expected events.
 """
 
 import threading

@@ -70,7 +70,7 @@ DRIVER_TRANSPORT: Suite[MakeDriverTransport] = Suite()
 
 
 class AnsweringDriver(DraDriver):
-    """A driver whose answers can be set, and which records the requests."""
+    """A driver whose answers can be set, and that records the requests."""
 
     def __init__(self, name: DriverName = GPU_DRIVER) -> None:
         self.name = name

@@ -65,7 +65,7 @@ class LifecycleHarness(Protocol):
 
 
 MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
-"""Creates a harness, whose objects are all stopped when its context ends."""
+"""Creates a harness. When the harness's context ends, all its objects are stopped."""
 
 LIFECYCLE: Suite[MakeLifecycle] = Suite()
 """The checks for every object that starts and stops."""

@@ -46,7 +46,7 @@ CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 _HAS_A_POD = re.compile(rb"""kind["']?\s*:\s*["']?(?:Pod|Deployment|StatefulSet|DaemonSet|ReplicaSet|Job|CronJob)\b""")
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "PodTemplate")
-"""The kinds of objects from whose template a pod is created."""
+"""The kinds of objects that contain a template for pods."""
 
 
 @frozen

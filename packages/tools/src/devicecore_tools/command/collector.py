@@ -12,7 +12,7 @@ _RARE = (20_000, 20, 20)  # the defaults are 700, 10 and 10
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector. It would visit millions of objects, none of which are garbage."""
+    """Pause Python's cyclic garbage collector, which would visit millions of objects and find no garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -51,7 +51,7 @@ def driver(
     \b
     $ devicecore conformance driver -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
 
-    A driver whose data directory must exist:
+    For a driver whose data directory must exist:
 
     \b
     $ devicecore conformance driver --data-dir my -- ./my-driver --data {plugins}/my

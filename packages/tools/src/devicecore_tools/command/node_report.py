@@ -94,7 +94,7 @@ def _counts(rows: Sequence[DeviceRow]) -> str:
 
 
 FORMAT = 2
-"""The version of the JSON that `doctor --json` prints (docs/doctor-json.md)."""
+"""The version of the JSON format that `doctor --json` prints (docs/doctor-json.md)."""
 
 
 def document_of(report: NodeReport) -> dict[str, object]:
@@ -250,6 +250,6 @@ def where(problem: str, place: str) -> str:
 
 
 def _directory(place: str) -> str:
-    """Return a file's directory, because the files of most sources are in the same directory."""
+    """Return a file's directory, because most sources are files in the same directory."""
     path = Path(place)
     return str(path.parent) if path.suffix or path.is_file() else place

@@ -181,7 +181,7 @@ class ClusterNode:
             last_to_first.callback(self.claims.stop)
 
     def restart(self) -> None:
-        """Start again as a new process would, from the files alone."""
+        """Restart the node as a new process would, from its files alone."""
         self.stop()
         self._make_managers()
         self.start()
@@ -192,12 +192,12 @@ class ClusterNode:
         return status
 
     def counts(self, resource: ResourceName) -> tuple[int | str | None, int | str | None]:
-        """Return capacity and allocatable of one resource, or None if the resource is unknown to the node."""
+        """Return capacity and allocatable of one resource; both are None if the node does not know the resource."""
         status = self.status()
         return status["capacity"].get(resource), status["allocatable"].get(resource)
 
     def lacks(self, pod: Pod) -> list[str]:
-        """Return the resources of which the node has too little left for one more pod."""
+        """Return the resources of which the node has too little left for `pod`."""
         allocatable = {name: count for name, count in self.status()["allocatable"].items() if isinstance(count, int)}
         used = Counter[str]()
         for running in self.pods:
@@ -286,7 +286,7 @@ class SimulatedProcess:
 
 
 def lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) -> list[str]:
-    """Return the names of the extended resources of which `pod` needs more at its peak than are free."""
+    """Return the extended resources of which `pod` needs more at its peak than are free."""
     return [
         name
         for name, count in sorted(pod_request(pod).items())
