@@ -239,8 +239,8 @@ class TestWhere:
             GrpcUnixTransport(directory).start(recorder)
         assert str(refused.value) == (
             f"cannot use directory '{directory}': its mode is {mode:04o}, so others may put files there: "
-            "`chmod go-w` it, choose a different one, or allow it: --allow-shared-directory, in Python "
-            "allow_shared_directory=True"
+            "`chmod go-w` it, choose a different directory, or allow it with --allow-shared-directory "
+            "(in Python: allow_shared_directory=True)"
         )
         assert list(directory.iterdir()) == []
         allowed = GrpcUnixTransport(directory, allow_shared_directory=True)

@@ -71,8 +71,8 @@ class AlreadyRunningError(SetUpError):
     driver: str
     directory: str = field(converter=foreign_text)
     _text = (
-        "an instance of {driver} is already running and uses {directory}: stop it, or give this one a name of its "
-        "own, such as its pod's UID"
+        "an instance of {driver} with this name is already running and uses {directory}: stop it, or choose a "
+        "different name, such as the pod's UID"
     )
 
 

@@ -20,7 +20,7 @@ from devicecore.system.files import open_into
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_directory=True"
+_ALLOW = "or allow it with --allow-shared-directory (in Python: allow_shared_directory=True)"
 
 
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
@@ -137,8 +137,11 @@ def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> s
         return None
     if found.st_uid not in (us, 0):
         users = "root (user id 0)" if us == 0 else f"user id {us} or root"
-        return f"it belongs to user id {found.st_uid}, expected {users}: choose a different one, {_ALLOW}"
+        return f"it belongs to user id {found.st_uid}, expected {users}: choose a different directory, {_ALLOW}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # the sticky bit does not stop others from adding files
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose a different one, {_ALLOW}"
+        return (
+            f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose a different directory, "
+            f"{_ALLOW}"
+        )
     return None

@@ -103,7 +103,7 @@ def test_a_directory_that_others_may_write_is_refused_unless_it_is_allowed(devic
         mode = place.stat().st_mode
         place.chmod(0o777)
         run = devicecore(*arguments)
-        assert (run.returncode, "allow it: --allow-shared-directory" in run.stderr) == (2, True)
+        assert (run.returncode, "allow it with --allow-shared-directory" in run.stderr) == (2, True)
         place.chmod(mode)
     for place in places:
         place.chmod(0o777)

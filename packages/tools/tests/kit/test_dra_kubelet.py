@@ -332,7 +332,7 @@ def test_a_driver_outlives_a_second_process_a_freeze_and_a_cut_connection(proces
     processes.wait_for_devices(GPU, 4)
     second = start(processes)
     assert second.wait(PATIENCE) == 2
-    assert "an instance of gpu.example.com is already running" in second.output
+    assert "an instance of gpu.example.com with this name is already running" in second.output
     driver.pause()
     processes.drop_connection(GPU)
     processes.wait_until("no connection", lambda: not processes.connected(GPU), allow_exits=True)

@@ -149,7 +149,7 @@ def _with(before: Behavior, matched: re.Match[str], part: str) -> Behavior:
     seconds = _seconds(after)
     if seconds is None or ((is_start or probe) and after is None) or (after and (is_unready or has_no_image)):
         raise BehaviorError(
-            f"expected a time such as `after 5s` where one is possible, got {foreign_text(part, 100)!r}"
+            f"expected a time such as `after 5s` only in behaviors that take one, got {foreign_text(part, 100)!r}"
         )
     if is_exit:
         if int(code) > _MAX_CODE:
