@@ -7,7 +7,7 @@ from types import FrameType
 
 
 def function_calls(action: Callable[[], object]) -> int:
-    """Return the number of function calls that `action` makes, including calls of functions written in C."""
+    """Return the number of function calls that `action` makes, including calls to functions written in C."""
     count = 0
 
     def profile(_frame: FrameType, event: str, _argument: object) -> None:

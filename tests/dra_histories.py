@@ -27,7 +27,7 @@ CODES = (
     *("PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented"),
     *("Internal", "Unavailable", "DataLoss", "Unauthenticated"),
 )
-"""The names of gRPC's codes in Go, by their numbers."""
+"""Go's names for gRPC's status codes, by number."""
 
 
 class ScriptedDriver(DraDriver):
@@ -285,7 +285,7 @@ class Replay:
         return {}
 
     def restart(self, step: Json) -> Json:
-        """Start a new manager as after SIGKILL: nothing of the old manager is stopped."""
+        """Start a new manager, as after SIGKILL: the old manager is not stopped."""
         self._start()
         again = step["reregister"]
         for key, (driver, _) in self.instances.items():

@@ -21,7 +21,7 @@ GUIDES = (
     *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies"),
     *("write-an-adapter", "write-a-driver", "write-a-plugin"),
 )
-"""The guides whose blocks make one program each."""
+"""The guides in each of which all code blocks form a single program."""
 
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

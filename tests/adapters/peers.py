@@ -29,7 +29,7 @@ from devicecore.wire import deviceplugin
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 60.0
-"""Seconds until a test stops waiting for something that should come at once."""
+"""Seconds after which a test stops waiting for something that should happen at once."""
 
 E = TypeVar("E")
 
@@ -240,7 +240,7 @@ def leave_socket(path: Path) -> None:
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Poll until `condition` holds, for when there is no event to wait for; `what` is for the error message."""
+    """Poll until `condition` holds, because there is no event to wait for. The error message contains `what`."""
     given_up_at = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < given_up_at, f"still waiting until {what}"

@@ -37,7 +37,7 @@ from tests.adapters import certificates
 GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
 NODE = "worker-1"
 PATIENCE = 60.0
-"""Seconds until a test stops waiting for something that should come at once."""
+"""Seconds after which a test stops waiting for something that should happen at once."""
 
 FOREIGN: dict[str, Any] = {
     "capacity": {"cpu": "8", "memory": "16Gi", "other.io/thing": "2"},

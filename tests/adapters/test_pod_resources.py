@@ -28,7 +28,7 @@ from tests.adapters.peers import flood_of_pings
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
 BURST = 10
 PATIENCE = 60.0
-"""Seconds until a test stops waiting for something that should come at once."""
+"""Seconds after which a test stops waiting for something that should happen at once."""
 
 Element = tuple[str, str, int | None]
 

@@ -46,7 +46,7 @@ GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
 
 IDLE = scale(100, 900)
 PATIENCE = 60.0
-"""Seconds until a test stops waiting for something that should come at once."""
+"""Seconds after which a test stops waiting for something that should happen at once."""
 
 
 _ADMISSION, _CALLS = "kubelet_topology_manager_admission", "kubelet_pod_resources_endpoint"

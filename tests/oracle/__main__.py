@@ -50,7 +50,7 @@ PATIENCE = 30  # seconds; a case that takes longer counts as a difference
 
 
 def compare(path: Path, kind: str, seed: str, numbers: range, until: float, patience: float) -> Part:
-    """Compare the cases of a kind with these numbers, until a deadline."""
+    """Compare the cases of a kind that have these numbers, until a deadline."""
     found, count, compared, steps = list[Result](), 0, 0, 0
     with Oracle(path) as oracle:
         for number in numbers:
@@ -103,7 +103,7 @@ def _made_smaller(path: Path, kind: str, seed: str, number: int) -> Json:
 
         def differs(one: Json) -> bool:
             verdict = KINDS[kind].judge(one, oracle)
-            # A reduced case may be impossible, so that Kubernetes' code panics.
+            # A reduced case may be impossible, and make Kubernetes' code panic.
             return verdict.cause is None and ("panic" in str(verdict.lines)) == has_panicked
 
         return smaller(case, differs, time.time() + SMALLER)

@@ -39,7 +39,7 @@ def joined(row: str, cause: str | None) -> str | None:
 class Oracle:
     """A running oracle, which answers one question at a time.
 
-    `processors` is the number of CPUs that it uses, or None for all.
+    `processors` is the number of CPUs that the oracle uses, or None for all.
     """
 
     def __init__(self, program: Path, *, processors: int | None = 1) -> None:

@@ -1,7 +1,7 @@
 """Faults that the comparison with Kubernetes must find: `make mutants KIND=oracle` injects one after another.
 
-Each fault is injected into a copy of the library. A fault that `CASES` cases of its kind do not reveal is reported, and
-the exit status is 1.
+Each fault is injected into a copy of the library. A fault that is not revealed by `CASES` cases of its kind is
+reported, and the exit status is then 1.
 """
 
 import argparse
@@ -56,7 +56,7 @@ FAULTS = (
         "2**0",
     ),
     Fault(
-        "G and M are exchanged",
+        "G and M are swapped",
         "quantity",
         "domain/quantity.py",
         '"M": 6, "G": 9',
@@ -105,7 +105,7 @@ FAULTS = (
         "return len(mask), 0, mask.bits",
     ),
     Fault(
-        "a claim is forgotten while a driver is left",
+        "a claim is forgotten before all its drivers have released it",
         "dra",
         "domain/dra/releasing.py",
         "return drivers - known.drivers if known and known.calls == claim.calls else drivers",
@@ -126,7 +126,7 @@ FAULTS = (
         "elif known.uid is None:",
     ),
     Fault(
-        "held devices of other nodes are not counted",
+        "held devices on other nodes are not counted",
         "claims",
         "domain/allocation/search.py",
         "[*(device for _, device in pool.devices), *pool.elsewhere]",
@@ -503,7 +503,7 @@ def is_found(fault: Fault, version: str, seed: str) -> bool:
 
 
 def _compared(options: Sequence[str], path: str) -> subprocess.CompletedProcess[str]:
-    """Run the comparison with the library that is on this path."""
+    """Run the comparison with the library at this path."""
     return subprocess.run(
         [sys.executable, "-m", "tests.oracle", *options],
         cwd=ROOT,

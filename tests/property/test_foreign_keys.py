@@ -24,7 +24,7 @@ OURS = tuple(resource_name(name) for name in ("acme.io/gpu", "acme.io/fpga", "ac
 THEIRS = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "pods", "acme.io/gpu.x", "other.io/gpu", "ACME.io/gpu")
 SECTIONS = ("capacity", "allocatable")
 PATIENCE = 60.0
-"""Seconds until a test stops waiting for something that should come at once, unless the machine is overloaded."""
+"""Seconds after which a test stops waiting for something that should happen at once on a machine with little load."""
 SPELLINGS: Mapping[int | None, Sequence[str]] = {1000: ["1k", "1e3"], 2048: ["2048", "2Ki"]}
 """By number, the forms in which a Node may show it."""
 

@@ -25,8 +25,8 @@ OLD = "claim-that-is-old"
 class Case:
     """A pod, and the phase to wait for. With `is_deleted`, the pod is then deleted, but a finalizer keeps it visible.
 
-    If `waits` is a reason, one of the pod's containers must wait with that reason. `size` is the number of devices that
-    the pod's container requests, unless `spec` has containers.
+    If `waits` is a reason, one of the pod's containers must be waiting with that reason. `size` is the number of
+    devices that the pod's container requests, unless `spec` has containers.
     """
 
     name: str

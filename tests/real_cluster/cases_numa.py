@@ -62,7 +62,7 @@ class Setting:
     """A node's configuration, and its pods.
 
     Attributes:
-        prefix: the prefix of the node names.
+        prefix: the beginning of the nodes' names.
         configuration: the kubelet's configuration.
         flags: flags with which `devicecore kubelet` has the same configuration.
         steps: the pods.

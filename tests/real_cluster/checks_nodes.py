@@ -56,7 +56,7 @@ _REPLACED = (
 )
 
 DEVICES = 16
-"""The number of devices of a node's plugin, and of its driver."""
+"""The number of devices of each plugin, and of each driver."""
 
 _AUTHORIZED_LATE = "no relationship found between node"
 """The node authorizer's refusal to let a node read a claim that was just reserved. Both kinds of nodes retry."""

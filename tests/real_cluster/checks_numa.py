@@ -220,7 +220,7 @@ def _resources(of: Json) -> Json:
 
 
 def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
-    """Wait until a devicecore node and the kubelet no longer differ, or for a while, and return the differences."""
+    """Wait for a while until a devicecore node and the kubelet no longer differ, and return the remaining differences."""
     end = time.monotonic() + _SETTLED
     while True:
         found = [str(one) for one in differences(_states(nodes, node), _states(nodes, nodes.real))]
@@ -259,7 +259,7 @@ def _wait_until_listed(nodes: Nodes, node: ClusterNode) -> None:
     wait_for(f"{node.name} to list its pods", is_listed, 60.0)
 
 
-# --- the answers of the tools -----------------------------------------------------------------------------------------
+# --- the tools' answers -----------------------------------------------------------------------------------------------
 
 
 def _fits(nodes: Nodes, step: Step, where: Path) -> tuple[int, Json]:

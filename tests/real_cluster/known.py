@@ -130,7 +130,7 @@ _IS_GENERATION = _path(r"metadata\.generation")
 
 
 def _is_dropped(one: Answered) -> bool:
-    """Return whether the only reason is that Kubernetes drops the unknown field `none`, which we keep."""
+    """Return whether the only reason for a difference is that Kubernetes drops the unknown field `none`, which we keep."""
     found, real = one.difference, one.real
     if '"none": 1' not in str(one.asked):
         return False
@@ -164,7 +164,7 @@ CAUSES: dict[str, Callable[[Answered], object]] = {
     "unknown fields": _is_dropped,
     "wrong types": _WRONG_TYPE,
 }
-"""By row of the page, a function that tests whether the row explains a difference."""
+"""By row of docs/dra-fixtures.md, a function that tests whether the row explains a difference."""
 
 
 def cause_of(one: Answered) -> str:

@@ -1,6 +1,6 @@
 """Kubernetes' own programs, as built by `make peers`, and the processes that run them.
 
-Law: after `Program.stop` none of the program's processes remain, and its output can still be read.
+Law: after `Program.stop`, none of the program's processes remain, and its output can still be read.
 """
 
 import ctypes
@@ -156,7 +156,7 @@ class Program:
                 stderr=output,
                 cwd=work,
                 env={**os.environ, **self.environment},
-                start_new_session=True,  # so that only we pass Ctrl-C on to it, and its children end with it
+                start_new_session=True,  # so that only we pass on Ctrl-C, and the children end with the program
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes a system call
             )
 

@@ -23,7 +23,7 @@ class Situation:
 
 
 def a_node(name: str, labels: Json = None, taints: Json = (), *, cordoned: bool = False, **allocatable: str) -> Json:
-    """Return a Node with 8 CPUs and 32Gi, unless `allocatable` says otherwise.
+    """Return a Node with 8 CPUs and 32Gi of memory, unless `allocatable` says otherwise.
 
     `card` stands for a plugin's resource.
     """

@@ -20,8 +20,8 @@ Json = Any
 class NodeServer(LocalApiServer):
     """An API server through which tests write Nodes as a kubelet and other clients would.
 
-    With `secure`, it speaks TLS with a certificate from our authority. With `mutual`, clients must present the node's
-    certificate.
+    With `secure`, the server speaks TLS with a certificate from our authority. With `mutual`, clients must present the
+    node's certificate.
     """
 
     def __init__(self, *, secure: bool = False, mutual: bool = False, bearer: str | None = None) -> None:
@@ -38,7 +38,7 @@ class NodeServer(LocalApiServer):
     def add_node(self, name: str, status: Json = None, *, manager: str = "kubelet") -> None:
         """Create a Node. If `status` is not None, the Node has this status, written by `manager`.
 
-        The status is stored as it is, even if it breaks rules, because an earlier API server may have accepted it.
+        The status is stored unchanged, even if it breaks rules, because an earlier API server may have accepted it.
         """
         with self.store.transaction():
             node = self.create({"kind": "Node", "metadata": {"name": name, "labels": {"tests": "yes"}}, "spec": {}})
@@ -48,7 +48,7 @@ class NodeServer(LocalApiServer):
                 self.store._write(ObjectPlace(_NODE, "", name), node, owners)  # noqa: SLF001 - the way around the rules
 
     def node(self, name: str) -> Json:
-        """Return a Node as it is now."""
+        """Return the current state of a Node."""
         return self.get("Node", name)
 
     def status(self, name: str) -> Json:

@@ -45,7 +45,7 @@ def grown(value: Json, chance: Random) -> Json:
 
 
 def numbered(value: Json, number: int) -> Json:
-    """Return a copy of an item with a unique name."""
+    """Return a copy of an item, with a unique name."""
     changed = copy.deepcopy(value)
     for inner in (changed, changed.get("metadata", {})) if isinstance(changed, dict) else ():
         if isinstance(inner.get("name"), str) and number:

@@ -54,7 +54,7 @@ CLAIMS: Mapping[str, Sequence[tuple[DriverName, str]]] = {
 }
 PODS: Mapping[str, Sequence[str]] = {"first": ["one", "two"], "second": ["two", "three"], "third": ["one"]}
 
-PATIENCE = 60.0  # seconds until a test stops waiting for something that should happen at once
+PATIENCE = 60.0  # seconds after which a test stops waiting for something that should happen at once
 _HELD = 1.0  # seconds after which a lock counts as held for the whole call, not just briefly
 
 

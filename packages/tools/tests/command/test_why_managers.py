@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def refused(given: dict[str, Any], message: str) -> dict[str, Any]:
-    """Return the pod as a kubelet leaves it after refusing it."""
+    """Return the pod as a kubelet leaves it after a refusal."""
     return {**given, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}}
 
 

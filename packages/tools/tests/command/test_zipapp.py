@@ -71,7 +71,7 @@ for arguments in json.load(sys.stdin):
 
 
 def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Run commands in one process, and return each one's status, output and errors."""
+    """Run commands in a single process, and return each command's status, output and errors."""
     command = [sys.executable, "-I", "-S", "-c", EACH, str(pyz)]
     given = json.dumps(commands)
     where = pyz.parent

@@ -296,7 +296,7 @@ def kubelet_starting(look: Look) -> Look:
 
 
 def request_without_device(look: Look) -> Look:
-    """A pod runs and the kubelet lists it, but no source names its devices."""
+    """The kubelet lists a running pod, but no source names the pod's devices."""
     lost = PodSeen(Pod(PodUid("uid-lost"), name="lost", containers=(Container("main", {NIC: 2}),)), "Running")
     look = with_pods(look, *pods_of(look), lost)
     seen = api_of(look)
@@ -350,7 +350,7 @@ def claim_without_record(look: Look) -> Look:
 
 
 def claim_taken_away(look: Look) -> Look:
-    """The kubelet lists a device of a claim that the API server has deallocated."""
+    """The kubelet lists a device of a claim that has been deallocated on the API server."""
     seen = api_of(look)
     held = ClaimedDeviceSeen("default", "train", "main", "freed", "tpu.other.org", "n1", "tpu-9")
     look = with_api(look, evolve(seen, claimed=(*seen.claimed, held)))
@@ -426,7 +426,7 @@ def node_not_ready(look: Look) -> Look:
 
 
 def held_not_published(look: Look) -> Look:
-    """The driver now publishes its device under a different name than the one under which a pod holds it."""
+    """A pod holds a device that the driver now publishes under a different name."""
     assert look.slices.value is not None
     kept = tuple(one for one in look.slices.value if one.key != RDMA)
     look = with_prepared(look, PreparedDeviceSeen("default/link", *RDMA), "uid-serve")
@@ -635,7 +635,7 @@ def numa_node_missing(look: Look) -> Look:
 
 
 PLANTS: Mapping[str, Plant] = {one.code: globals()[one.code.replace("-", "_")] for one in CHECKS}
-"""The functions by finding code: for each code, there is a function with the same name."""
+"""By finding code, the function in this module with the same name."""
 
 
 def report_of(look: Look) -> NodeReport:

@@ -226,7 +226,7 @@ def test_only_the_api_servers_data_is_judged_for_a_node_elsewhere() -> None:
         assert not report(Facts(nodes.without(look, source)), ()).is_sound, source
 
 
-# --- an API server that refuses something -----------------------------------------------------------------------------
+# --- an API server that refuses requests ------------------------------------------------------------------------------
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -336,7 +336,7 @@ def test_equal_findings_of_many_nodes_are_printed_once_and_the_worst_first(tmp_p
 )
 @pytest.mark.parametrize("name", ["nodes/01-healthy", "nodes/14-dra-healthy", "troubles/a_driver_is_killed"])
 def test_a_recorded_node_without_a_source_is_not_called_sound(name: str, file: str, tmp_path: Path) -> None:
-    """Without slices, nothing shows that a driver that has exited had published devices."""
+    """If no slices were read, nothing shows that a driver that has exited had published devices."""
     files = json.loads((DATA.parent / f"{name}.json").read_text())
     root = written(tmp_path / "node", {one: of for one, of in files.items() if one not in {file, "truth.json"}})
     assert main(["doctor", "--root", str(root), "--json"]) != 0

@@ -307,7 +307,7 @@ def test_a_near_miss_is_no_finding(near_miss: Plant) -> None:
     assert findings(near_miss(CLEAN)) == ()
 
 
-# --- cases that a code alone does not cover -------------------------------------------------------------------------
+# --- cases that a finding's code alone does not cover -----------------------------------------------------------------
 
 
 def test_two_app_containers_of_one_pod_cannot_share() -> None:

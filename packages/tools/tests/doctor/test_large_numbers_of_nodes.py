@@ -22,7 +22,7 @@ from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
 from tests.recorded import share
 
 Place = tuple[str, tuple[Any, ...]]
-"""A file, and the path of a number in it."""
+"""A file, and the path of a number in the file."""
 
 POD = pod("asked", "2", "1Gi", **{"example.com/gpu": "1"})
 ENOUGH = 1 << 20  # bytes of output

@@ -232,7 +232,7 @@ OF_1_37 = '{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"%s"
 def test_the_embedded_text_of_a_1_37_state_file_counts(
     tmp_path: Path, data: object, checksum: int | None, problem: str
 ) -> None:
-    """Kubelets from 1.37 on read only `data` in such a file; the other fields are for older kubelets."""
+    """Kubelets from 1.37 on read only `data` in a state file; the other fields are for older kubelets."""
     computed = fnv1a_32(f"(string){data}".encode()) if checksum is None else checksum
     file = {"policyName": "none", "defaultCpuSet": "", "checksum": 5, "data": data, "dataChecksum": computed}
     (tmp_path / CPU_FILE).write_text(json.dumps(file))

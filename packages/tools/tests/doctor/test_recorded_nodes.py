@@ -440,7 +440,7 @@ def with_a_request_of_something_unknown(root: Path) -> None:
 
 
 def with_a_claim_that_was_entered(root: Path) -> None:
-    """The driver crashed and left its socket behind. The kubelet recorded p9's claim, and then its call failed."""
+    """The driver crashed and left its socket behind. The kubelet recorded p9's claim before the call failed."""
     listed = [one["metadata"] for one in NODES["13-pending-claim-events-only"]["pods.json"]["items"]]
     (uid,) = [one["uid"] for one in listed if one["name"] == "p9"]
     entry = ClaimEntry("k9-uid", "k9", "team-13", (uid,), {"gpu.example.com": None})
@@ -472,7 +472,7 @@ def test_fits_recognizes_a_driver_that_exited_and_a_claim_that_is_full(tmp_path:
 
 
 def with_a_sandbox(root: Path) -> None:
-    """The claim of p9 was prepared after the event, and now p9 is waiting for an image."""
+    """After the failure that the event reports, p9's claim was prepared, and now p9 is waiting for an image."""
     pods = json.loads((root / "pods.json").read_text())
     for one in (one for pod in pods["items"] for one in pod["status"]["conditions"]):
         if one["type"] == "PodReadyToStartContainers":
@@ -729,7 +729,7 @@ def test_a_device_that_a_rule_of_the_record_taints_is_not_free(
         ({"nodeName": "elsewhere"}, False, set()),  # the pods show which node this is
         (on_node("elsewhere"), True, set()),
         (on_node("elsewhere"), False, {"unknown"}),
-        ({"nodeName": "node-14", "skipNodeOperations": ["*"]}, True, {"free"}),  # no kubelet calls its driver
+        ({"nodeName": "node-14", "skipNodeOperations": ["*"]}, True, {"free"}),  # no kubelet needs to call the driver
     ],
 )
 def test_devices_of_other_or_all_nodes_are_not_mistaken_for_this_nodes_own(

@@ -227,5 +227,5 @@ def test_labels_of_metrics_are_escaped() -> None:
 
 
 def test_a_device_that_only_the_file_gives_to_a_pod_that_is_gone_is_free() -> None:
-    """The kubelet's answer confirms that the pod is gone, so its devices can be allocated again."""
+    """The kubelet's answer confirms that the pod is gone, so the pod's devices can be allocated again."""
     assert row(nodes.of_a_pod_that_is_gone(CLEAN), "gpu-7").owner == FREE

@@ -108,7 +108,7 @@ def test_the_scheduler_names_no_taint_and_the_node_does() -> None:
 
 
 def test_a_taint_of_a_user_is_no_fault_of_the_node() -> None:
-    """Kubernetes' own taints are findings, except the taint not-ready: the condition Ready says more."""
+    """Kubernetes' own taints are findings, except the taint not-ready, because the condition Ready says more."""
     look = with_node(CLEAN, evolve(node_of(CLEAN), taints=node(taints=[MINE]).taints))
     assert check(Facts(look)) == ()
     ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

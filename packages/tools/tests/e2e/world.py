@@ -70,7 +70,7 @@ class Kubelet:
                 self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE, *, settled: bool = True) -> Json:
-        """Return the first state from the current one on that meets `condition` and, if `settled`, is settled."""
+        """Return the first state, current or later, that meets `condition` and, if `settled` is true, is settled."""
 
         def found() -> bool:
             last = self.states[-1] if self.states else None
@@ -162,8 +162,8 @@ class KubeletWorld:
         return plugin
 
     def put(self, name: str, *objects: Json | str) -> None:
-        """Write a manifest that contains these objects; strings are written as they are."""
-        unfinished = self.manifests / f".{name}"  # the kubelet ignores such a name
+        """Write a manifest that contains these objects; strings are written unchanged."""
+        unfinished = self.manifests / f".{name}"  # the kubelet ignores names that begin with a dot
         unfinished.write_text("\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
         unfinished.rename(self.manifests / f"{name}.yaml")
 
@@ -202,7 +202,7 @@ class World(KubeletWorld):
         self.api.stop()
 
     def check_all_sources(self, state: Json) -> None:
-        """Check that every source agrees with `state`, when nothing is in progress."""
+        """Check that every source agrees with `state` when nothing is in progress."""
         assert json.loads((self.root / "state.json").read_text()) == state
         held = holdings(state)
         assert self.in_pod_resources() == (held, free_or_held(state))

@@ -161,7 +161,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("panics-at-sigterm", CALM),
     ("leaves-its-socket", CALM[CALM.index("ends-on-sigterm") :]),
 ]
-# Faults and unusual behavior that show when the health of a device changes.
+# Faults and unusual behavior that become visible when the health of a device changes.
 HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("never-sick", HEALTH),
     ("adds-a-device", HEALTH),
@@ -180,7 +180,7 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
     ("returns-twice", HEALTH),
 ]
-# Faults and unusual behavior that show when the kubelet or the plugin restarts.
+# Faults and unusual behavior that become visible when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("ends-its-stream-after-fifteen-seconds", ["keeps-its-stream-open"]),
     ("registers-each-five-seconds", ["registers-once"]),

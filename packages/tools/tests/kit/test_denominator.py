@@ -1,4 +1,4 @@
-"""A run passes only if every applicable "must" check was run. If anything prevents one, the status is 1."""
+"""A run passes only if every applicable "must" check was run. If such a check could not be run, the status is 1."""
 
 import re
 from collections.abc import Callable

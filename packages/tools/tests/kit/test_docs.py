@@ -20,7 +20,7 @@ QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", 
 
 
 def assert_prints_what_is_shown(guide: str, name: str, status: int, directory: Path, sooner: tuple[str, str]) -> None:
-    """Run a shortened version of a guide's command, and find each line that the guide shows in its output."""
+    """Run a shortened version of a guide's command, and check that it prints each line that the guide shows."""
     ((command, shown),) = [found[1:] for found in SHELL.findall(guide) if found[0] == name]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ran = subprocess.run(
