@@ -105,7 +105,7 @@ def location(path: Path, line: int, text: str) -> str:
 
 @cache
 def with_parts(name: str) -> str:
-    """Return the text of a guide and of its parts in the folder of the same name; empty if there is no such guide."""
+    """Return the text of a guide and of its parts in the folder of the same name, or "" if there is no such guide."""
     guide = ROOT / "docs" / name
     return "\n".join(
         path.read_text("utf-8") for path in GUIDES if path == guide or path.parent == guide.with_suffix("")

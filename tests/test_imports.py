@@ -95,7 +95,7 @@ LAYERS = {
         PURE | names("attrs .domain .manager .plugins .adapters.memory /budget /numa")
     ),
     "devicecore_tools.doctor.reading": Layer(ADAPTER | names("google grpc orjson /budget .adapters /numa")),
-    # A look is written in full and according to its types, but `system.json_values` cannot write mappings whose keys
+    # A `Look` is written in full and according to its types, but `system.json_values` cannot write mappings whose keys
     # are not strings.
     "devicecore_tools.doctor.reading.look_file": Layer(ADAPTER | names("cattrs")),
     "devicecore_tools.node": Layer(

@@ -46,7 +46,7 @@ def _count(text: str) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run all tests in worker processes, or if no workers are requested, leave the loop to pytest."""
+    """Run all tests in worker processes or, if no workers are requested, leave the loop to pytest."""
     if not session.config.option.workers or session.config.option.collectonly or session.testsfailed:
         return None
     units = [list(tests) for _, tests in groupby(session.items, _unit)]

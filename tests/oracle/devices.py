@@ -530,7 +530,8 @@ def _on_node_0(data: CheckpointData) -> CheckpointData:
 def _judge_with_newest(history: Json, oracle: Oracle) -> Verdict:
     """Compare a history in which a restart finds a checkpoint from before 1.20 (D23).
 
-    A kubelet must reject such a file. Our manager must continue as a kubelet does with the same data in today's format.
+    A kubelet must reject the old file. Our manager must continue as a kubelet does with the same data in today's
+    format.
     """
     newest = [
         {name: value for name, value in step.items() if name not in ("newest", "is_unusable")}

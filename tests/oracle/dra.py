@@ -70,7 +70,7 @@ SKIPS = "DRAOptionalNodeOperations"
 """Without this feature gate, a kubelet rejects a claim whose driver need not be called (N20)."""
 
 TWICE = 0.01
-"""The share of recorded histories in which a pod may name a claim twice. A kubelet never prepares such a claim (N6)."""
+"""The share of recorded histories in which a pod may name a claim twice. A kubelet never prepares the claim (N6)."""
 
 
 def _naming_once(step: Json) -> Json:

@@ -220,7 +220,7 @@ def _resources(of: Json) -> Json:
 
 
 def _settled_differences(nodes: Nodes, node: ClusterNode) -> list[str]:
-    """Wait for a while until a devicecore node and the kubelet no longer differ, and return the remaining differences."""
+    """Wait a while until a devicecore node and the kubelet no longer differ, and return the remaining differences."""
     end = time.monotonic() + _SETTLED
     while True:
         found = [str(one) for one in differences(_states(nodes, node), _states(nodes, nodes.real))]

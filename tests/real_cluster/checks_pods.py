@@ -239,7 +239,7 @@ def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, t
 
 
 def mappings_of(client: Client) -> list[Json] | None:
-    """Return which requests of the scheduler's claim serve which container, or None if the scheduler created no claim."""
+    """Return which requests of the scheduler's claim serve which container, or None if there is no such claim."""
     status = client.get("Pod", "ask")["status"].get("extendedResourceClaimStatus")
     rows = status["requestMappings"] if status else ()
     names = ("containerName", "resourceName", "requestName")

@@ -76,7 +76,7 @@ class RefusedError(Exception):
 
 
 def path(kind: str, name: str = "", namespace: str = "default", subresource: str = "") -> str:
-    """Return the path of an object, or of a kind's objects in a namespace (in all namespaces if `namespace` is empty)."""
+    """Return the path of an object, or of a kind's objects in a namespace (or in all, if `namespace` is empty)."""
     api, plural = ("api/v1", _CORE[kind]) if kind in _CORE else ("apis/" + _NAMED[kind][0], _NAMED[kind][1])
     inside = ["namespaces", namespace] if namespace and kind not in _WITHOUT_NAMESPACE else []
     return "/" + "/".join(part for part in (api, *inside, plural, name, subresource) if part)

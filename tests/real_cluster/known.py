@@ -130,7 +130,7 @@ _IS_GENERATION = _path(r"metadata\.generation")
 
 
 def _is_dropped(one: Answered) -> bool:
-    """Return whether the only reason for a difference is that Kubernetes drops the unknown field `none`, which we keep."""
+    """Return whether the only reason for a difference is the unknown field `none`, which only Kubernetes drops."""
     found, real = one.difference, one.real
     if '"none": 1' not in str(one.asked):
         return False

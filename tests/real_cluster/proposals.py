@@ -46,7 +46,7 @@ def report_on(situation: Situation, objects: str) -> ClaimReport:
 
 
 def proposals_in(report: ClaimReport, situation: Situation) -> Iterator[tuple[str, Situation]]:
-    """Yield each proposal in a report on a situation's pod, and the situation after the proposal has been carried out."""
+    """Yield each proposal in a report on a situation's pod, and the situation after it has been carried out."""
     if report.status == 0 or not report.answers:
         return
     for change in report.answers[0].changes:

@@ -73,7 +73,7 @@ def tolerated(**fields: str) -> Json:
 
 
 def init(**fields: Json) -> Json:
-    """Return the field for one init container with limits."""
+    """Return a pod's field for one init container with limits."""
     limits = fields.pop("limits")
     return {"initContainers": [{**INIT, "resources": {"limits": limits}, **fields}]}
 

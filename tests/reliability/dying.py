@@ -88,7 +88,7 @@ def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
         admit_pods(counted, pods, void)
     for fault in KILLS:
         for at, name in enumerate(healthy.calls, 1):
-            if fault == "killed half way" and name != "write":
+            if fault == "killed halfway" and name != "write":
                 continue
             directory = root / f"{fault.replace(' ', '-')}-{at}"
             seed(directory)

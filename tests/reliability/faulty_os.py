@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 CALLS = ("close", "fsync", "listdir", "open", "rename", "replace", "scandir", "unlink", "write")
 """The functions of `os` that `DurableFile` calls, directly or through pathlib."""
 
-KILLS = ("killed before", "killed after", "killed half way")
+KILLS = ("killed before", "killed after", "killed halfway")
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EINTR")
 HALF = "half of it"
 """The fault of a write that writes only half of its data and returns the number of bytes, as a real write may."""
@@ -65,7 +65,7 @@ class FaultyOs:
                 with suppress(OSError):
                     real(*arguments, **options)
                 die()
-            case "killed half way" if name == "write":
+            case "killed halfway" if name == "write":
                 real(arguments[0], arguments[1][: len(arguments[1]) // 2])
                 die()
             case "half of it" if name == "write":

@@ -54,7 +54,7 @@ def test_killed_before_after_and_in_the_middle_of_every_call(directory: Path) ->
         check_what_is_left(death)
     calls = ("listdir", "unlink", "open", "write", "fsync", "close", "replace")
     expected = {f"killed {when} {call}" for when in ("before", "after") for call in calls}
-    assert killed == {*expected, "killed half way write"}
+    assert killed == {*expected, "killed halfway write"}
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: apt-get install strace")

@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of a call to a manager; docs/reliability.md says what is guaranteed."""
+"""Ctrl-C at any point in a call to a manager; docs/reliability.md says what is guaranteed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""After a manager is killed during admissions, the next one knows all completed ones, and no device has two owners.
+"""After a manager is killed, the next manager knows all completed admissions, and no device has two owners.
 
 `test_crash.py` kills a manager at each system call of one write. Here, many admissions and evictions run over real
 sockets, and the kill comes at any time.

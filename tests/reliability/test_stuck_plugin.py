@@ -31,7 +31,7 @@ class StuckPlugin(SimulatedPlugin):
         self.may_continue = threading.Event()
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Answer a request, the first one late."""
+        """Answer a request. The first answer is late."""
         self.calls += 1
         if self.calls == 1:
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -40,7 +40,7 @@ def free_reserved_and_allocated_devices_are_all_devices(world: World) -> Violati
         held = {device for holding in _all_holdings(ledger) if holding.resource == name for device in holding.devices}
         in_use = frozenset(ledger.in_use(name))
         if in_use != held or len(known - in_use) + len(held) != len(known | held):
-            yield f"{_text(held)} of {name} are held, but in_use has {_text(in_use)}"
+            yield f"{_text(held)} of {name} are held, but in_use contains {_text(in_use)}"
 
 
 def containers_of_a_pod_share_only_reusable_devices(world: World) -> Violations:
@@ -217,7 +217,7 @@ def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: 
         on_disk, was_on_disk = _entries(world.disk.content.blob, pod), _entries(attempt.blob, pod)
         # `was_on_disk` differs from `before` if an admission in progress has released the pod but not saved it yet.
         if on_disk not in (was_on_disk, [entry_of(allocation) for allocation in before]):
-            yield f"{pod} was refused, but the file has {on_disk}"
+            yield f"{pod} was refused, but the file contains {on_disk}"
 
 
 def an_undisturbed_failure_changes_nothing(world: World, attempt: Attempt, verdict: Verdict) -> Violations:

@@ -126,7 +126,7 @@ class Steps:
         self.trace.append(f"{self.step:5}{'  ' * self._depth} {text}")
 
     def _one_of(self, things: Sequence[T]) -> list[T]:
-        """Return a list that contains one of `things`, or nothing if there are none."""
+        """Return a list with one of `things`, or an empty list if there are none."""
         return [self._chance.choice(things)] if things else []
 
     def _with_probability(self, probability: float) -> bool:
@@ -197,7 +197,7 @@ class Steps:
             self.tick()
 
     def break_the_disk(self) -> None:
-        """Make one save or all later ones fail, or cut the power before or after a save."""
+        """Make one save or all later saves fail, or cut the power before or after a save."""
         dishonest = (faults.Loses(), faults.Tears(), faults.Tears(0.9))  # the port forbids these faults
         honest = (faults.Fails(), faults.FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
         if self._with_probability(0.2):
@@ -360,7 +360,7 @@ class Steps:
             self._conclude(pod, verdict)
 
     def _applicants(self) -> list[Pod]:
-        """Return a list that contains a pod to admit, or nothing."""
+        """Return a list with a pod to admit, or an empty list."""
         is_new = len(self.world.specs) < MAX_PODS and self._with_probability(0.6 if self.world.pods.ready else 0.2)
         return [self._new_pod()] if is_new else self._one_of(self._idle())
 

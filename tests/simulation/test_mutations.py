@@ -52,10 +52,10 @@ HALF_FAILED = races.test_130145_a_half_failed_admission_leaks_nothing
 TOO_LATE = races.test_117435_an_answer_after_the_budget_is_never_taken
 
 breaks = Mutations()
-"""Mutations that break a law of the simulation, each with that law and the seed that is tried first."""
+"""Mutations that break a law of the simulation, each with the law and the seed that is tried first."""
 
 fails = Mutations()
-"""Mutations that make a race test fail, each with that test."""
+"""Mutations that make a race test fail, each with the test."""
 
 
 def of_allocations_only(ledger: Ledger) -> Ledger:

@@ -574,7 +574,7 @@ def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
 
 
 class LateOwner(MemoryTransport):
-    """A transport whose directory another manager owns until the start. Before it stops, that manager admits a pod."""
+    """A transport whose directory another manager owns until the start. Before that manager stops, it admits a pod."""
 
     def __init__(self, before_it_stops: Callable[[], None]) -> None:
         super().__init__()
@@ -668,7 +668,7 @@ class SlowPods(MemoryPods):
 
 
 class SlowList(Collection[PodUid]):
-    """A list of pods. Iterating over it first waits at a gate."""
+    """A list of pods. Iterating over the list first waits at a gate."""
 
     def __init__(self, pods: Collection[PodUid], gate: faults.Gate) -> None:
         self._pods = pods

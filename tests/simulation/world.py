@@ -136,7 +136,7 @@ class PluginRecord:
         return [plugin for plugin in self.lists if plugin.resource == resource]
 
     def latest_list(self, resource: ResourceName) -> tuple[Device, ...] | None:
-        """Return the list of the latest live instance that has sent one."""
+        """Return the list of the latest live instance that has sent a list."""
         listed = [self.lists[plugin] for plugin in self.live(resource) if self.lists[plugin] is not None]
         return listed[-1] if listed else None
 
@@ -312,7 +312,7 @@ class World:
     def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
         """Return whether either value has changed since the last call.
 
-        If not, a file need not be read, which is slow.
+        If neither value has changed, a file need not be read, which would be slow.
         """
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node

@@ -105,7 +105,7 @@ REASONS = {
     ),
     "pool gpu.example.com/n1: the device gpu-0 appears twice": lambda: _first_reason(GPU, GPU),
 }
-"""The cases, by the text that is expected."""
+"""The cases, by expected text."""
 
 
 def _wants(**capacity: str) -> Json:

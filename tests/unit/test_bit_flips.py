@@ -64,7 +64,7 @@ def idle_bits() -> Iterator[tuple[int, int]]:
 def read(blob: bytes) -> checkpoint.CheckpointData | None:
     """Return the content of a file, or None if the file is refused.
 
-    It is cached, because all tests use the same files.
+    The result is cached, because all tests use the same files.
     """
     try:
         return checkpoint.decode(blob).verified()

@@ -229,7 +229,7 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
 def test_the_depth_is_bounded_where_python_reads_as_deep(begin: str, end: str) -> None:
-    """Python's own limit differs between versions, and except in 3.12 and 3.13, a program can raise it."""
+    """Python's own limit differs between versions, and a program can raise it, except in 3.12 and 3.13."""
     levels = MAX_DEPTH // len(begin.replace('"a":', ""))
     problems: list[str] = []
 
@@ -406,7 +406,7 @@ def test_a_manager_writes_back_what_it_found_in_the_file() -> None:
     ],
 )
 def test_unknown_fields_are_written_back_byte_for_byte(format_: int, change: tuple[bytes, bytes]) -> None:
-    """The fields keep their places and are written as in Go, even by a writer that got them from a file."""
+    """The fields keep their places and are written as in Go, even by a writer that got the fields from a file."""
     head, old, tail = encode(DEVICES, format_).rpartition(change[0])
     blob = head + change[1] + tail if old else b""
     data = decode(blob).verified()

@@ -159,7 +159,7 @@ def test_a_pod_without_claims_costs_no_write() -> None:
 
 
 def released(count: int, *, shared: bool) -> Work:
-    """Return the work of releasing the claims of pods that are gone: one claim for each pod, or a shared one."""
+    """Return the work of releasing the claims of pods that are gone: one claim for each pod, or a shared claim."""
     work = Work()
     transport = MemoryDriverTransport()
     pods = tuple(f"uid-of-pod-{number:05d}" for number in range(count))

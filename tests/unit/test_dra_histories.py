@@ -59,7 +59,7 @@ FOREIGN = ("transport:", "unknown service", "json:")  # how error messages from 
 
 
 class Comparison:
-    """One history: what the recording has shown so far and, if the rest is not compared, why not."""
+    """What the recording of one history has shown so far, and the reason if the rest is not compared."""
 
     def __init__(self) -> None:
         self.replay = Replay()
@@ -95,7 +95,7 @@ class Comparison:
         self._learn(expect)
 
     def _reason(self, step: Json) -> str | None:
-        """Return the reason why this step and later ones may differ, or None."""
+        """Return the reason why this step and later steps may differ, or None."""
         error = step["expect"].get("error", "")
         if self._is_asked_twice(step["expect"]["calls"]):
             return "N6"

@@ -208,7 +208,7 @@ def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: No
 
 
 def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: ThreadPoolExecutor) -> None:
-    """A kubelet deletes such a claim while the pod uses it (kubernetes#140527)."""
+    """A kubelet deletes the claim although the pod uses it (kubernetes#140527)."""
     manager, driver = node.with_claim("a", "b")
     manager.prepare(pod("a", "claim"))
     release = begun(pool, driver, manager.unprepare, PodUid("a"))
@@ -324,7 +324,7 @@ def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node
 
 
 def test_an_event_of_a_former_run_changes_nothing() -> None:
-    """`DriverList` and `HealthRecord` check this themselves, because a stop may come while an event is delivered."""
+    """`DriverList` and `HealthRecord` check the run themselves, because a stop may come while an event is delivered."""
     former, current, instance = Run(), Run(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
     drivers, record = DriverList(None, lambda: 0.0), HealthRecord(store := MemoryStore(), lambda: 0)
     for run in (former, current):
@@ -440,7 +440,7 @@ def test_a_manager_that_was_never_started_says_so(call: str) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> None:
-    """A kubelet does not start with such a file (kubernetes#123552)."""
+    """A kubelet does not start if it cannot use the file (kubernetes#123552)."""
     node.store.blob = b'{"Data":"x","Checksum":1}'
     manager = node.manager()
     assert isinstance(manager.restored.problem, CorruptCheckpointError)
@@ -505,7 +505,7 @@ def test_a_full_disk_fails_a_pod_before_a_driver_is_called(node: Node) -> None:
 
 
 def test_a_claim_that_no_pod_uses_is_released(node: Node) -> None:
-    """A kubelet keeps such a claim forever."""
+    """A kubelet would keep the claim forever."""
     node.store.blob = encode([ClaimEntry("uid", "claim", "default", (), {GPU: None})])
     manager = node.manager(driver := Driver())
     assert manager.reconcile() == {}

@@ -424,7 +424,7 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
 
 @pytest.mark.parametrize("row", RUNNING, ids=range(len(RUNNING)))
 def test_a_container_that_runs_on_is_left_alone_until_all_pods_are_known(row: Json) -> None:
-    """While sources are not ready, a running container needs no plugin to be admitted, but any other does."""
+    """While sources are not ready, a running container needs no plugin to be admitted, but any other container does."""
     mapped = row["container_map"].items()
     running = {ContainerKey(PodUid(pod), name) for id_, (pod, name) in mapped if id_ in row["running"]}
     pods = MemoryPods(ready=False, running=running)

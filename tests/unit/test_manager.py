@@ -207,7 +207,7 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
 
 
 def test_a_container_gets_what_it_missed_when_it_starts() -> None:
-    """A container whose pod was admitted before its plugin registered gets devices when it starts (kubelet.md 7.1)."""
+    """A container whose pod was admitted before the plugin registered gets devices at its start (kubelet.md 7.1)."""
     with MemoryManager(pods=MemoryPods(active={PodUid("p")})) as manager:
         assert manager.admit(a_pod("p")) == Admitted(a_pod("p"), unhandled=(("main", GPU),))
         assert manager.start_container(a_pod("p"), "main") is None
@@ -218,7 +218,7 @@ def test_a_container_gets_what_it_missed_when_it_starts() -> None:
 
 
 def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
-    """Until the plugin is back, its options are unknown, and a kubelet continues without it (kubelet.md 7.2)."""
+    """Until the plugin is back, its options are unknown, and a kubelet continues without them (kubelet.md 7.2)."""
     now = [0.0]
     with MemoryManager(FailsPreStart()) as manager:
         manager.admit(a_pod("p"))
@@ -308,7 +308,7 @@ def test_the_topology_policy_decides(scope: Scope, policy: Policy, count: int, a
 
 
 def test_a_topology_refusal_names_its_container() -> None:
-    """The refusal names the container whose hints do not fit, not the one before it."""
+    """The refusal names the container whose hints do not fit, not the container before it."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:
         first = manager.admit(a_pod("p", 3))

@@ -535,7 +535,7 @@ def test_a_slip_at_the_values_of_devices_and_claims_is_one_sentence(make: Try, m
 
 @pytest.mark.parametrize("transport", [MemoryTransport, MemoryDriverTransport])
 def test_one_transport_serves_one_manager_at_a_time(transport: Callable[[], Any]) -> None:
-    """A second manager would take the first one's events. After a stop, another manager may start."""
+    """A second manager would take the first manager's events. After a stop, another manager may start."""
     shared = transport()
     shared.start(print)
     shared.start(print)

@@ -104,7 +104,7 @@ def test_a_newer_go_is_used_if_the_sources_need_it(tmp_path: Path, monkeypatch: 
 
 
 def test_the_modules_that_are_refused_are_named_once_with_the_reason() -> None:
-    """`go mod tidy -e` continues without such modules, and the build then only reports a missing entry in go.sum."""
+    """`go mod tidy -e` continues without refused modules, and the build then reports only a missing entry in go.sum."""
     told = "p/{0}: example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"
     lines = "\n".join(("go: finding module", told.format("a"), told.format("b")))
     reason = "example.com/m@v1.0.1: reading https://example.com/m/@v/v1.0.1.zip: 403 Forbidden"

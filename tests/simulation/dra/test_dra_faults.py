@@ -19,7 +19,7 @@ def parsed(text: str) -> list[Action]:
 
 TEXTS = {
     "one pod": "prepare first, prepare first, unprepare first",
-    "two pods of one claim": (
+    "two pods that share a claim": (
         "prepare first, prepare second, unprepare first, prepare third, unprepare second, unprepare third"
     ),
     "a restart between": "prepare first, restart, prepare second, unprepare first, orderly_restart, unprepare second",

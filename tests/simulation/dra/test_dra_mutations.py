@@ -1,4 +1,4 @@
-"""Each mutation removes one protection, and the test shows that this is noticed.
+"""Each mutation removes one protection, and the test shows that the removal is noticed.
 
 Many of the mutations do what a kubelet does, or what a developer who does not know the reasons for the code might
 write.
@@ -37,10 +37,10 @@ Anything = Any  # arguments that the mutation passes on to the real function
 
 
 breaks = Mutations()
-"""Mutations that break a law of the world, each with that law and a scenario in which it is broken."""
+"""Mutations that break a law of the world, each with the law and a scenario in which the law is broken."""
 
 fails = Mutations()
-"""Mutations that make a test fail, each with that test."""
+"""Mutations that make a test fail, each with the test."""
 
 
 # --- what is saved, and when ------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
     patch.setattr(SavedClaims, "save", saving)
 
 
-@breaks("M8 a failed check changes nothing", "two pods of one claim")
+@breaks("M8 a failed check changes nothing", "two pods that share a claim")
 def pods_are_entered_before_all_claims_are_checked(patch: Patch) -> None:
     checked = Preparation._checked  # noqa: SLF001 - the removed part is private
 
@@ -134,7 +134,7 @@ def answers_are_appended_within_one_run(patch: Patch) -> None:
     answers_are_appended(patch)
 
 
-@breaks("has two calls at once", "two pods of one claim")
+@breaks("has two calls at once", "two pods that share a claim")
 def nobody_waits_for_a_turn(patch: Patch) -> None:
     """As in a kubelet, two pods that share a claim and start at the same time both call the driver."""
 
@@ -144,7 +144,7 @@ def nobody_waits_for_a_turn(patch: Patch) -> None:
     patch.setattr(WatchedTurns, "begin", at_once)
 
 
-@breaks("M6 calls only with cause", "two pods of one claim")
+@breaks("M6 calls only with cause", "two pods that share a claim")
 def after_waiting_a_driver_is_asked_again(patch: Patch) -> None:
     patch.setattr(preparation, "begin_to_ask", lambda cache, ask: Changed(cache, ask=ask))
 

@@ -373,10 +373,10 @@ class World:
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))
         if self.manager.might_need_unprepare(PodUid(name)):
-            self.broken.append(f"{name} is released and still uses a claim")
+            self.broken.append(f"{name} has been released, but still uses a claim")
 
     def _vanish(self, name: str) -> None:
-        """End a pod without telling the manager; `reconcile` has to notice."""
+        """End a pod without telling the manager; `reconcile` has to notice this."""
         self.using.pop(name, None)
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))
@@ -484,7 +484,7 @@ class World:
             self._check_user(pod, uids)
 
     def _check_user(self, name: str, uids: frozenset[ClaimUid]) -> None:
-        """Check M1 and M9: the drivers have prepared the pod's claims, and its containers get the CDI names."""
+        """Check M1 and M9: the drivers have prepared the pod's claims, and the pod's containers get the CDI names."""
         for uid in uids:
             for result in self.allocations[uid]:
                 if uid not in self.drivers[result.driver].prepared:
