@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from devicecore import Admitted, Container, DeviceManager, Pod, PodUid
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemorySink, MemoryTransport
@@ -83,7 +85,8 @@ def life(path: Path, seed: int) -> list[list[str]]:
     return told
 
 
-def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path) -> None:
+def test_no_life_loses_doubles_or_leaks_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devicecore.runtime.saved_state.PATIENCE", 60.0)  # so that every eviction waits for its save
     path, acknowledged = tmp_path / "checkpoint", 0
     for seed in range(LIVES):
         known: dict[str, bool | None] = dict.fromkeys(
