@@ -5,7 +5,12 @@ from functools import partial
 
 import pytest
 from devicecore_tools.node import lanes
+from devicecore_tools.node.evictions import Evictions
 from devicecore_tools.node.lanes import Lanes
+
+from devicecore import DeviceManager
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.model import PodUid
 
 PATIENCE = 60.0  # seconds; far more than needed
 
@@ -93,3 +98,16 @@ def test_nothing_starts_after_the_end() -> None:
     work.submit("b", lambda: begun.append(2))
     hangs.set()
     assert begun == []
+
+
+def test_a_release_is_called_what_it_releases() -> None:
+    """The first release of a run only looks for pods of an earlier run: no pod has been removed yet."""
+    done, work = threading.Event(), Lanes()
+    with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
+        evictions = Evictions(manager, work, done.set)
+        assert evictions.waits_for == ""
+        evictions.release_inactive()
+        assert evictions.waits_for == "the check for pods that ended before this start"
+        evictions.evict(frozenset({PodUid("u-1")}), wait=PATIENCE)
+        assert evictions.waits_for == "the release of removed pods"
+        work.close()

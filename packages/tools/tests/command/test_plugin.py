@@ -139,6 +139,22 @@ def test_it_waits_for_the_directory_of_the_kubelet(start: Start, directory: Path
     kubelet.transport.stop()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "plugin simulated --resource example.com/gpu --socket-dir {missing}",
+        "plugin directory --resource example.com/gpu --socket-dir {missing} {there}",
+        "dra-driver simulated --name g.io --node n --registry {missing} --manifests {there} --plugin-dir {there}",
+    ],
+)
+def test_nothing_is_said_to_be_served_in_a_missing_directory(
+    devicecore_process: Start, directory: Path, words: str
+) -> None:
+    missing = directory / "missing"
+    process = devicecore_process(*words.format(missing=missing, there=directory).split())
+    assert f"waiting for {missing} before serving " in read_until(process, "serving")
+
+
 @pytest.mark.parametrize("variables", ["DEVICE_PLUGIN_PATH KUBELET_SOCKET", "DEVICE_PLUGIN_PATH", "KUBELET_SOCKET"])
 def test_the_environment_may_name_the_place(
     devicecore_process: Start, kubelet: Kubelet, directory: Path, variables: str

@@ -20,7 +20,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore_tools.command.groups import Group
 from devicecore_tools.command.options import MAX_DEVICES, numbers, path_option, refuse_missing_devices
-from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
+from devicecore_tools.command.plugin import END_WITHIN, log_serving, log_to_stderr, obey_input
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.command.unhealthy_file import UnhealthyFile
 
@@ -191,7 +191,7 @@ def _serve(options: Mapping[str, Any], claims: ClaimSource, publish: "Publish", 
             UnhealthyFile(options["unhealthy_file"], offered.make_unhealthy).follow()
         if options["commands"]:
             obey_input(offered.obey, signals)
-        _log.info("serving %s on %s", name, served.registration)
+        log_serving(name, served.registration, "--registry")
         signals.wait_for_end()
         _log.info("%s", signals.ended_by)
 

@@ -100,6 +100,19 @@ def log_to_stderr() -> None:
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # httpx2 logs each request
 
 
+def log_serving(what: str, socket: str, options: str) -> None:
+    """Log that `what` is served at `socket`, or what has to happen first. `options` may name a different directory."""
+    directory = Path(socket).parent
+    if directory.is_dir():
+        _log.info("serving %s on %s", what, socket)
+        return
+    _log.warning("waiting for %s before serving %s: start the kubelet, or correct %s", directory, what, options)
+
+
+DIRECTORY_OPTIONS = "--socket-dir or --kubelet-socket"
+"""The options that determine where a plugin's socket is, for messages."""
+
+
 @click.group(cls=Group)
 def plugin() -> None:
     """Run a device plugin that needs no hardware.
@@ -193,7 +206,7 @@ def simulated(
         # read the file before the kubelet sees the devices
         UnhealthyFile(unhealthy_file, obeyed.make_unhealthy).follow()
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
-        _log.info("serving %s of %s on %s", counted(count, "device"), resource, served.socket)
+        log_serving(f"{counted(count, 'device')} of {resource}", served.socket, DIRECTORY_OPTIONS)
         if commands:
             obey_input(obeyed.obey, signals)
         signals.wait_for_end()

@@ -12,7 +12,15 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import DeviceId
 from devicecore.domain.text import counted
 from devicecore_tools.command.options import extended_resource, path_option
-from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, place_of, place_options, plugin
+from devicecore_tools.command.plugin import (
+    DIRECTORY_OPTIONS,
+    END_WITHIN,
+    log_serving,
+    log_to_stderr,
+    place_of,
+    place_options,
+    plugin,
+)
 from devicecore_tools.command.signals import Signals
 
 _log = logging.getLogger(__name__)
@@ -85,7 +93,7 @@ def directory(
             os.scandir(path).close()
         except OSError as error:
             _log.warning("%s cannot be read, so there are no devices until it can be: %s", path, error.strerror)
-        _log.info("serving %s below %s as %s on %s", files, path, resource, served.socket)
+        log_serving(f"{files} below {path} as {resource}", served.socket, DIRECTORY_OPTIONS)
         signals.wait_for_end()
         _log.info("%s", signals.ended_by)
     return 0

@@ -447,7 +447,7 @@ class NodeEngine:
             elif entry.outcome is None or entry.outcome.waits:
                 yield f"pod {entry.name}: {entry.reason}"
         yield from self._claims.waits_for()
-        if self._evictions.in_progress:
-            yield "the release of removed pods"
+        if releases := self._evictions.waits_for:
+            yield releases
         elif self._pods is not None and not self._pods.sources_ready():
             yield "the manifests, which have not been read" if self._keeps_refused else "the pods from the API server"

@@ -41,6 +41,13 @@ class Evictions:
         """Return whether a pod with this UID was removed but may still be given devices or hold some."""
         return pod in self._pods
 
+    @property
+    def waits_for(self) -> str:
+        """What is being released, or an empty string if no release is in progress."""
+        if not self.in_progress:
+            return ""
+        return "the release of removed pods" if self._pods else "the check for pods that ended before this start"
+
     def evict(self, gone: frozenset[PodUid], being_tried: Iterable[PodUid] = (), *, wait: float = 0.0) -> None:
         """Start to release the pods `gone`, and wait for at most `wait` seconds.
 
