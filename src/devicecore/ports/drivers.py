@@ -13,8 +13,8 @@ from devicecore.domain.dra.model import ClaimRef, ClaimUid
 DriverListener = Callable[[DriverEvent], None]
 """Receives events. Calls may come from any thread, but only one at a time for each driver instance.
 
-If the listener raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses the registration with that
-text.
+If the listener raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses the registration with the
+error's text.
 """
 
 

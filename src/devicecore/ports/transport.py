@@ -13,8 +13,8 @@ from devicecore.domain.model import DeviceId, PluginId, Receipt
 Listener = Callable[[Event], None]
 """Receives events. Calls may come from any thread, but only one at a time for each plugin instance.
 
-If the listener raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with that
-text.
+If the listener raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with the
+error's text.
 """
 
 

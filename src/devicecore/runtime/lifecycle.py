@@ -6,8 +6,8 @@ waits for itself.
 A class whose objects run derives from `HasLifecycle` and defines two methods. `_begin` acquires what a run needs:
 threads, sockets, files, processes. `_end` releases everything that `_begin` may have acquired. `_end` is also called
 after each failed start, so it has to cope with a `_begin` that did not get far, and with an earlier `_end` that was
-interrupted. A class with a more complex start or stop derives from `ports.context.Runs`, and passes two such functions
-to a `Lifecycle` itself.
+interrupted. A class with a more complex start or stop derives from `ports.context.Runs`, and itself passes two such
+functions to a `Lifecycle`.
 
 At any time, at most one start is in progress, and at most one call of `begin` or `end`. A run goes through these steps:
 

@@ -27,7 +27,7 @@ from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 _SHORT = 1.0  # in seconds; if a server ends a watch sooner than this, the next watch has to wait
 _LAST_SECONDS = 1.0  # seconds for the thread to end after its request was canceled
 _BACKOFF = Backoff(0.5, 5.0)  # in seconds; the watch must resume soon after a server returns
-_REFUSALS = 3  # the number of refusals in a row after which the version itself may be the problem
+_REFUSALS = 3  # after this many refusals in a row, the version itself may be the problem
 _OF_CLIENT = (
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,

@@ -101,7 +101,7 @@ class RegisteredNode(NodeStatusSink):
         description: describes the Node.
         writer: sends requests to the API server.
         wall: returns the time.
-        changed: called after each answer of the server that changes something.
+        changed: called after each answer from the server that changes something.
         process: the process that holds the Lease; by default, this process.
         heartbeat: how often the Node is read and its conditions are reported if nothing changes, or None for never.
         refused: called with the node's name and the reason if the node is refused.

@@ -96,7 +96,7 @@ class KubeApiRequests(ApiServers):
 
     @property
     def answered(self) -> float:
-        """When the latest request that the server answered was started, in `time.monotonic` seconds.
+        """The time at which the latest answered request was started, in `time.monotonic` seconds.
 
         Answers that ask for a pause do not count. Before the first answer, the value is minus infinity.
         """

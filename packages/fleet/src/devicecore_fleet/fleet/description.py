@@ -162,7 +162,7 @@ class GroupDescription:
         provider_id: the provider id of each Node, where `{node}` stands for the node's name, or an empty string.
         containers: the behaviors of pods' containers. If several apply to a pod, the first one counts.
         managers: the CPU and memory managers and the machine, or None if the nodes have none.
-        allocatable: how much of the capacity pods may use, for resources of which they may not use everything.
+        allocatable: how much of a resource pods may use, for resources where that is less than the capacity.
     """
 
     pattern: str

@@ -24,7 +24,7 @@ def names_of(group: str) -> dict[str, str]:
 def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - the type depends on the group
     """Import and return an entry point, or return None if there is no such distribution.
 
-    Any error during the import becomes a click.ClickException, because the distribution may be anyone's.
+    Any error during the import becomes a click.ClickException, because anyone may have written the distribution.
     """
     from importlib.metadata import entry_points
 

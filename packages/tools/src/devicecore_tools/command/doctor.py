@@ -107,8 +107,8 @@ def doctor(
     The command reads the kubelet's checkpoint and sockets, queries the kubelet's pod-resources API, and asks each
     plugin for its identity. On request, it also reads the pods and the Node, the plugins' lists, and CDI files. It
     prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do next, what to do about
-    the finding, and how to confirm it. The devices that are held or unusual follow, and then the sources that could be
-    read. A device whose owner is not certain is "unknown", never "free".
+    the finding, and how to confirm it. Next come the devices that are held or unusual, and last the sources that could
+    be read. A device whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor

@@ -25,7 +25,7 @@ _MAX_PROSE = 120  # the width of prose on a wide terminal, in columns
 _FEW = 3  # how many devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that are omitted on a narrow terminal: SOURCE, NUMA
-# how the problem of a source begins if the sources are from two nodes
+# how a source's problem begins if the sources are from two nodes
 _OF_ANOTHER = re.compile(r"Node \S* ?is (a different machine from|not the Node of) ")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
 _LEAST = 4  # the minimum width to which a cell is truncated, in columns

@@ -25,7 +25,7 @@ class Held(Enum):
 
 
 def holder(node: str, process: str) -> str:
-    """Return the holder identity for a node's Lease. A kubelet's identity is only the node's name, so it differs."""
+    """Return the holder identity for a node's Lease. A kubelet's identity is only the node's name."""
     return f"{_PREFIX}/{node}/{process}"
 
 

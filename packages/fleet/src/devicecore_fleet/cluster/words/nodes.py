@@ -56,7 +56,7 @@ class NodeDescription:
     Attributes:
         name: the name of the Node.
         capacity: the node's capacity, not including devices, such as `cpu`, `memory` and `pods`, as quantities.
-        allocatable: how much of the capacity pods may use, for resources of which they may not use everything.
+        allocatable: how much of a resource pods may use, for resources where that is less than the capacity.
         labels: additional labels.
         host_ips: the node's addresses.
         taints: taints of a new Node.
