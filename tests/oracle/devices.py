@@ -229,7 +229,7 @@ class _Author:
         if self.random.random() < 0.4:
             data, is_flat = self._checkpoint(), self.random.random() < 0.08
             step["checkpoint"] = encode(data, 1 if is_flat else NEWEST).decode()
-            if is_flat and data.entries:  # without entries, a newer kubelet accepts such a file, too
+            if is_flat and data.entries:  # without entries, a newer kubelet accepts the old format, too
                 step |= {"newest": encode(_on_node_0(data)).decode(), "is_unusable": True}
             elif self.random.random() < 0.15:
                 cut, other = step["checkpoint"][: self.random.randint(0, 40)], '"Checksum":1'
@@ -416,10 +416,13 @@ def admissions(random: Random) -> Json:
 def judge(history: Json, oracle: Oracle) -> Verdict:
     """Compare the answers to a history, and recognize a difference by its cause.
 
-    A cause is proved by a change that makes the answers equal: leaving out zeros of resources without devices in use,
-    or a pod's request for a resource that is gone (D20); forgetting a pod whose second admission fails (D2); leaving
-    out what makes the kubelet panic (D21), or a start that only the kubelet refuses (D35); admitting another pod in
-    between (D34). All other answers must be equal.
+    A cause is proved by a change that makes the answers equal. All other answers must be equal. The changes are:
+
+    * D2: a pod whose second admission fails is forgotten.
+    * D20: zeros of resources without devices in use, or a pod's request for a resource that is gone, are left out.
+    * D21: what makes the kubelet panic is left out.
+    * D34: another pod is admitted in between.
+    * D35: a start that only the kubelet refuses is left out.
     """
     if (Release.of(oracle.version) or Release.V1_37).is_before_1_37:
         history = _before_1_37(history)
@@ -468,7 +471,7 @@ def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: 
 
 
 def _starts_without_a_claimed_device(step: Json, theirs: Json) -> bool:
-    """Return whether the kubelet refused to start a container that holds no device of a resource from its claim."""
+    """Return whether the kubelet refused to start a container without a device of a resource that its claim provides."""
     claimed = step["pod"].get("claimed", ()) if step["op"] == "start" else ()
     uid, error = step["pod"]["uid"] if claimed else "", theirs.get("error")
     return any(

@@ -221,7 +221,7 @@ def only_unhealthy_devices(look: Look) -> Look:
 
 
 def a_copy_of_a_directory(look: Look) -> Look:
-    """Without the kubelet's own socket, the directory is a copy, which says nothing about sockets."""
+    """A directory without the kubelet's own socket is a copy, which says nothing about sockets."""
     look = nodes.resource_without_socket(nodes.without(look, "plugins"))
     return evolve(look, sockets=Reading.of("copy", SocketsSeen()))
 

@@ -633,7 +633,7 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Watch) -> None:
     assert watch(f"{SLICES}?watch=true").ends()
 
 
-# --- faults, rights and bad requests ----------------------------------------------------------------------------------
+# --- faults, permissions and bad requests -----------------------------------------------------------------------------
 
 
 def test_a_cue_answers_every_second_write(server: LocalApiServer) -> None:

@@ -135,7 +135,7 @@ def stand_in_for_docker(temporary: Path) -> None:
 
 
 def test_inputs_reach_commands_as_variables_only() -> None:
-    # The service inserts ${{ }} into a script without quoting, so an input could be a command.
+    # GitHub inserts ${{ }} into a script without quoting, so an input could be a command.
     assert not [step["name"] for step in STEPS if "${{" in step.get("run", "")]
     used = set(re.findall(r"inputs\.(\w+)", (ROOT / "action.yml").read_text()))
     assert used == set(ACTION["inputs"])

@@ -282,7 +282,7 @@ def test_a_socket_that_sends_ping_without_end_holds_up_no_call(directory: Path) 
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process."""
+    """Return the memory that this process uses."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
