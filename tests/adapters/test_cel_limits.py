@@ -168,7 +168,7 @@ def test_a_stopped_process_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_process_ends_in_the_middle_of_a_question_if_its_parent_is_killed() -> None:
-    """While the process evaluates an expression, it cannot notice that no one is waiting for the answer any longer."""
+    """While the process evaluates an expression, it cannot notice that no one is still waiting for the answer."""
     told, tell = os.pipe()
     parent = os.fork()
     if parent == 0:

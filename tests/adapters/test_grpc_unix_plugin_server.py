@@ -169,7 +169,7 @@ def test_a_plugin_that_the_kubelet_dropped_registers_again(directory: Path, reco
 
 
 class NotesItsDrop(ServedPlugin):
-    """Sets an event when it notices that it was dropped."""
+    """A served plugin that sets an event once it notices that the kubelet has dropped it."""
 
     dropped = threading.Event()
 

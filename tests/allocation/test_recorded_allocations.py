@@ -79,7 +79,7 @@ def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
             needed.update(found[0])
 
     check_each((*some_random_recordings(), *recordings("defects.jsonl")), check)
-    # CAPACITY_REJECT was seen only together with other faults. `make oracle` makes cases for the rest.
+    # CAPACITY_REJECT was seen only together with other faults. `make oracle` makes cases for the rest of this set.
     not_recorded = {
         KubernetesFault.CAPACITY_REJECT,
         KubernetesFault.ALL_SKIPS_POLICY,

@@ -251,7 +251,7 @@ def judge(case: Json, oracle: Oracle) -> Verdict:
     """After each write, compare the object and its field owners, or the rejection.
 
     D26: the owner of an empty field may differ, because Go adds some empty fields that were not sent and omits others.
-    Later writes are compared starting from Kubernetes' owners.
+    Later writes start from Kubernetes' owners.
     """
     kind = {"apiVersion": case["apiVersion"], "kind": case["of"]}
     ours, theirs = dict[str, Json](), None

@@ -471,7 +471,7 @@ def _judge_changed(history: Json, answers: Json, place: int, gone: str, oracle: 
 
 
 def _starts_without_a_claimed_device(step: Json, theirs: Json) -> bool:
-    """Return whether the kubelet refused to start a container without a device of a resource that its claim provides."""
+    """Return whether the kubelet refused to start a container without a device of a resource that a claim provides."""
     claimed = step["pod"].get("claimed", ()) if step["op"] == "start" else ()
     uid, error = step["pod"]["uid"] if claimed else "", theirs.get("error")
     return any(

@@ -247,7 +247,7 @@ def test_only_the_value_of_one_device_is_excused_in_an_expression() -> None:
 @beside("D2")
 @pytest.mark.parametrize("op", ["allocate_again", "start"])
 def test_a_pod_that_loses_devices_by_a_refusal_is_a_difference(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
-    """D2 changes a history with such a refusal, so the loss has to be found before the change."""
+    """D2 changes a history with a refusal like this, so the loss has to be found before the change."""
     more = {**POD, "containers": [*ONE["containers"], {"name": "other", "limits": {GPU: 9}}]}
     steps = [TWO, {"op": "allocate", "pod": ONE}, {"op": op, "pod": more, "container": "other"}]
     history = {"numa_nodes": [0, 1], "steps": steps}

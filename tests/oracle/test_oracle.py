@@ -101,7 +101,7 @@ def test_a_device_that_is_no_longer_listed_crashes_no_manager() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_each_injected_fault_changes_a_file_of_a_compared_kind(fault: Fault) -> None:
-    """Otherwise, `make mutants KIND=oracle` would fail only after an hour."""
+    """Without this test, a fault that cannot be injected would stop `make mutants KIND=oracle` only after an hour."""
     home = f"devicecore/{fault.file}" if not fault.file.startswith("../") else fault.file.removeprefix("../")
     (file,) = (path for path in (ROOT / "src" / home, *ROOT.glob(f"packages/*/src/{home}")) if path.is_file())
     assert fault.before in file.read_text("utf-8")

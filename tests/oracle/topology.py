@@ -106,7 +106,7 @@ def options(random: Random) -> Json:
 
 
 def judge_options(case: Json, oracle: Oracle) -> Verdict:
-    """Compare whether a kubelet would start with these options for its topology manager on this machine."""
+    """Compare whether a kubelet on this machine would start with these topology manager options."""
     rows = case["numa_nodes"]
     try:
         found = PolicyOptions.of(case["options"])

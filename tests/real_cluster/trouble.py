@@ -351,7 +351,7 @@ def _truth(node: RealKubelet, probe: Json) -> Truth:
         truth = Truth(runs=False, why=_waiting(node, uid))
     with (node.home / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"# {name} {'runs' if truth.runs else 'does not run'}: {truth.why}\n")
-    if not truth.runs:  # the output of `why` about claims is not checked, only saved for people
+    if not truth.runs:  # the output of `why` about claims is not checked, but saved for people to read
         _ours(node.home, "why", name, "--kubeconfig", node.plane.kubeconfig())
     admin.delete("Pod", name, grace=0)
     wait_for(f"{name} to be gone", lambda: admin.get("Pod", name) is None)

@@ -111,7 +111,7 @@ def api_answer_seeds() -> Iterator[bytes]:
 
 
 def question_seeds() -> Iterator[bytes]:
-    """Yield a few different inputs: any bytes determine which parts of the objects grow."""
+    """Yield a few different inputs. Any bytes are valid, and determine which parts of the objects grow."""
     yield from (bytes([number]) for number in range(8))
 
 

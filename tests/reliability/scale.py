@@ -4,7 +4,7 @@ import os
 
 STORM = "STORM" in os.environ
 PATIENCE = 300.0 if STORM else 60.0
-"""Seconds until a test stops waiting for an event, long enough for a loaded machine."""
+"""Seconds after which a test stops waiting for an event; enough for a loaded machine."""
 
 
 def scale(normal: int, storm: int) -> int:

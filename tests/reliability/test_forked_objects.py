@@ -1,8 +1,8 @@
 """A running object can be neither started nor stopped in a fork, and keeps running in the parent.
 
-Law: each class that starts threads or processes, or opens sockets or connections, is in a table here or inherits
-`start` and `stop` from `HasLifecycle`, which refuse in a fork. Any other class fails the test, whether it is public or
-not.
+Law: each class that starts threads or processes, or opens sockets or connections, is in a table here or inherits from
+`HasLifecycle` the methods `start` and `stop`, which raise an error in a fork. Any other class fails the test, whether
+it is public or not.
 """
 
 import importlib

@@ -165,7 +165,7 @@ AT_REST: tuple[Callable[[World], Violations], ...] = (
 
 
 def a_good_file_is_used_and_a_bad_one_is_kept(world: World) -> Violations:
-    """A file that a correct store can contain is read completely; any other is set aside before the first save."""
+    """A file that a correct store can contain is read completely; any other file is set aside before the first save."""
     restored, content = world.manager.restored, world.disk.content
     if world.found_honest and (isinstance(restored.problem, CheckpointError) or restored.skipped):
         yield f"a valid file was not used: {restored.problem} {restored.skipped}"

@@ -168,7 +168,7 @@ class Steps:
         self.start()
 
     def reboot(self) -> None:
-        """Restart the machine, so that no containers are running any longer."""
+        """Restart the machine, so that no containers are still running."""
         self.world.pods.running = set()
         self._log("reboot")
         raise PowerCutError

@@ -1,7 +1,7 @@
 """Everything that surrounds a device manager: clock, disk, sink, plugins, pods and power.
 
-Law: the world records events, and the state in which they must leave the manager, as simply as possible, and never asks
-the manager itself.
+Law: the world records events, and the state in which the events must leave the manager. It does this as simply as
+possible, and never asks the manager itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -335,7 +335,7 @@ class World:
         return self.in_flight[-1]
 
     def forget(self, pod: PodUid) -> None:
-        """End the pod, so that no source lists it any longer."""
+        """End the pod, so that no source lists it."""
         for attempt in self.in_flight:
             attempt.ended |= attempt.pod.uid == pod
         self.pods.active.discard(pod)

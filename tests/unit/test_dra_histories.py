@@ -11,8 +11,8 @@ A history may differ only for one of these reasons in docs/dra.md, from the firs
 * N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
 * D25 of docs/differences.md: a pod is refused while its claim is released. The rest of the history is not compared.
 * N19: a pod whose status does not name a template's claim is unprepared without an error. The rest is compared.
-* N21: a report names a device twice, or after a restart, repeats a message that was cut within a character, and pods
-  are told of a change. The rest of the history is not compared.
+* N21: pods are told of a change if a report names a device twice, or if, after a restart, a report repeats a message
+  that was cut within a character. The rest of the history is not compared.
 
 Steps without a recorded outcome are not compared, because from there on, the kubelet's own answer is random.
 
