@@ -57,7 +57,8 @@ ROWS: Sequence[Row] = (
             "keeps-calls-apart keeps-its-answers",
             "A plugin keeps monitoring health and reports any change.": "reports-a-change-of-health "
             "reports-health-after-a-kubelet-restart reports-a-change-while-the-kubelet-was-away "
-            "reports-a-recovery-of-health reports-a-later-change-of-health keeps-its-devices",
+            "reports-a-recovery-of-health reports-a-later-change-of-health reports-a-sick-device-after-a-kill "
+            "keeps-its-devices",
             "Allocate returns what the runtime needs for the allocated devices.": "allocates-each-device "
             "gives-the-nodes-of-each-device gives-the-mounts-of-each-device gives-the-variables-of-each-device "
             "gives-absolute-paths gives-existing-device-nodes gives-valid-cdi-names-and-permissions "

@@ -75,6 +75,7 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "gives-existing-device-nodes",
         "keeps-its-numa-nodes",
         "keeps-the-mounts-of-other-containers",
+        "keeps-what-it-has-mounted",
         "lists-each-device-for-one-resource",
         "mounts-existing-paths",
         "pre-starts-after-a-kill",

@@ -23,7 +23,8 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
         *("reports-a-recovery-of-health", "allocates-a-device-that-has-recovered", "reports-a-later-change-of-health")
     }
     without = {  # nothing that this plugin gives exists
-        *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers")
+        *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers"),
+        "keeps-what-it-has-mounted",
     }
     others = {
         "answers-notify-registration-status",
@@ -42,6 +43,7 @@ def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(d
     # this plugin does not call Register, gives nothing that exists, and has one resource
     without = {
         *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers"),
+        "keeps-what-it-has-mounted",
         *("ends-or-registers-after-a-refusal", "lists-each-device-for-one-resource", "returns-with-all-its-resources"),
     }
     left = set(not_passed(report)) - without

@@ -70,6 +70,7 @@ _RESTARTED = 8  # the number of devices that are allocated after a restart, or f
 _OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
+_CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
 _LONG = 5.0  # seconds, in which a plugin looks at its devices several times
 _REFILLING = 3.0  # seconds for another list after an empty one
@@ -1085,6 +1086,44 @@ def _succeeds(call: Callable[[], object]) -> bool:
 
 
 @check(
+    MUST,
+    expected="an answer to each later call, with the same device nodes as before",
+    clause=f"{ALLOCATE} A kubelet that is stopped cancels its calls, and makes them again after its restart.",
+)
+def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
+    """Calls of all announced methods are canceled after a few milliseconds, and Allocate is called again."""
+    connection, ids = plugin.registration.connected(), plugin.lists.healthy[:_AT_ONCE]
+    alone = {device: plugin.lists.alone(device) for device in ids}
+    request = deviceplugin.AllocateRequest(
+        container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids[:1])]
+    )
+    preference = deviceplugin.PreferredAllocationRequest(
+        container_requests=[
+            deviceplugin.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=1)
+        ]
+    )
+    started = deviceplugin.PreStartContainerRequest(devices_ids=ids[:1])
+    number = 0
+    for limit in _CANCELED_AFTER:
+        with suppress(CallFailedError):
+            connection.call(rpc.ALLOCATE, request, limit)
+        if connection.options.get_preferred_allocation_available:
+            with suppress(CallFailedError):
+                connection.call(rpc.GET_PREFERRED_ALLOCATION, preference, limit)
+        if connection.options.pre_start_required and not plugin.lists.starts_slowly:
+            with suppress(CallFailedError):
+                connection.call(rpc.PRE_START_CONTAINER, started, limit)
+        number += 1
+    for device in ids:
+        with in_context(f"for {device}, after {counted(number, 'canceled call')}"):
+            answers = plugin.lists.allocate([device])
+            require(answers, "the answer has no container response")
+            lost = sorted(_nodes(alone[device]) - _nodes(answers[0]))
+            require(not lost or "device nodes" in plugin.lists.unsteady, f"the answer lacks {some(lost)}")
+    return f"{counted(len(ids), 'answer')} after {counted(number, 'canceled call')}"
+
+
+@check(
     INFO,
     expected="variables without = in their names, and annotations with qualified names",
     clause="A container has each variable as NAME=value, so a name with = would become a different variable. "
@@ -1987,16 +2026,50 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
         if connection is None:
             return "the plugin does not register while a device is unhealthy"
 
-        def hidden() -> list[str]:
-            now = health_of(connection.last_list.devices)
-            return [id_ for id_ in changed if now.get(id_) == HEALTHS[0] != changed[id_]]
-
-        plugin.process.wait(lambda: not hidden(), plugin.settings.timeout)
-        still = hidden()
-        require(not still, f"the plugin lists {some(still)} as healthy", late=True)
+        _require_seen(plugin, connection, changed)
     finally:
         if plugin.kubelet.connection is None and not plugin.kubelet.socket.exists():
             plugin.kubelet.serve()
+        if plugin.settings.undo_health:
+            _problem_of(plugin, plugin.settings.undo_health)
+    return _changed(changed)
+
+
+def _require_seen(plugin: PluginUnderTest, connection: PluginConnection, changed: Mapping[str, str]) -> None:
+    """Check that a list soon shows these changes of health."""
+
+    def hidden() -> list[str]:
+        now = health_of(connection.last_list.devices)
+        return [id_ for id_ in changed if now.get(id_) == HEALTHS[0] != changed[id_]]
+
+    plugin.process.wait(lambda: not hidden(), plugin.settings.timeout)
+    still = hidden()
+    require(not still, f"the plugin lists {some(still)} as healthy", late=True)
+
+
+@check(
+    SHOULD,
+    expected="no device that became unhealthy before is listed as healthy",
+    clause=f"{CHANGES} Plugins are updated while devices are broken. If the new process lists a broken device as "
+    "healthy, the kubelet gives it to a pod.",
+)
+def reports_a_sick_device_after_a_kill(plugin: PluginUnderTest) -> str:
+    """The --provoke-health command is run, and then the plugin is killed and started again."""
+    _require_provocation(plugin)
+    plugin.process.require_process()
+    changed = dict(plugin.seen.health_changes or {})
+    skip_if(not changed, "the plugin has not listed a change of health yet")
+    plugin.registration.streaming()
+    number = len(plugin.kubelet.registrations)
+    try:
+        problem = _problem_of(plugin, plugin.settings.provoke_health)
+        skip_if(problem, f"--provoke-health: {problem}")
+        plugin.process.kill_and_start()
+        connection = plugin.registration.wait_registered(number, plugin.registration.after_a_start)
+        if connection is None:
+            return "the plugin does not register while a device is unhealthy"
+        _require_seen(plugin, connection, changed)
+    finally:
         if plugin.settings.undo_health:
             _problem_of(plugin, plugin.settings.undo_health)
     return _changed(changed)
@@ -2061,7 +2134,10 @@ def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     """After a recovery, the --provoke-health command is run again, and the same stream is watched."""
     _require_provocation(plugin)
     does_not_apply_if(not plugin.seen.recovered, "no device has recovered, so none can change again")
-    return _changed(_health_changes(plugin, plugin.registration.connected()))
+    changes, former = _health_changes(plugin, plugin.registration.connected()), plugin.seen.health_changes or {}
+    same = changes.keys() & former.keys()
+    require(same, f"the command had changed other devices before: {_changed(former)}; now, {_changed(changes)}")
+    return _changed(changes)
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -2114,6 +2190,20 @@ def keeps_its_answers(plugin: PluginUnderTest) -> str:
     changes = [text for part, text in lists.changes if part not in unsteady]
     require(not changes, some(changes))
     return f"{counted(lists.compared, 'answer')} as the first time"
+
+
+@check(
+    SHOULD,
+    expected="a set that fits the request, if the same request has got one before",
+    clause=f"{ADVICE} What other containers have is in the request, so the plugin need not remember it.",
+)
+def keeps_its_preferences(plugin: PluginUnderTest) -> str:
+    """Each answer to GetPreferredAllocation so far is compared with the first one for the same request."""
+    announced = plugin.registration.connected().options.get_preferred_allocation_available
+    does_not_apply_if(not announced, "the plugin does not announce this method")
+    lists = plugin.lists
+    require(not lists.misfits, some(lists.misfits))
+    return f"{counted(len(lists.preferred), 'request')} got sets that fit, each time"
 
 
 @check(
@@ -2244,6 +2334,22 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
     return "nothing is left behind"
 
 
+@check(
+    MUST,
+    expected="every mounted path that existed when it was given still exists",
+    clause="Mount.host_path: Path of the mount on the host (api.proto). Containers outlive the plugin and the kubelet, "
+    "and a kubelet starts a container again without calling Allocate again.",
+)
+def keeps_what_it_has_mounted(plugin: PluginUnderTest) -> str:
+    """After each check, including those that restart the plugin or stop it, all mounted paths are looked up."""
+    lists = plugin.lists
+    lists.look_for_sources()
+    does_not_apply_if(not lists.sources, "the plugin has mounted nothing that exists on this machine")
+    gone = [f"{path} of {lists.sources[path]}, gone since {check}" for path, check in lists.gone.items()]
+    require(not gone, some(gone))
+    return f"{counted(len(lists.sources), 'mounted path')} still there"
+
+
 ALONE: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().values() if isinstance(one, Check))
 """The checks that are not in the table of situations."""
 
@@ -2275,6 +2381,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
     request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
     answers = plugin.lists.call(rpc.GET_PREFERRED_ALLOCATION, request).container_responses
     require(len(answers) == 1, f"{counted(len(answers), 'answer')} for one container")
+    plugin.lists.note_preference(available, must, size, answers[0].deviceIDs)
     return list(answers[0].deviceIDs)
 
 

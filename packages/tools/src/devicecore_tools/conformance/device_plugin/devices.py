@@ -6,6 +6,7 @@ Law: Allocate is called once for each single device, and the responses are kept 
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from attrs import define, field
 
@@ -36,6 +37,7 @@ _FEW = 2  # devices
 _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinations of devices must suffice
 _MAX_COMBINATIONS = 8  # of each kind
 _MAX_CHANGES = 20  # recorded answers
+_MAX_SOURCES = 200  # mounted paths
 _GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
 
 Answer = deviceplugin.ContainerAllocateResponse
@@ -57,6 +59,10 @@ class ListedDevices:
         check: the name of the check that is running.
         changes: what has changed in a later answer to Allocate for the same ids. Each entry is the part of the answer
             and a sentence.
+        sources: mounted paths that existed when they were given, by path the ids for which they were given.
+        gone: mounted paths that no longer exist, and the check during which they vanished.
+        preferred: the requests for preferences that got a set that fits.
+        misfits: a sentence for each later answer to one of these requests that does not fit.
         compared: how many answers to Allocate were compared with an earlier one.
     """
 
@@ -74,6 +80,10 @@ class ListedDevices:
     check: str = ""
     changes: list[tuple[str, str]] = field(factory=list)
     compared: int = 0
+    sources: dict[str, str] = field(factory=dict)
+    gone: dict[str, str] = field(factory=dict)
+    preferred: set[tuple[frozenset[str], frozenset[str], int]] = field(factory=set)
+    misfits: list[str] = field(factory=list)
     _together: dict[tuple[str, ...], list[bytes]] = field(factory=dict)
     _singles: dict[str, bytes] = field(factory=dict)
     _firsts: dict[frozenset[str], bytes] = field(factory=dict)  # by ids, the first answer for one container
@@ -157,6 +167,10 @@ class ListedDevices:
         self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins are this slow
         if len(containers) == len(answer.container_responses) == 1:
             self._compare(containers[0], answer.container_responses[0])
+        for given in answer.container_responses:
+            for mount in given.mounts:
+                if len(self.sources) < _MAX_SOURCES and Path(mount.host_path).exists():
+                    self.sources.setdefault(mount.host_path, some([id_ for ids in containers for id_ in ids]))
         return list(answer.container_responses)
 
     def pre_start(self, ids: Sequence[str]) -> None:
@@ -174,6 +188,22 @@ class ListedDevices:
         took = time.monotonic() - began
         self.slowest_start = max(self.slowest_start, took)
         self.process.deadline += took if took > _SLOW_CALL else 0.0
+
+    def look_for_sources(self) -> None:
+        """Record which mounted paths have vanished."""
+        for path in self.sources.keys() - self.gone.keys():
+            if not Path(path).exists():
+                self.gone[path] = self.check
+
+    def note_preference(self, available: Sequence[str], must: Sequence[str], size: int, answer: Sequence[str]) -> None:
+        """Record whether an answer fits its request. If an earlier answer did, the later ones should."""
+        request = frozenset(available), frozenset(must), size
+        fits = len(answer) == len(set(answer)) == size and set(must) <= set(answer) <= set(available)
+        if fits:
+            self.preferred.add(request)
+        elif request in self.preferred and len(self.misfits) < _MAX_CHANGES:
+            asked = f"{size} of {some(available)}{f' with {some(must)}' if must else ''}"
+            self.misfits.append(f"during {self.check}, the answer for {asked} was {some(answer) or 'empty'}")
 
     @property
     def starts_slowly(self) -> bool:

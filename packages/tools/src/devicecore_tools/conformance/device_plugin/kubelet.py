@@ -10,7 +10,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -252,21 +251,33 @@ class BareKubelet:
         """Return the connection to the plugin's service for another resource, or None if there is none."""
         return self._more.get(foreign_text(resource))
 
-    def _follow(self, resource: str) -> None:
-        """Connect to the plugin's service for another resource, as a kubelet does, and follow that resource's lists."""
+    def _follow(self, resource: str) -> str:
+        """Connect to the plugin's service for another resource, as a kubelet does, and follow that resource's lists.
+
+        Return why a kubelet refuses the registration, or an empty string.
+        """
         name = foreign_text(resource)
         if resource not in self.endpoints or (len(self._more) >= _MAX_FOLLOWED and name not in self._more):
-            return
+            return ""
         connection = PluginConnection(self.path(self.endpoints[resource]))
         with self._lock:
             former = self._more.get(name)
             self._more[name] = connection
         if former is not None:
             former.close()
-        with suppress(CallFailedError):  # each resource can be tested with --resource
-            connection.dial(self.dial_timeout)  # some plugins register before they serve
+        if not connection.dial(self.dial_timeout):
+            return f"failed to dial device plugin: {connection.why_not()}"
+        try:
             connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
             connection.follow()
+        except CallFailedError as error:
+            return f"failed to get device plugin options: {error}"
+        return ""
+
+    def lists_healthy_devices_of(self, resource: str) -> bool:
+        """Return whether the plugin lists a healthy device for another resource."""
+        connection = self.connection_to(resource)
+        return connection is not None and connection.lists_healthy
 
     def others_missing(self, since: float) -> frozenset[str]:
         """Return the other resources that have not registered since a time, or had healthy devices and have none."""
@@ -318,7 +329,7 @@ class BareKubelet:
             self._decide(registration)
             registration.given_up = not context.is_active()
         elif not registration.problem and request.resource_name != self.resource:
-            self._follow(request.resource_name)
+            registration.problem = self._follow(request.resource_name)
         if registration.problem:
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 

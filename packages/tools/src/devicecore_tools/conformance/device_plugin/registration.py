@@ -82,22 +82,22 @@ class PluginRegistration:
 
         if self.process.wait(lists_devices, _FIRST_LIST):  # the other resources may register a moment later
             return
-        if not kubelet.others:
-            return
-        for resource in sorted(kubelet.others)[:_MAX_TRIED]:
+        others = [one for one in sorted(kubelet.others)[:_MAX_TRIED] if kubelet.lists_healthy_devices_of(one)]
+        for resource in others:
             self._start_with(resource)
-            if self.process.wait(lists_devices, _FIRST_LIST):
+            if self.process.wait(lists_devices, self.after_a_start):
                 return
-        self._start_with(first)
-        self.process.wait(lambda: kubelet.connection, _FIRST_LIST)
+        if others:
+            self._start_with(first)
+            self.process.wait(lambda: kubelet.connection, self.after_a_start)
 
     def _start_with(self, resource: str) -> None:
         """Restart the kubelet and the plugin to test another resource."""
         self.process.stop()
         self.kubelet.leave()
         self.kubelet.wipe()
-        self.kubelet.others[self.kubelet.resource] = self.kubelet.registrations[0].at
-        del self.kubelet.others[resource]
+        self.kubelet.others[self.kubelet.resource] = self.process.started_at
+        self.kubelet.others.pop(resource, None)
         self.kubelet.resource = resource
         self.kubelet.registrations.clear()
         self.kubelet.serve()
@@ -276,7 +276,7 @@ class PluginRegistration:
 
         self.has_returned = True
         if not self.absent:
-            before, limit = self.process.waits, self.settings.timeout
+            before, limit = self.process.waits, self.after_a_start
             self.process.wait(lambda: not self.kubelet.others_missing(began), limit)
             self.absent = self.kubelet.others_missing(began)
             self.was_held_up = before.until(self.process.waits) > limit / 2

@@ -110,6 +110,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
         if plugin.process.has_exited:
             plugin.process.notice_exit()
         plugin.note_usage()
+        plugin.lists.look_for_sources()
     finally:
         plugin.process.blame(check.name)
     if problem is not None:

@@ -23,10 +23,12 @@ LAST: tuple[str, ...] = (
     "lists-devices-soon",
     "keeps-its-ids",
     "keeps-its-answers",
+    "keeps-its-preferences",
     "keeps-its-devices",
     "keeps-its-numa-nodes",
     "stays-up",
     "ends-on-sigterm",
     "removes-its-socket",
+    "keeps-what-it-has-mounted",
 )
 """The names of the checks that review the whole run, and of those that stop the plugin."""

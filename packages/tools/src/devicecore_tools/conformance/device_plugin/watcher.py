@@ -125,7 +125,7 @@ class WatchingKubelet(BareKubelet):
         if tested:
             self._decide(registration)
         elif not registration.problem and info.name != self.resource:
-            self._follow(info.name)
+            registration.problem = self._follow(info.name)
         status = pluginregistration.RegistrationStatus(
             plugin_registered=not registration.problem, error=registration.problem
         )

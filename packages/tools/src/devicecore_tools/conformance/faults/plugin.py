@@ -35,6 +35,7 @@ KUBELET = DIRECTORY / "kubelet.sock"
 SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
 OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
+WAS_SICK_AT_START = SICK.exists()
 MARKS = DIRECTORY / ".starts"
 STARTS = 0
 if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
@@ -88,14 +89,17 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
             ids += [f"{number:060}" for number in range(70_000)]
         case _:
             pass
-    is_sick = SICK.exists() or (FAULT == "flickers" and len(was_sick) == 1)
+    is_sick = (SICK.exists() and not (FAULT == "heals-at-its-start" and WAS_SICK_AT_START)) or (
+        FAULT == "flickers" and len(was_sick) == 1
+    )
     if is_sick and FAULT == "adds-a-device":
         ids.append("c3")
     listed = [api.Device(ID=id_, health="Healthy") for id_ in ids]
     listed[-1].health = health
+    broken = int(FAULT == "blames-another-device" and True in was_sick and not all(was_sick[was_sick.index(True) :]))
     was_sick.append(is_sick)
     if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
-        listed[0].health = "Unhealthy"
+        listed[broken].health = "Unhealthy"
     elif FAULT == "returns-unhealthy" and len(streamed) > 1:
         listed[1].health = "Unhealthy"
     elif FAULT == "recovers-in-lower-case" and any(was_sick):
@@ -224,6 +228,13 @@ class Plugin:
                 case "refuses-calls-at-once":
                     with allocating:
                         time.sleep(0.05)
+                case "keeps-a-lock":
+                    if not allocating.acquire(timeout=0.5):
+                        refuse(context, "another call is still in progress")
+                    time.sleep(0.01)
+                    if not context.is_active():
+                        return answer
+                    allocating.release()
                 case "answers-once" if not taken.isdisjoint(ids):
                     return answer
                 case "answers-few" if len(ids) > 2:
@@ -307,7 +318,7 @@ class Plugin:
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),
-                *(fresh_mounts(ids) if FAULT == "removes-former-mounts" else []),
+                *(fresh_mounts(ids) if FAULT in {"removes-former-mounts", "clears-its-mounts-at-sigterm"} else []),
                 *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
             ],
         )
@@ -334,11 +345,15 @@ class Plugin:
             if FAULT == "prefers-the-taken":
                 chosen = ["c0", "c1", "c2"][:size] if not must else chosen
             favorites[:] = chosen
+            if FAULT == "tires-of-preferring" and next(numbers) > 60:
+                chosen = []
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 
     def pre_start(self, request: Request, context: grpc.ServicerContext) -> api.PreStartContainerResponse:
         is_forgotten = FAULT == "forgets-its-containers" and not taken.issuperset(request.devices_ids)
+        if FAULT == "starts-slowly":
+            time.sleep(2.5)
         is_again = FAULT == "starts-once" and not initialized.isdisjoint(request.devices_ids)
         is_hurt = FAULT == "starts-nothing-while-sick" and SICK.exists()
         initialized.update(request.devices_ids)
@@ -388,12 +403,13 @@ class Plugin:
 
 
 def fresh_mounts(ids: list[str]) -> list[api.Mount]:
-    """Return a mount for each device, after removing those of all other devices."""
+    """Return a mount for each device. A fault removes those of all other devices first."""
     mounted = DIRECTORY / ".mounted"
     with mounting:
-        shutil.rmtree(mounted, ignore_errors=True)
+        if FAULT == "removes-former-mounts":
+            shutil.rmtree(mounted, ignore_errors=True)
         for id_ in ids:
-            (mounted / id_).mkdir(parents=True)
+            (mounted / id_).mkdir(parents=True, exist_ok=True)
     return [api.Mount(host_path=str(mounted / id_), container_path=f"/run/{id_}") for id_ in ids]
 
 
@@ -552,6 +568,8 @@ def end(*_: object) -> None:
         for path in DIRECTORY.iterdir():
             if path not in {KUBELET, SICK}:
                 path.unlink()
+    if FAULT == "clears-its-mounts-at-sigterm":
+        shutil.rmtree(DIRECTORY / ".mounted", ignore_errors=True)
     if FAULT == "deletes-the-kubelets-socket":
         KUBELET.unlink(missing_ok=True)
     if FAULT == "panics-at-sigterm":
