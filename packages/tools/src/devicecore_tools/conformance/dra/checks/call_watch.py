@@ -161,8 +161,8 @@ class CallWatch(CallObserver):
         self.made += 1
         former = self._kept.pop(claim.uid, None)
         allocated = self._allocated(claim)
-        if not allocated:
-            return
+        if not allocated or not {key[:2] for key in allocated} <= self.driver.slices.by_key.keys():
+            return  # a driver should refuse a claim for a device that it does not publish, as other checks report
         answer = rows(devices)
         for problem in self._problems(answer, allocated):
             self.note(WRONG, f"the answer for {_of(claim)} {problem}")

@@ -40,7 +40,7 @@ MAX_WRITES = 10
 """The maximum number of slice writes while two instances run."""
 
 INSTANCES = "A kubelet keeps all instances of a driver and calls the newest connected one. (kubelet, DRA manager)"
-_ROUNDS, _CLAIMS = 3, 4
+_ROUNDS, _CLAIMS = 2, 4
 _OVERLAP = 2.0  # seconds
 _ANSWER = 10.0  # seconds for a call
 _NOT_REGISTERED = "the second instance was not registered"

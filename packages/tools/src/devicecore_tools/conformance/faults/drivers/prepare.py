@@ -134,6 +134,8 @@ class RefusesOtherDrivers(GoodDriver):
 
 @fails("prepare-is-idempotent")
 class NotIdempotent(GoodDriver):
+    breaks_too = {"prepares-claims-in-different-orders-at-once": "Each claim is prepared twice."}
+
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         if claim.uid in self.claims and self.calls.get(claim.uid) == "once":
             self.calls[claim.uid] = "twice"
@@ -406,6 +408,8 @@ class ForgetsShares(GoodDriver):
 class LeavesShares(GoodDriver):
     """A share's CDI file remains while another claim has a share of the same device."""
 
+    breaks_too = {"prepares-two-shares-in-one-claim": "This check also unprepares shares of a device."}
+
     def release(self, uid: str) -> None:
         path, shared = self.cdi_file(uid), [one for record in self.claims.values() for one in record["results"]]
         is_kept = len([one for one in shared if "shareID" in one]) > 1 and path.exists()
@@ -567,7 +571,8 @@ class NoLockPerClaim(GoodDriver):
     """The driver refuses a claim while it is preparing that claim."""
 
     breaks_too = {
-        "prepares-after-cancelled-calls": "The canceled calls are still running when the claim is prepared again."
+        "prepares-after-cancelled-calls": "The canceled calls are still running when the claim is prepared again.",
+        "prepares-claims-in-different-orders-at-once": "Both calls contain the same claims.",
     }
 
     def __init__(self) -> None:
