@@ -111,6 +111,11 @@ def test_a_directory_name_too_long_for_kubeletplugin_is_not_the_drivers_fault() 
     assert RENEWED not in report.result(name).actual
 
 
+def test_kubeletplugin_may_remove_the_metadata_of_a_claim_with_another_claim_of_the_same_name() -> None:
+    names = "unprepares-by-uid", "keeps-prepared-claims-as-they-are"
+    assert_all_pass(run_on(habits.NamesMetadataByClaims, checks_of(*names), None, QUICK))
+
+
 def test_permanent_cdi_devices_are_not_a_fault() -> None:
     checks = [check for check in CHECKS if check.name in {"frees-devices-after-a-kill", "frees-devices-after-a-reboot"}]
     assert_all_pass(run_on(habits.DescribesDevicesOnce, checks, None, QUICK))

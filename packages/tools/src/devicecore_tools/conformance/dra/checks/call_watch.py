@@ -104,6 +104,10 @@ class CallWatch(CallObserver):
                 self.ended.discard(claim.uid)
             if not is_mine:
                 self._alive.discard(claim.uid)
+            # Kubernetes' helper names a directory after a claim's name; a kubelet knows one claim of a name at a time.
+            for uid, one in list(self._kept.items()):
+                if uid != claim.uid and one.claim.ref.key == claim.ref.key:
+                    del self._kept[uid]
         if is_mine:
             self._version = self.driver.api.store.version
 
