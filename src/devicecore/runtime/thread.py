@@ -15,7 +15,7 @@ LIMIT: int = 30
 class _Begun(threading.Event):
     """The event that a thread sets when it begins, and for which only `Thread.start` waits.
 
-    Python's own event locks a condition, which stays locked if memory runs out at the wrong moment.
+    Python's own event uses a condition, whose lock stays locked if memory runs out at the wrong moment.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class _Begun(threading.Event):
         self._wake_up.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait as `Thread.start` does, which gives no timeout. Raises RuntimeError after `LIMIT` seconds."""
+        """Wait until the thread has begun. Raises RuntimeError after `LIMIT` seconds."""
         assert timeout is None  # noqa: S101 - for the base class
         for _ in range(LIMIT):  # one long wait would be over at once after SIGSTOP and SIGCONT
             if self._wake_up.wait(LOOK_AGAIN) or self._is_set:

@@ -472,8 +472,8 @@ def answer_of_node(
 ) -> "ClaimReport | None":
     """Return a node's answer about a pod. Return None if no file says anything about the pod's requests.
 
-    `others` are documents of the pod's own file, with its claims, its classes or the slices. If the node's name is
-    unknown, the only node in the files is used. Raises ValueError if something cannot be read, or if the files say
+    `others` are the other documents in the pod's file, which may contain claims, classes and slices. If the node's name
+    is unknown, the only node in the files is used. Raises ValueError if something cannot be read, or if the files say
     nothing about the node.
     """
     from devicecore_tools.doctor.pod.extended_claim import extended_resources

@@ -85,13 +85,13 @@ def topology_options(command: Callable[..., R]) -> Callable[..., R]:
 
 @frozen
 class GivenPod:
-    """The pod in a file, and what else the file contains.
+    """The pod in a file, and the other objects in the file.
 
     Attributes:
         pod: the pod.
         tolerations: the pod's tolerations.
         manifest: the pod as an API object.
-        others: the documents of the file with objects of other kinds, such as the pod's ResourceClaimTemplate.
+        others: the documents in the file that contain objects of other kinds, such as the pod's ResourceClaimTemplate.
     """
 
     pod: Pod
@@ -103,8 +103,8 @@ class GivenPod:
 def given_pod(place: str) -> GivenPod:
     """Return the only pod in a file or in kubectl's output.
 
-    A workload, such as a Deployment, stands for the first pod that is created from its template. Objects of other kinds
-    may be in the file, too.
+    A workload, such as a Deployment, stands for the first pod that is created from its template. The file may also
+    contain objects of other kinds.
 
     `-` is standard input. Raises OSError if the file cannot be read, RefusedPodError if an API server would refuse the
     pod, and ValueError if the file does not contain exactly one pod.
