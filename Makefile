@@ -81,7 +81,7 @@ unit: $(VENV)/.dev ## the tests, including the examples in README.md and docs/
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
 
 # These tests run the programs as users start them, in separate processes. `make test` tests the parts of the programs.
-slow: $(VENV)/.dev ## the tests that `make test` skips because they are slow and other tests show nearly the same; two minutes
+slow: $(VENV)/.dev ## the tests that `make test` skips because they are slow and other tests show nearly the same; three minutes
 	@SLOW=1 $(BIN)/pytest --quiet --numprocesses=8 -m slow
 
 # Each of these must be covered on its own, because an average would hide a part that is not.

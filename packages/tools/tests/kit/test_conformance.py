@@ -22,7 +22,9 @@ from tests.kit import faults
 
 
 @pytest.mark.parametrize(("fault", "names"), mostly_slow(faults.FAULTS), ids=[fault for fault, _ in faults.FAULTS])
-def test_a_fault_is_found(fault: str, names: list[str], directory: Path) -> None:
+def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # on a busy machine, too, a check of many calls makes them all
+    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._CALLING", 60.0)
     faults.assert_found(fault, names, directory)
 
 
