@@ -102,7 +102,7 @@ def ledger(allocated: Json) -> Ledger:
 
 
 def pod(row: Json) -> Pod:
-    """Return the pod that a row describes; containers without a name get one."""
+    """Return the pod that a row describes; containers without a name get a name."""
 
     def containers(rows: Sequence[Json], kind: str) -> tuple[Container, ...]:
         return tuple(

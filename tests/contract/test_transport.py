@@ -142,7 +142,7 @@ class ChecksFirst(MemoryTransport):
 
 
 class ChangesEvents(MemoryTransport):
-    """Notifies the listener of other events instead of the real ones."""
+    """Notifies the listener of other events instead of the real events."""
 
     def start(self, listener: Listener) -> None:
         def notify(event: Event) -> None:

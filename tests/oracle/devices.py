@@ -694,7 +694,7 @@ def what_is_gone(history: Json, place: int, ours: Json, theirs: Json) -> str:
 
 
 def _not_asking(history: Json, place: int, resource: str) -> Json:
-    """Return a history in which a step's pod does not request a resource from this step on."""
+    """Return a history in which, from a given step on, the step's pod does not request a resource."""
     steps, uid = history["steps"], history["steps"][place]["pod"]["uid"]
     changed = (
         _without_request(step, resource) if "pod" in step and step["pod"]["uid"] == uid else step

@@ -1,4 +1,4 @@
-"""The claims that a scheduler creates for extended resources backed by DeviceClasses, and their devices."""
+"""The claims that a scheduler creates for extended resources backed by DeviceClasses, and the claims' devices."""
 
 import json
 from random import Random

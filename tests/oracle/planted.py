@@ -475,7 +475,7 @@ FAULTS = (
 
 
 def is_found(fault: Fault, version: str, seed: str) -> bool:
-    """Return whether the comparison finds a difference with the fault in a case that agrees without the fault."""
+    """Return whether the comparison finds a case that agrees without the fault and differs with it."""
     with tempfile.TemporaryDirectory(prefix="devicecore-planted-") as directory:
         library = Path(directory) / "devicecore"
         packages = ROOT / "packages"

@@ -26,7 +26,7 @@ SECTIONS = ("capacity", "allocatable")
 PATIENCE = 60.0
 """Seconds after which a test stops waiting for something that should happen at once on a machine with little load."""
 SPELLINGS: Mapping[int | None, Sequence[str]] = {1000: ["1k", "1e3"], 2048: ["2048", "2Ki"]}
-"""By number, the forms in which a Node may show it."""
+"""By number, the forms in which a Node may show the number."""
 
 foreign_keys = st.sampled_from(THEIRS) | st.text(max_size=8).filter(lambda key: key not in OURS)
 quantities = st.sampled_from(["0", "4", "4k", "2Ki", "7500m", "1e3", "16Gi", "0.5"])

@@ -266,7 +266,7 @@ def _plain(document: Json, *names: str) -> Json:
 
 
 def _problems(kind: str, name: str, ours: Json, real: Json, more: Collection[str] = ()) -> list[str]:
-    """Return the differences between two documents that neither the guide's rows nor `more` name."""
+    """Return the differences between two documents, except those that the guide's rows or `more` name."""
     rows = {**ROWS[kind], **dict.fromkeys(more, "")}
     found = [f"{name} {one}" for one in differences(ours, real) if not is_listed(one.path, rows)]
     return [one[:400] for one in found]

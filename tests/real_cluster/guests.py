@@ -114,7 +114,7 @@ def _is_true(found: Json, kind: str) -> bool:
 
 
 def kueue(stage: Stage) -> Mapping[str, object]:
-    """Three Jobs that each need four GPUs share a quota of eight. The third starts when one of the others finishes."""
+    """Three Jobs that each need four GPUs share a quota of eight. The third Job starts when another finishes."""
     plane, source = stage.plane, KUEUE.source()
     stage.kubectl("apply", "--server-side", "-f", str(source / "config/components/crd/bases"))
     stage.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

@@ -112,7 +112,7 @@ class Driver:
 
 
 class Everything:
-    """A source of claims: one for each pod, and one for all pods."""
+    """A source that has a claim for each pod, and a claim for all pods."""
 
     def get(self, key: model.ClaimKey) -> model.ResourceClaim:
         results = (model.AllocatedDevice(Driver.name, "pool", key.name, "r"),)

@@ -56,7 +56,7 @@ MAKERS: dict[str, MakeLifecycle] = {
 
 
 def in_fork(action: Callable[[], object]) -> int:
-    """Call `action` in a fork, and return 0, 1 if it raises an error, or `HANGS`."""
+    """Call `action` in a fork, and return 0, or 1 if it raises an error, or `HANGS` if it does not end."""
 
     def limited() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -336,7 +336,7 @@ def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> Non
 
 
 def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
-    """The devices are reserved during the save. After it has failed, they are free in memory and in the file."""
+    """The devices are reserved during the save. Once the save has failed, they are free in memory and in the file."""
     with Rig(gpus(1)) as rig:
         before = rig.node
         with rig.suspended("save", rig.admit, pod("first"), then=[faults.DISK_FULL]) as first:
@@ -529,7 +529,7 @@ def test_a_manager_restarted_while_a_plugin_is_called_allocated_nothing() -> Non
 
 
 def test_a_manager_that_has_stopped_writes_nothing() -> None:
-    """By now, another manager may own the store, so an admission that ends after the stop saves nothing."""
+    """After the stop, another manager may own the store, so an admission that ends then saves nothing."""
     with Rig(gpus(1)) as rig:
         with (
             rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight,
@@ -586,7 +586,7 @@ class LateOwner(MemoryTransport):
 
 
 def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
-    """The file is read only after the directory has been claimed, because it may change until then."""
+    """The file is read only after the directory has been claimed, because the file may change until then."""
     with Rig(gpus(2)) as rig:
 
         def before_it_stops() -> None:

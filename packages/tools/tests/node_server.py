@@ -76,5 +76,5 @@ class NodeServer(LocalApiServer):
 
     @property
     def patches(self) -> list[Request]:
-        """Return the patches so far, including those that were refused."""
+        """Return the patches so far, including refused patches."""
         return [request for request in self.requests if request.verb == "patch"]

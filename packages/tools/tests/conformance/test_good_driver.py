@@ -39,7 +39,7 @@ HABITS: list[tuple[Fault, set[str]]] = [
     (habits.SharesCapacity, set()),
     (habits.HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
 ]
-"""Drivers that behave like real ones, each with the checks that do not apply to it."""
+"""Drivers that behave like real drivers, each with the checks that do not apply to it."""
 AROUND_HABITS = {
     "prepares-a-claim",
     "unprepares-a-claim",
