@@ -496,7 +496,7 @@ _CACHED = "endpoint not found in cache for a registered resource:"
 def test_only_a_start_without_a_claimed_device_is_excused(
     claimed: Json, error: str, release: str, cause: str | None, also: Json
 ) -> None:
-    """D35: other refused starts are differences. D2 excuses none of these starts, for which no devices were chosen."""
+    """D35: other refused starts are differences. No devices were chosen for these starts, so D2 does not apply."""
     pod = {**POD, "containers": [{"name": "main", "limits": {GPU: 1, **also}}], "claimed": claimed}
     start = {"op": "start", "pod": pod, "container": "main"}
     nic: Json = {"op": "connect", "resource": "b.example.com/nic", "devices": [{"id": "nic-0", "health": "Healthy"}]}
@@ -882,7 +882,7 @@ def test_a_claim_that_a_pod_names_twice_is_excused_only_if_we_ask_once() -> None
 
 @beside("N5")
 def test_a_kubelet_that_has_read_a_file_that_is_behind_is_compared_as_if_it_had_gone_on() -> None:
-    """N5: instead of the kubelet's answer, the answer that it would give without the restart is compared."""
+    """N5: the answer that the kubelet would give without the restart is compared instead."""
     again = {"op": "restart", "reregister": True}
     steps = [*UP, put_claim("c", ["p"], DRIVER), put_pod("p", "c"), prepares("p"), again, GETS]
 

@@ -52,7 +52,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
             assert (directory / "kubelet_internal_checkpoint").read_bytes() == blob
             first.kill()
             first.wait()
-            with managed(directory) as third:  # at once, although a child of the first process is still running
+            with managed(directory) as third:  # a child of the first process is still running
                 assert held(third) == {"pod-1": tuple(devices)}
                 third.wait_for(lambda node: bool(node.inventory.status().allocatable.get(ResourceName(GPU))), PATIENCE)
                 assert not set(admit(third, "pod-3")) & set(devices)

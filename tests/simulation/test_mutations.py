@@ -2,7 +2,7 @@
 
 Law: every protection has a check that fails when the protection is removed. Each mutation is a mistake that a developer
 could make, and many of them do what a kubelet does. To save time, each mutation names a seed that has broken the law.
-If that seed no longer does, the test tries others.
+If that seed no longer breaks the law, the test tries other seeds.
 """
 
 from collections.abc import Callable, Iterable, Iterator

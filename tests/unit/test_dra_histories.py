@@ -68,7 +68,7 @@ class Comparison:
         self.has_repeated = False  # an answer listed a device twice
         self.released: dict[str, set[str]] = {}  # by claim UID: drivers that have released it, or may have
         self.is_behind = False  # the kubelet's file is behind its memory
-        self.has_lost = False  # the kubelet has started with a file that was behind
+        self.has_lost = False  # the kubelet has started with a file that was behind its memory
         self.has_restarted = False
         self.outcome: Json = None  # our last answer
         self.different: str | None = None

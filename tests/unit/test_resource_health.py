@@ -190,7 +190,7 @@ def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
         if isinstance(notification, Allocated):
             other = threading.Thread(target=lambda: managers[0].evict([notification.pod]))
             other.start()
-            other.join()  # if a lock were held, this would never end
+            other.join()  # if a lock were held, this call would never end
 
     manager, _, log = Setup().start(evict)
     managers.append(manager)

@@ -114,7 +114,7 @@ def busy_thread() -> Iterator[None]:
 def test_a_wait_ends_whose_deadline_passes_in_a_signal_handler(
     wait: Callable[[Waits, float], None], waits: Waits
 ) -> None:
-    """In CPython 3.11 and 3.12, `SimpleQueue.get` then continues without a deadline."""
+    """If the deadline passes in a handler, `SimpleQueue.get` in CPython 3.11 and 3.12 continues without a deadline."""
     wait(waits, 0.0)  # starts the threads that the wait needs
     until = time.monotonic() + TIMEOUT
 
