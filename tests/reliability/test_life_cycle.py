@@ -139,7 +139,7 @@ def test_a_stop_during_a_start_leaves_nothing_running() -> None:
         start.result(LIMIT)
     assert not transport.is_running
     store.before_load = nothing
-    assert str(manager.admit(pod("p"))) == "the device manager is not running"
+    assert str(manager.admit(pod("p"))) == "the device manager is not running: call start() again"
     assert store.blob is None
     with manager:
         transport.connect(gpus())

@@ -524,7 +524,7 @@ def test_a_manager_restarted_while_a_plugin_is_called_allocated_nothing() -> Non
             rig.manager.start()
             rig.network.connect(gpus(1))
             assert list(devices(rig.admit(pod("next")))) == ["gpu-0"]
-        assert str(in_flight.result()) == "the device manager is not running"
+        assert str(in_flight.result()) == "the device manager is not running: call start() again"
         rig.check()
 
 
@@ -538,7 +538,7 @@ def test_a_manager_that_has_stopped_writes_nothing() -> None:
             rig.manager.stop()
             next_rig.network.connect(gpus(1))
             assert list(devices(next_rig.admit(pod("next")))) == ["gpu-0"]
-        assert str(in_flight.result()) == "the device manager is not running"
+        assert str(in_flight.result()) == "the device manager is not running: call start() again"
         next_rig.check()
 
 
@@ -557,7 +557,7 @@ def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
     with Rig(gpus(1)) as rig:
         rig.admit(pod("first"))
         blob = rig.store.blob
-    assert str(rig.admit(pod("other"))) == "the device manager is not running"
+    assert str(rig.admit(pod("other"))) == "the device manager is not running: call start() again"
     never_started = Rig(store=MemoryStore(blob))
     with pytest.raises(errors.ManagerNotStartedError, match=r"call start\(\) first"):
         never_started.admit(pod("other"))

@@ -105,6 +105,16 @@ class Polled(PollingPlugin):
         return ContainerAllocateResponse()
 
 
+class Loads:
+    """A store without two of its three methods."""
+
+    def __repr__(self) -> str:
+        return "<Loads>"
+
+    def load(self) -> None:
+        return None
+
+
 def answer(**arguments: object) -> object:
     return API.ContainerAllocateResponse(**arguments)
 
@@ -157,6 +167,7 @@ VALUES: list[tuple[Try, str]] = [
     (lambda: API.Device(7), "Device.id: expected str, got 7"),
     (lambda: API.Device(""), "Device.id: expected a non-empty string, got ''"),
     (lambda: API.Device("x", 1), "Device.health: expected Health, got 1"),
+    (lambda: API.Device("x", "healthy"), "Device.health: expected 'Healthy' or 'Unhealthy', got 'healthy'"),
     (lambda: API.Device("x", None), "Device.health: expected Health, got None"),
     (lambda: API.Device("x", topology=0), "Device.topology: expected several values, such as a tuple, got 0"),
     (lambda: API.Device("x", topology="01"), "Device.topology: expected several values, such as a tuple, got '01'"),
@@ -257,6 +268,10 @@ MANAGERS: list[tuple[Try, str]] = [
     (lambda: manager(MemoryTransport(), MemorySink(), MemoryStore()), "DeviceManager: store: expected a CheckpointSto"),
     (lambda: manager(MemoryTransport(), MemoryStore(), None), "DeviceManager: sink: expected a NodeStatusSink, got No"),
     (lambda: manager(MemoryTransport(), MemoryStore, MemorySink()), "DeviceManager: store: expected an instance of Me"),
+    (
+        lambda: manager(MemoryTransport(), Loads(), MemorySink()),
+        "DeviceManager: store: expected a CheckpointStore, got <Loads>, which lacks the methods save, set_aside",
+    ),
     (lambda: manager(pods=["p"]), "DeviceManager: pods: expected a PodSource, got ['p']"),
     (lambda: manager(metrics=MemoryMetrics), "DeviceManager: metrics: expected an instance of MemoryMetrics, not the "),
     (lambda: manager(topology="restricted"), "DeviceManager: topology: expected Topology, got 'restricted'"),

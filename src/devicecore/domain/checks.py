@@ -123,8 +123,9 @@ def check_adapter(what: str, given: object, port: type, *, optional: bool = Fals
     if given is None and optional:
         return
     refuse_class(what, given)
-    if not all(callable(getattr(given, method, None)) for method in _methods(port)):
-        raise TypeError(expected(what, f"a {port.__name__}", given))
+    if missing := [name for name in _methods(port) if not callable(getattr(given, name, None))]:
+        lacks = f", which lacks the method{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        raise TypeError(expected(what, f"a {port.__name__}", given) + lacks)
 
 
 def check_callable(what: str, given: object, takes: str = "") -> None:

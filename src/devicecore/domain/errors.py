@@ -214,7 +214,7 @@ class NoDevicesAllocatedError(DeviceCoreError):
 class ManagerStoppedError(AdmissionError):
     """The device manager is not running: it was not started, or it was stopped during the call."""
 
-    _text = "the device manager is not running"
+    _text = "the device manager is not running: call start() again"
 
 
 @frozen(repr=False)

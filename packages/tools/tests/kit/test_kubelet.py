@@ -48,6 +48,22 @@ class TestBothKubelets:
         any_kubelet.wait_for_counts(GPU, 2)
         assert (any_kubelet.counts(GPU), any_kubelet.registrations(GPU)) == ((2, 2), 1)
 
+    def test_a_misspelled_name_is_refused_instead_of_finding_nothing(self, any_kubelet: BaseKubelet) -> None:
+        serve(any_kubelet, gpus())
+        pod = any_kubelet.admit({GPU: 1})
+        with pytest.raises(ValueError, match=r"expected 'Allocate' or 'GetPreferredAllocation' or .*, got 'Alocate'"):
+            any_kubelet.calls_of("Alocate")
+        with pytest.raises(
+            ValueError, match=r"devices: resource: expected 'example\.com/gpu', got 'example\.com/gpux'"
+        ):
+            pod.devices("example.com/gpux")
+        for look in (
+            *(any_kubelet.lists, any_kubelet.registrations, any_kubelet.counts),
+            *(any_kubelet.devices, any_kubelet.plugin),
+        ):
+            with pytest.raises(InvalidResourceNameError):
+                look("gpu")
+
     def test_a_pod_gets_the_answer_of_its_plugin(self, any_kubelet: BaseKubelet) -> None:
         serve(any_kubelet, gpus())
         pod = any_kubelet.admit({GPU: 2})

@@ -287,7 +287,7 @@ class InvalidPoolError(DraError, ValueError):
 class DraStoppedError(DraError):
     """The DRA manager is not running: it was not started, or it was stopped during the call."""
 
-    _text = "the DRA manager is not running"
+    _text = "the DRA manager is not running: call start() again"
 
 
 @frozen(repr=False)

@@ -8,15 +8,15 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from devicecore.adapters.memory import MemoryStore
-from devicecore.domain.checks import check_seconds
+from devicecore.domain.checks import check_seconds, expected
 from devicecore.ports.context import Runs
 from devicecore.ports.store import CheckpointStore
 from devicecore_tools.testing.process import PluginProcess
@@ -48,6 +48,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
     """A kubelet that a test starts, stops and moves forward in time. Each restart creates a new `manager`."""
 
     manager: Manager
+    _methods: ClassVar[Sequence[str]]
 
     def __init__(self, timeout: float) -> None:
         super().__init__(timeout)
@@ -118,7 +119,12 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
         return tuple(self.record.calls)
 
     def calls_of(self, method: str) -> tuple[Call, ...]:
-        """Return the calls of one method, such as `Allocate` or `NodePrepareResources`."""
+        """Return the calls of one method, such as `Allocate` or `NodePrepareResources`.
+
+        Raises ValueError if calls of such a method are never recorded.
+        """
+        if method not in self._methods:
+            raise ValueError(expected("calls_of: method", " or ".join(map(repr, self._methods)), method))
         return tuple(call for call in self.calls if call.method == method)
 
     def _now(self) -> float:

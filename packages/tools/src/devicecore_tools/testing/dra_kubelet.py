@@ -23,6 +23,7 @@ from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTra
 from devicecore.domain.checks import checked, expected, tuple_of
 from devicecore.domain.container_options import ContainerOptions, with_claims
 from devicecore.domain.dra import state_file
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.claims import ClaimInfo
 from devicecore.domain.dra.drivers import SERVICES, DriverEvent, InstanceId
 from devicecore.domain.dra.health import SECOND, DraHealth
@@ -162,6 +163,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         pods: the active pods.
         devices: the same kubelet for device plugins, with the methods of `Kubelet`.
     """
+
+    _methods = (PREPARE, UNPREPARE)
 
     def __init__(
         self, *, api_server: LocalApiServer | None = None, node: str = NODE, timeout: float = DEFAULT_TIMEOUT

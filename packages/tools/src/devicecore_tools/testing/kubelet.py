@@ -34,7 +34,7 @@ from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
 from devicecore_tools.testing.controlled import ControlledKubelet, InMemory, InMemoryKubelet
 from devicecore_tools.testing.process import PluginProcess
-from devicecore_tools.testing.recording import PluginCall, RecordingTransport
+from devicecore_tools.testing.recording import PLUGIN_METHODS, PluginCall, RecordingTransport
 from devicecore_tools.testing.waiting import DEFAULT_TIMEOUT
 from devicecore_tools.testing.waiting import WaitTimeoutError as WaitTimeoutError  # noqa: PLC0414  # users import it here
 
@@ -73,8 +73,14 @@ class RunningPod:
         """Return the ids of the devices that a container holds, for one resource or all.
 
         Each resource's ids are in natural order.
+
+        Raises ValueError if the container does not request `resource`.
         """
-        key = self.pod.key(self._container(container))
+        asks = self._container(container)
+        if resource is not None and resource not in asks.limits:
+            wanted = " or ".join(map(repr, asks.limits)) or "no resource, because the container requests none"
+            raise ValueError(expected("devices: resource", wanted, resource))
+        key = self.pod.key(asks)
         allocations = self._kubelet.state.ledger.of_container(key)
         return tuple(id_ for one in allocations if resource in (None, one.resource) for id_ in one.devices)
 
@@ -130,6 +136,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     creates a new manager. A test kubelet for DRA drivers contains such a kubelet so that its pods can also get plugin
     devices.
     """
+
+    _methods = PLUGIN_METHODS
 
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         super().__init__(timeout)
@@ -208,28 +216,34 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         return self.manager.state
 
     def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
-        """Return every device list that plugins have sent for a resource since the kubelet was created."""
+        """Return every device list that plugins have sent for a resource since the kubelet was created.
+
+        Like the following methods, raises InvalidResourceNameError if kubelets do not accept that resource name.
+        """
+        name = resource_name(resource)
         reports = [event for event in self.events if isinstance(event, DevicesReported)]
-        return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
+        return tuple(tuple(event.devices) for event in reports if event.plugin.resource == name)
 
     def registrations(self, resource: str) -> int:
         """Return the number of successful registrations of plugins for `resource` since the kubelet was created."""
+        name = resource_name(resource)
         registered = [event for event in self.events if isinstance(event, PluginRegistered)]
-        return sum(event.plugin.resource == resource for event in registered)
+        return sum(event.plugin.resource == name for event in registered)
 
     def plugin(self, resource: str) -> PluginId | None:
         """Return the plugin that currently serves a resource, or None."""
-        known = self.state.inventory.resources.get(ResourceName(resource))
+        known = self.state.inventory.resources.get(resource_name(resource))
         return known.plugins[-1].id if known and known.plugins else None
 
     def devices(self, resource: str) -> tuple[Device, ...]:
         """Return the devices in the plugin's last list. The list is kept after the plugin has disconnected."""
-        report = self.state.inventory.current_report(ResourceName(resource))
+        report = self.state.inventory.current_report(resource_name(resource))
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:
         """Return a resource's capacity and allocatable on the Node object, or zeros if the resource is not listed."""
-        return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
+        name = resource_name(resource)
+        return self.sink.capacity.get(name, 0), self.sink.allocatable.get(name, 0)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

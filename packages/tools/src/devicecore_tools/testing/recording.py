@@ -21,6 +21,10 @@ Recorded = TypeVar("Recorded", bound="_Transport")
 Failed = TypeVar("Failed", bound=DeviceCoreError)
 
 
+PLUGIN_METHODS = ("Allocate", "GetPreferredAllocation", "PreStartContainer")
+"""The methods whose calls are recorded."""
+
+
 @frozen
 class PluginCall:
     """One call to a plugin, with its response or error.
