@@ -126,6 +126,14 @@ def test_repair_names_the_kubelets_that_cannot_read_what_it_writes(devicecore: R
     assert warning in devicecore("doctor", "--checkpoint", str(old)).stdout
 
 
+def test_a_file_that_cannot_be_written_is_called_by_the_name_that_was_given(devicecore: Run, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "missing" / "new"
+    old.write_bytes(encode(CheckpointData((entry("uid-1", "gpu-1"),), {GPU: ()})))
+    ran = devicecore("checkpoint", "repair", str(old), str(new))
+    said = f"devicecore checkpoint repair: {new}: it cannot be written: No such file or directory\n"
+    assert (ran.returncode, ran.stderr.endswith(said)) == (2, True)
+
+
 def test_repair_keeps_the_readable_part_of_a_malformed_file(devicecore: Run, tmp_path: Path) -> None:
     file, new = tmp_path / "file", tmp_path / "new"
     document = json.loads(encode(CheckpointData((entry("uid-1", "gpu-1"), entry("uid-2", "gpu-2")), {GPU: ()})))

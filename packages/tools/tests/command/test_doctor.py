@@ -200,6 +200,38 @@ def test_having_nothing_to_read_gives_status_2_and_a_sentence(tmp_path: Path, ca
     assert printed.err.startswith("devicecore doctor: no device was seen: ")
 
 
+def test_a_kubeconfig_that_cannot_be_used_is_a_sentence_on_standard_error(
+    tmp_path: Path, file: Path, capsys: Capsys
+) -> None:
+    (config := tmp_path / "config").write_text("a:\n\tb: c\n")
+    for options, status in (((), 2), (("--checkpoint", str(file)), 3)):
+        assert doctor("--kubeconfig", str(config), "--node-name", "x", *options) == status
+        assert f"devicecore doctor: --kubeconfig: cannot use kubeconfig '{config}': line 2: " in capsys.readouterr().err
+
+
+def test_the_parent_of_kubelets_directories_is_answered_with_their_names(tmp_path: Path, capsys: Capsys) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name / "device-plugins").mkdir(parents=True)
+    assert doctor("--root", str(tmp_path)) == 2
+    printed = capsys.readouterr()
+    assert printed.out.startswith("this node: nothing of a kubelet was read\n")
+    assert f"the directories a, b do. To read one of them, use --root {tmp_path / 'a'}\n" in printed.err
+
+
+def test_a_finding_counts_for_more_than_a_file_that_cannot_be_read(tmp_path: Path, file: Path, capsys: Capsys) -> None:
+    (wrong := tmp_path / "pods.json").write_text('{"kind": "Service"}')
+    for blob, status in ((SHARED, 1), (SOUND, 2)):
+        file.write_bytes(blob)
+        assert doctor("--checkpoint", str(file), "--pods", str(wrong)) == status
+        assert "devicecore doctor: --pods was not read: " in capsys.readouterr().err
+
+
+def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path, capsys: Capsys) -> None:
+    place = file / "record"  # `file` is not a directory
+    assert doctor("--checkpoint", str(file), "--save", str(place)) == 2
+    assert capsys.readouterr().err.startswith(f"devicecore doctor: --save: {place} cannot be written: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -19,6 +19,7 @@ from devicecore.domain.text import counted
 from devicecore.system.files import DurableFile
 from devicecore_tools.checkpoint.salvage import ignored_fields
 from devicecore_tools.command.inputs import read_input
+from devicecore_tools.command.output import writing
 
 NEGATIVE, UNUSABLE = 1, 2
 """The exit statuses for a bad file, and for a file that is missing or unreadable."""
@@ -131,4 +132,5 @@ def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
 def write_new(path: str, blob: bytes) -> None:
     """Write a file durably, or keep the old one. Raises OSError if the file cannot be written."""
     file = DurableFile(Path(path), _MODE)
-    file.write(blob, file.read())
+    with writing(path):
+        file.write(blob, file.read())

@@ -167,7 +167,8 @@ def pod_of_workload(item: Value) -> Value | None:
     labels = template["metadata"]["labels"].data
     metadata = {**names, "labels": labels, "ownerReferences": [{"kind": kind, "name": names["name"]}]}
     of_pod = {"kind": "Pod", "metadata": metadata, "spec": _spec_of(kind, spec, template["spec"], names["name"])}
-    return Value(of_pod, item, "spec.template")
+    places = {"CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template"}
+    return Value(of_pod, item, places.get(kind, "spec.template"))
 
 
 _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")

@@ -26,7 +26,7 @@ from attrs import evolve, field, frozen
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
 from devicecore.system.files import DurableFile
-from devicecore_tools.command.output import print_json
+from devicecore_tools.command.output import print_json, writing
 from devicecore_tools.conformance.card import as_badge, as_page
 from devicecore_tools.conformance.model import Check, Report, Result, Subject, Verdict
 from devicecore_tools.conformance.reports import (
@@ -175,10 +175,11 @@ class Reporting:
 
 def _write(path: Path, text: str) -> None:
     """Write a file. An existing file is replaced atomically, so that a full disk never destroys the last report."""
-    if path.is_file() and not path.is_symlink():
-        DurableFile(path, stat.S_IMODE(path.stat().st_mode)).replace(text.encode())
-    else:  # the path is not a regular file, such as /dev/stdout
-        path.write_text(text, encoding="utf-8")
+    with writing(path):
+        if path.is_file() and not path.is_symlink():
+            DurableFile(path, stat.S_IMODE(path.stat().st_mode)).replace(text.encode())
+        else:  # the path is not a regular file, such as /dev/stdout
+            path.write_text(text, encoding="utf-8")
 
 
 @contextmanager

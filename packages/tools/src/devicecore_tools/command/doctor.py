@@ -6,7 +6,8 @@ Law: nothing on the node is changed, and a finding is printed only if later read
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from attrs import frozen
 
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.domain.text import listed
 from devicecore.system.files import DurableFile
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
-from devicecore_tools.command.node_report import document_of, show, where
+from devicecore_tools.command.node_report import document_of, says_something, show, where
 from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import json_option, path_option, seconds_option
-from devicecore_tools.command.output import complain, console_on
+from devicecore_tools.command.output import complain, console_on, writing
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.account.entries import seconds_to_settle
@@ -28,8 +31,9 @@ from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.findings.finding import NodeFinding
 from devicecore_tools.doctor.findings.report import NodeReport, SourceLine, Watched, check, report, still_wrong
 from devicecore_tools.doctor.findings.report import patience as patience_of
-from devicecore_tools.doctor.look.values import Look, Source
+from devicecore_tools.doctor.look.values import Look
 from devicecore_tools.doctor.pod.refusals import explained
+from devicecore_tools.doctor.reading.cluster import PLACE
 from devicecore_tools.doctor.show.drawing import svg as drawn
 from devicecore_tools.doctor.show.metrics import metrics_text
 from devicecore_tools.doctor.show.page import page
@@ -45,8 +49,6 @@ _TICK = 1e-6  # the minimum number of seconds between two readings, whatever the
 _NEGATIVE, _UNUSABLE, _NOT_ALL_SEEN = 1, 2, 3
 _MODE = 0o644  # the mode of pages and pictures, which are meant to be shared
 _OF_ALL_NODES = ("all_nodes", "kubeconfig", "in_cluster", "as_json", "patience")  # options that apply to all nodes
-# these findings are meaningful even if no source names a device
-_OF_THE_NODE = {Source.PODS, Source.NODE}
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
@@ -129,8 +131,8 @@ def doctor(
     reason.
 
     Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong but not
-    everything could be judged, 2 if nothing could be read, or something that you named does not exist or could not be
-    read.
+    everything could be judged. The status is 2 if a file that you named does not exist, or if there are no findings and
+    nothing could be read, or a file that you named could not be read.
     """
     if context.args:
         _refuse_word(context.args[0], watch=watch)
@@ -147,7 +149,7 @@ def doctor(
         raise click.UsageError(f"--save: {save} is an input directory; name a different one.")
     if not watch:
         report = report_on(read, patience, _sleep, save=save)
-        return _finish(report, output, [name for name in sources if isinstance(sources[name], str)])
+        return _finish(report, output, sources)
     with Signals() as signals:
         while True:
             report = report_on(read, patience, signals.wait_for_end, save=save)
@@ -229,12 +231,12 @@ def _save(sources: "NodeSources", directory: str, look: Look) -> None:
     try:
         sources.save(directory, look)
     except OSError as error:
-        message = f"--save: {error.filename or directory} cannot be written: {error.strerror}"
+        message = f"--save: {directory} cannot be written: {error.strerror}"
         raise click.ClickException(message) from error
 
 
 @without_collector()
-def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) -> int:
+def _finish(report: NodeReport | None, output: "_Output", sources: Mapping[str, object]) -> int:
     assert report is not None, "only a signal ends a report early"  # noqa: S101 - for mypy: `_sleep` is never interrupted
     if report.no_node:
         complain("devicecore doctor", f"--node-name: {report.no_node}")
@@ -245,12 +247,34 @@ def _finish(report: NodeReport | None, output: "_Output", named: Iterable[str]) 
             "devicecore doctor",
             "nothing could be read: run the command as root"
             if report.is_forbidden
-            else "no device was seen: neither a checkpoint nor the pod-resources API nor a plugin could be read",
+            else f"no device was seen: {_why_no_device(sources['root'])}",
         )
+    named = {name for name in sources if isinstance(sources[name], str)}
     unread = [one for one in report.sources if not one.was_read and one.source.value in named]
     for one in unread:
         complain("devicecore doctor", f"--{one.source.value} was not read: {where(one.problem, one.place)}")
+    of_server = [one for one in report.sources if one.place.startswith(PLACE)]
+    if of_server and not any(one.was_read for one in of_server):  # for example, the kubeconfig cannot be used
+        option = "--kubeconfig" if "kubeconfig" in named else "--in-cluster"
+        complain("devicecore doctor", f"{option}: {where(of_server[0].problem, of_server[0].place)}")
     return _status([report], unread)
+
+
+def _why_no_device(root: object) -> str:
+    """Return why no source names a device. The user may have named the parent of several nodes' directories."""
+    nodes = []
+    if isinstance(root, str):
+        with suppress(OSError):
+            below = [one for one in Path(root).iterdir() if one.is_dir()]
+            nodes = sorted(one.name for one in below if any((one / name).exists() for name in _OF_A_KUBELET))
+    if not nodes:
+        return "neither a checkpoint nor the pod-resources API nor a plugin could be read"
+    which = f"the directories {listed(nodes)} do" if len(nodes) > 1 else f"the directory {nodes[0]} does"
+    first = Path(str(root), nodes[0])
+    return f"{root} contains no files of a kubelet, but {which}. To read one of them, use --root {first}"
+
+
+_OF_A_KUBELET = ("device-plugins", CHECKPOINT_NAME)
 
 
 @frozen(kw_only=True)
@@ -276,7 +300,7 @@ class _Output:
 
         If more reports follow, JSON is printed on one line, and a terminal is cleared first.
 
-        Raises click.ClickException if a file cannot be written.
+        Raises OSError if a file cannot be written.
         """
         self._write_files(report)
         if self.metrics:
@@ -340,23 +364,17 @@ _OURS = (b"<!doctype", b"<!DOCTYPE", b"<svg")  # pages and pictures may be rewri
 
 def _replace(file: str, text: str) -> None:
     """Replace a file atomically, so that a browser never loads a partial file."""
-    try:
+    with writing(file):
         DurableFile(Path(file), _MODE).replace(text.encode())
-    except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _status(reports: Sequence[NodeReport], unread: Sequence[SourceLine]) -> int:
     """Return the exit status, which is 0 only if no node has a finding or anything left undecided."""
     if any(one.findings for one in reports):
         return _NEGATIVE
-    if unread or not any(_says_something(one) and not one.no_node for one in reports):
+    if unread or not any(says_something(one) and not one.no_node for one in reports):
         return _UNUSABLE
     return 0 if all(one.is_sound for one in reports) else _NOT_ALL_SEEN
-
-
-def _says_something(report: NodeReport) -> bool:
-    return report.is_enough or bool(_OF_THE_NODE & {one.source for one in report.sources if one.was_read})
 
 
 @without_collector()

@@ -170,7 +170,7 @@ def _run(arguments: Sequence[str] | None, called: list[str]) -> int:
             text = f"{text.removesuffix('.')}. {error.param.help}"
         if isinstance(error, click.NoSuchOption) and context is not None:
             text = _about_missing(error, context, text)
-        complain(context.command_path if context else "devicecore", text)
+        complain(context.command_path if context else " ".join(called), text)
         return UNUSABLE
     return status or 0
 

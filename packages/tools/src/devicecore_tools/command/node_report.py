@@ -28,8 +28,14 @@ _SPARE = (6, 2)  # columns that are omitted on a narrow terminal: SOURCE, NUMA
 # how a source's problem begins if the sources are from two nodes
 _OF_ANOTHER = re.compile(r"Node \S* ?is (a different machine from|not the Node of) ")
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
+_OF_THE_NODE = {Source.PODS, Source.NODE}  # these are meaningful even if no source names a device
 _LEAST = 4  # the minimum width to which a cell is truncated, in columns
 _KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
+
+
+def says_something(report: NodeReport) -> bool:
+    """Return whether anything was read about the node's devices, its pods or its Node object."""
+    return report.is_enough or bool(_OF_THE_NODE & {one.source for one in report.sources if one.was_read})
 
 
 def show(report: NodeReport) -> None:
@@ -69,6 +75,8 @@ def verdict(report: NodeReport) -> str:
         said = foreign_text(report.no_node)
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
+    elif not says_something(report):
+        said = "nothing of a kubelet was read"
     else:
         said = "nothing wrong" if report.is_sound else "no problem was found, but not everything was examined"
     mixed = next((f"; {one.problem}" for one in report.sources if _OF_ANOTHER.match(one.problem)), "")

@@ -7,9 +7,11 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from devicecore.domain.text import foreign_text
@@ -33,6 +35,15 @@ _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 def complain(command: str, sentence: str) -> None:
     """Print an error on stderr."""
     sys.stderr.write(f"{command}: {foreign_text(sentence, MAX_SENTENCE)}\n")
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Name the file `path` in an OSError. The error itself names the temporary file, which is then renamed."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"it cannot be written: {error.strerror}", str(path)) from error
 
 
 def print_json(document: object) -> None:

@@ -110,7 +110,7 @@ def given_pod(place: str) -> GivenPod:
     pod, and ValueError if the file does not contain exactly one pod.
     """
     from devicecore.adapters.manifests import ManifestError
-    from devicecore.adapters.manifests.pods import objects_in, read_pod
+    from devicecore.adapters.manifests.pods import objects_in, read_pod, template_hint
     from devicecore.system.documents import read_documents
     from devicecore_tools.command.claims import pod_of_workload
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
@@ -126,6 +126,9 @@ def given_pod(place: str) -> GivenPod:
     for document in read_documents(text, place, error=ManifestError, unique_keys=True):
         found = [*objects_in(document)]
         created = [one if kind == "Pod" else pod_of_workload(one) for kind, one in found]
+        for (kind, one), made in zip(found, created, strict=True):
+            if kind != "Pod" and made is not None and not made["spec"]["containers"].data:
+                one["kind"].refuse(f"expected a pod template with containers, got none{template_hint(kind)}")
         objects += found
         pods += filter(None, created)
         if None in created:

@@ -68,7 +68,13 @@ def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
             of_kind.append(item.data)
         if kind.endswith("List") and kind != "List":
             found.setdefault(kind.removesuffix("List"), [])
-    return {kind: f"the files contain no {kind}s (kubectl get {kind.lower()}s -A -o json)" for kind in OF_NODES} | found
+    return {kind: _NONE.format(kind, kind.lower()) for kind in OF_NODES} | found
+
+
+_NONE = (
+    "the files contain no {0}s: either there are none, which only --kubeconfig shows, or they were not requested "
+    "(kubectl get {1}s -A -o json)"
+)
 
 
 def looks_of(
