@@ -201,13 +201,14 @@ class PluginRegistration:
         self.kubelet.serve()
         return number
 
-    def see_it_return(self, number: int, *, noticing: bool = False) -> str:
+    def see_it_return(self, number: int, *, noticing: bool = False, with_others: bool = True) -> str:
         """Wait for another registration that is followed by a list, and return a sentence about that registration.
 
         Args:
             number: the number of earlier registrations.
             noticing: whether the plugin must notice something other than deleted sockets; if so, the wait may be
                 shorter.
+            with_others: whether the plugin's other resources must also return.
 
         Raises:
             Failure: the plugin did not register in time, or no longer listed a healthy device.
@@ -239,7 +240,7 @@ class PluginRegistration:
             )
         self._slowest_return = max(self._slowest_return, took)
         self._note_missing(number)
-        if not noticing:
+        if with_others and not noticing:
             self._note_absent()
         return f"the plugin was back after {took:.1f} seconds{restarted}"
 
