@@ -365,8 +365,6 @@ NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
         (("resources:", "resource:"), "spec.containers[0].resource: there is no such field; expected 'resources'"),
         (("limits:", "limit:"), "spec.containers[0].resources.limit: there is no such field; expected 'limits'"),
         (("containers:", "container:"), "spec.container: there is no such field; expected 'containers'"),
-        (("kind: Pod", "kind: Deployment"), "Its pods are created from spec.template: write it as a Pod"),
-        (("kind: Pod", "kind: CronJob"), "Its pods are created from spec.jobTemplate.spec.template: write it"),
         (("  containers:", "\tcontainers:"), "p.yaml:5: found character that cannot start any token: a tab indents"),
         (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put text that starts"),
         (("image: i", "image: i: 1"), "mapping values are not allowed in this context: a second colon on this line"),
