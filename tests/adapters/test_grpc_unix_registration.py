@@ -436,7 +436,7 @@ class TestStartAndStop:
         (directory / "file").touch()
         (directory / "kubelet.sock").touch()
         for path, cause in (
-            (directory / "a" / "b", "No such file or directory"),
+            (directory / "a" / "b", f"there is no directory {directory / 'a'}: create it first"),
             (directory / "file", "it is not a directory"),
             (directory, "kubelet.sock is in the way and is not a socket"),
         ):

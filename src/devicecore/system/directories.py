@@ -33,6 +33,8 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_sha
         with suppress(FileExistsError):
             directory.mkdir(0o700)
             directory.chmod(mode)
+    except FileNotFoundError as error:
+        raise DirectoryError(str(path), f"there is no directory {directory.parent}: create it first") from error
     except OSError as error:
         raise DirectoryError(str(path), error.strerror or str(error)) from error
     check_directory(path, allow_shared=allow_shared)

@@ -68,14 +68,15 @@ def read_documents(
         found = _json_documents(text) or _yaml_documents(text, unique_keys=unique_keys)
         _check_size(found)
     except _RefusedError as refused:
-        raise error(file, refused.line, "", refused.problem) from refused
+        raise error(file, refused.line, "", refused.problem + _of_template(text, refused.line)) from refused
     except yaml.MarkedYAMLError as refused:
         line = refused.problem_mark.line + 1 if refused.problem_mark else None
         # Since PyYAML 6.0.4, libyaml itself rejects nesting of 1,000 levels, possibly before it reports even the first
         # level.
         problem = _TOO_DEEP if refused.problem == "exceeded maximum nesting depth" else refused.problem
         before = text.split("\n", line)[line - 1] if line and line <= text.count("\n") + 1 else ""
-        raise error(file, line, "", _explained(problem or "it is not YAML", before)) from refused
+        explained = _explained(problem or "it is not YAML", before)
+        raise error(file, line, "", explained + _of_template(text, line)) from refused
     except yaml.YAMLError as refused:  # the error for a character that YAML does not allow
         raise error(file, None, "", " ".join(str(refused).split())) from refused
     return [Value(data, Document(file, line, error)) for line, data in found if data is not None]
@@ -86,6 +87,7 @@ _HINTS = {
     "did not find expected key": "the indentation of this line differs from that of the lines before it",
     "did not find expected '-' indicator": "the items of a list need the same indentation",
     "could not find expected ':'": "expected `key: value`, with a space after the colon",
+    "found a tab character": "YAML allows only spaces for indentation",
     "found unexpected end of stream": "a quote or a bracket is not closed",
 }
 """The mistakes behind libyaml's messages."""
@@ -98,6 +100,15 @@ def _explained(problem: str, line: str) -> str:
             return f"{problem}: a tab indents this line, but YAML allows only spaces"
         return f"{problem}: put text that starts with @, ` or % in quotes"
     return next((f"{problem}: {hint}" for said, hint in _HINTS.items() if problem.startswith(said)), problem)
+
+
+_TEMPLATE = re.compile(r"^[^'\"#\n]*\{\{", re.MULTILINE)
+
+
+def _of_template(text: str, line: int | None) -> str:
+    """Return advice if `{{` outside quotes comes before the mistake, as in a Helm chart's templates."""
+    before = "\n".join(text.split("\n", line)[:line]) if line else ""
+    return "; {{ begins a placeholder of Helm: run helm template first" if _TEMPLATE.search(before) else ""
 
 
 def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentError) -> str:

@@ -366,6 +366,19 @@ NODE = "name: node-1\ndevices:\n- {resource: example.com/gpu, device: gpu-0}\n"
         (("limits:", "limit:"), "spec.containers[0].resources.limit: there is no such field; expected 'limits'"),
         (("containers:", "container:"), "spec.container: there is no such field; expected 'containers'"),
         (("  containers:", "\tcontainers:"), "p.yaml:5: found character that cannot start any token: a tab indents"),
+        (("metadata: {name: p}", "metadata:\n  name: p\n\tlabels: {}"), "YAML allows only spaces for indentation"),
+        (
+            ("image: i", "image: {{ .Values.image }}"),
+            "expected a string as a key, got an object; {{ begins a placeholder",
+        ),
+        (
+            ("apiVersion:", "{{- if .Values.on }}\napiVersion:"),
+            "p.yaml:1: did not find expected node content; {{ begins",
+        ),
+        (
+            ("image: i", "image: '{{ i }}': 1"),
+            "needs quotes, or the indentation is wrong\n",
+        ),
         (("image: i", "image: @i"), "p.yaml:7: found character that cannot start any token: put text that starts"),
         (("image: i", "image: i: 1"), "mapping values are not allowed in this context: a second colon on this line"),
         (("image: i", "image: 'i"), "a quote or a bracket is not closed"),
