@@ -86,6 +86,13 @@ def _register_again(driver: DriverUnderTest) -> None:
     driver.registration.after(driver.kubelet.start)
 
 
+def _take_api_server_away(driver: DriverUnderTest) -> None:
+    """Stop the API server for as long as a quiet time, which is half a minute in a full run."""
+    with driver.without_api_server():
+        driver.process.pause(driver.settings.quiet)
+    driver.slices.wait_complete()
+
+
 def _is_calm(driver: DriverUnderTest) -> bool:
     """Return whether the driver would now notice that its slices were deleted."""
     return time.monotonic() - driver.slices.last_write > driver.settings.race
@@ -156,4 +163,5 @@ KUBELET_RESTART = Occurrence(
     _restart_kubelet,
     end=lambda driver: wait_republished(driver, driver.settings.republishing),
 )
+OUTAGE = Occurrence("the API server is away for a while", _take_api_server_away)
 QUIET = Occurrence("nothing happens", lambda driver: driver.process.pause(driver.settings.quiet), before=settle)

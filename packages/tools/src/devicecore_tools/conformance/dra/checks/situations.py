@@ -20,6 +20,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     KILL,
     KUBELET_RESTART,
     LOSS,
+    OUTAGE,
     QUIET,
     REBOOT,
     REGISTRATION,
@@ -296,9 +297,13 @@ CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] =
     (LOSS, "after-its-state-was-lost"): (SHOULD, (FREES,)),
     (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
     (QUIET, "while-nothing-happens"): (MUST, (KEEPS,)),
+    (OUTAGE, "without-the-api-server"): (SHOULD, (KEEPS,)),
     (TERM, "after-sigterm"): (MUST, (KEEPS, LEAVES, PREPARES, FREES)),
 }
 """For each event: the ending of its checks' names, their severity, and the observations, in this order."""
+
+_ONLY_IN_FULL = (OUTAGE,)
+"""Events that take half a minute, so that a default run has no time for them."""
 
 NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KILL, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
@@ -315,6 +320,9 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (QUIET, "prepares-claims-{}"): "prepare-is-idempotent: nothing has happened",
     (QUIET, "frees-devices-{}"): "frees-the-device: nothing has happened",
     (QUIET, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (OUTAGE, "prepares-claims-{}"): "prepares-after-the-api-server-was-away",
+    (OUTAGE, "frees-devices-{}"): "unprepares-without-the-api-server",
+    (OUTAGE, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (KUBELET_RESTART, "keeps-cdi-devices-{}"): "keeps-cdi-devices-after-a-new-registration",
     (KUBELET_RESTART, "prepares-claims-{}"): "prepares-claims-after-a-new-registration",
     (KUBELET_RESTART, "frees-devices-{}"): "frees-devices-after-a-new-registration",
@@ -341,7 +349,15 @@ def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation)
     look: Any = TwoParts(event, parts)
     done = seen.done.format(event.name)
     return DriverCheck(
-        name, severity, done, seen.expected, seen.clause, look, group="situations", is_core=True, when=event
+        name,
+        severity,
+        done,
+        seen.expected,
+        seen.clause,
+        look,
+        group="situations",
+        is_core=event not in _ONLY_IN_FULL,
+        when=event,
     )
 
 

@@ -3,6 +3,7 @@
 Law: each driver fails the checks that it names, and no others.
 """
 
+import http.client
 import os
 import subprocess
 import threading
@@ -329,3 +330,23 @@ class NamesAHookFromItsPath(GoodDriver):
         for device in body["devices"]:
             device["containerEdits"]["hooks"] = [{"hookName": "createContainer", "path": "chip-hook"}]
         return body
+
+
+@fails("keeps-cdi-devices-without-the-api-server")
+class RemovesWhatItCannotList(GoodDriver):
+    """Every half second, the driver removes the files of claims that it does not find on the API server."""
+
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.clean_up, daemon=True).start()
+
+    def clean_up(self) -> None:
+        while not self.over.wait(0.5):
+            try:
+                found = self.call("GET", "/apis/resource.k8s.io/v1/resourceclaims")[1].get("items", [])
+            except (OSError, http.client.HTTPException):
+                found = []
+            uids = {one["metadata"]["uid"] for one in found}
+            with self.lock:
+                for uid in self.claims.keys() - uids:
+                    self.cdi_file(uid).unlink(missing_ok=True)
