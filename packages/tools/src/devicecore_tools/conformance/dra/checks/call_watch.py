@@ -16,7 +16,7 @@ from devicecore.adapters.cdi import UnresolvableError
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.dra.calls import CallObserver, devices_in
-from devicecore_tools.conformance.dra.checks.cdi import directories, edits_of_names, own_mounts
+from devicecore_tools.conformance.dra.checks.cdi import directories, edits_of_names, own_paths
 from devicecore_tools.conformance.dra.checks.prepare import Rows, difference, parts_of_claim, rows
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -178,9 +178,9 @@ class CallWatch(CallObserver):
                 self.note(WRONG, f"the answer for {_of(claim)} contains CDI devices that cannot be used: {error}")
             return
         self._were_resolved = self._were_resolved or bool(names)
-        mounted = own_mounts(self.driver, names)
+        mounted = own_paths(self.driver, names)
         if missing := [path for path in mounted if not Path(path).exists()]:
-            self.note(WRONG, f"containers with {_of(claim)} mount {some(missing)}, which does not exist")
+            self.note(WRONG, f"containers with {_of(claim)} use {some(missing)}, which does not exist")
         if former is not None and former.allocated == allocated:
             if former.answer != answer:
                 text = f"the answer for {_of(claim)} differs from an earlier one"
@@ -237,7 +237,7 @@ class CallWatch(CallObserver):
     def _change(self, one: _Kept, *, have_changed: bool) -> str:
         """Return how a claim has changed, or an empty string. CDI devices are read only if files have changed."""
         if gone := [path for path in one.mounted if not Path(path).exists()]:
-            return f"containers with {_of(one.claim)} mounted {some(gone)}, which is gone"
+            return f"containers with {_of(one.claim)} use {some(gone)}, which is gone"
         if not have_changed:
             return ""
         try:

@@ -127,13 +127,13 @@ def require_edits(driver: DriverUnderTest, names: Iterable[str], context: str) -
 
 
 def edits_of_names(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
-    """Return the edits, and the mounts from the run's directories that would fail because their source is missing.
+    """Return the edits, and the files in the run's directories that containers mount or run but that are missing.
 
     Raises UnresolvableError if a runtime could not resolve the devices.
     """
     resolved = [resolve(name, directories(driver)) for name in names]
-    missing = [path for path in _own_mounts(driver, resolved) if not Path(path).exists()]
-    return frozenset(f"mount of the missing {path}" for path in missing).union(*(one.parts for one in resolved))
+    missing = [path for path in _own_paths(driver, resolved) if not Path(path).exists()]
+    return frozenset(f"the missing {path}" for path in missing).union(*(one.parts for one in resolved))
 
 
 def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
@@ -385,9 +385,9 @@ def _own_targets(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared
 
 @check(
     MUST,
-    expected="every file and directory that a container mounts from the driver's directories exists",
-    clause=f"{RUNTIME} The same applies if the source of a mount does not exist. (CDI specification; KEP-5304: "
-    "metadata of devices is in files that containers mount)",
+    expected="every file that a container mounts from the driver's directories exists, and so does every hook there",
+    clause=f"{RUNTIME} The same applies if the source of a mount or a hook does not exist. (CDI specification; "
+    "KEP-5304: metadata of devices is in files that containers mount)",
 )
 def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
     """Claims of several forms are prepared, and the files that they mount from the run's directories must exist."""
@@ -398,24 +398,24 @@ def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
 def _existing_mounts(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
     number = 0
     for name in _names_of(prepared):
-        own = own_mounts(driver, [name])
+        own = own_paths(driver, [name])
         missing = [path for path in own if not Path(path).exists()]
-        require(not missing, f"for {what}, {name} mounts {some(missing)}, which does not exist")
+        require(not missing, f"for {what}, {name} uses {some(missing)}, which does not exist")
         number += len(own)
     return number
 
 
-def own_mounts(driver: DriverUnderTest, names: Iterable[str]) -> list[str]:
-    """Return the files and directories in the run's directories that containers with these CDI devices mount.
+def own_paths(driver: DriverUnderTest, names: Iterable[str]) -> list[str]:
+    """Return what containers with these CDI devices mount from the run's directories, and the hooks there.
 
     Raises Skip if a name cannot be resolved, because other checks report that.
     """
     with skipping(UnresolvableError):
-        return _own_mounts(driver, [resolve(name, directories(driver)) for name in names])
+        return _own_paths(driver, [resolve(name, directories(driver)) for name in names])
 
 
-def _own_mounts(driver: DriverUnderTest, resolved: Iterable[Edits]) -> list[str]:
-    found = [mount.hostPath for one in resolved for mount in one.mounts]
+def _own_paths(driver: DriverUnderTest, resolved: Iterable[Edits]) -> list[str]:
+    found = [path for one in resolved for path in (*(m.hostPath for m in one.mounts), *(h.path for h in one.hooks))]
     return [path for path in found if driver.environment.contains(path)]
 
 

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.calls import devices_in
-from devicecore_tools.conformance.dra.checks.cdi import neutral, own_mounts, require_edits, require_undone
+from devicecore_tools.conformance.dra.checks.cdi import neutral, own_paths, require_edits, require_undone
 from devicecore_tools.conformance.dra.checks.events import (
     CORRUPTION_ALONE,
     KILL,
@@ -142,7 +142,7 @@ class Situation:
                 names = {name for row in answer for name in row.cdi}
                 with needed("CDI devices that can be resolved before the event"):
                     edits = require_edits(driver, names, f"with {form.name}, ")
-                mounted = [path for path in own_mounts(driver, names) if Path(path).exists()]
+                mounted = [path for path in own_paths(driver, names) if Path(path).exists()]
                 self.known.append(Known(form.name, claim, answer, edits, mounted, standing))
 
     @staticmethod
@@ -223,7 +223,7 @@ def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         edits = require_edits(driver, one.names, f"for {one.form}, ")
         require(edits == one.edits, f"for {one.form}, the edits differ in {some(sorted(edits ^ one.edits))}")
         gone = [path for path in one.mounted if not Path(path).exists()]
-        require(not gone, f"for {one.form}, its containers mount {some(gone)}, but nothing is there")
+        require(not gone, f"for {one.form}, its containers use {some(gone)}, but nothing is there")
     return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 

@@ -772,6 +772,7 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
 @across(
     QUIET,
     SHOULD,
+    core=True,
     expected="at most one request in ten seconds, apart from watches",
     clause="Every node of a cluster may run the driver, and the requests from all nodes reach one API server.",
 )

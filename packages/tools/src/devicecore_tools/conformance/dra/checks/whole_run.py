@@ -17,7 +17,7 @@ from devicecore_tools.conformance.dra.checks.call_watch import (
 from devicecore_tools.conformance.dra.checks.cdi import own_files
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import at_the_end
-from devicecore_tools.conformance.model import Severity, require, skip_if, some
+from devicecore_tools.conformance.model import Severity, require, some
 
 MUST = Severity.MUST
 
@@ -46,7 +46,6 @@ def keeps_prepared_claims_as_they_are(driver: DriverUnderTest) -> str:
 def answers_correctly_each_time(driver: DriverUnderTest) -> str:
     """Each successful answer of the run is compared with the claim's allocation, and its CDI devices are resolved."""
     number = report(driver, WRONG, *_CLAIMS)
-    skip_if(not number, "no claim was prepared")
     return f"{counted(number, 'answer')}, all correct"
 
 

@@ -350,3 +350,27 @@ class RemovesWhatItCannotList(GoodDriver):
             with self.lock:
                 for uid in self.claims.keys() - uids:
                     self.cdi_file(uid).unlink(missing_ok=True)
+
+
+@fails("keeps-cdi-devices-after-sigterm")
+class RemovesItsHookAtSigterm(GoodDriver):
+    """Each process has its own copy of a hook, and removes it when it ends."""
+
+    breaks_too = {"prepares-claims-after-sigterm": "The claims' hook is missing."}
+
+    def load(self) -> None:
+        self.hook = self.directory / f"hook-{os.getpid()}"
+        self.hook.write_text("#!/bin/sh\n", encoding="utf-8")
+        super().load()
+
+    def leave(self) -> None:
+        super().leave()
+        self.hook.unlink()
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        hook = {"hookName": "createContainer", "path": str(self.hook)}
+        return super().spec(uid, results) | {"containerEdits": {"hooks": [hook]}}
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        if not self.cdi_file(uid).exists():
+            super().write_cdi(uid, results)
