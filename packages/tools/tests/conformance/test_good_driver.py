@@ -94,6 +94,10 @@ def test_a_slow_driver_has_time_for_several_claims_even_after_a_call_without_an_
     assert not report.undecided
 
 
+def test_a_slow_driver_may_finish_a_canceled_call_before_the_next_one() -> None:
+    assert_all_pass(run_on(habits.PreparesOneByOne, checks_of("late-prepare-leaves-nothing"), None, QUICK))
+
+
 def test_device_metadata_is_not_a_fault() -> None:
     checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
     report = run_on(habits.WritesMetadata, checks, None, QUICK)

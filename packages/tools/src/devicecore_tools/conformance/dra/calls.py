@@ -137,6 +137,10 @@ class Calls:
         """Return how many claims, from two to this number, can be prepared one by one in half a call's timeout."""
         return max(2, min(number, int(self.settings.call / max(self._slowly(1), 0.02))))
 
+    def limit_for(self, number: int, at_least: float) -> float:
+        """Return how many seconds a call may take if the driver prepares this many claims one by one."""
+        return min(max(at_least, self._slowly(number)), self.settings.call)
+
     def _slowly(self, number: int) -> float:
         """Return how many seconds a call for this many claims may take, if the driver prepares them one by one."""
         return 0.0 if math.isinf(self.fastest) else _SLACK * self.fastest * number  # infinite: none was prepared yet

@@ -98,7 +98,7 @@ def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> 
 
     Return the CDI names in the instance's answer. Raises Failure if the claim was not prepared.
     """
-    devices = devices_in(driver.calls.prepare(claim, timeout=_ANSWER, instance=instance), claim)
+    devices = devices_in(driver.calls.prepare(claim, timeout=_limit(driver), instance=instance), claim)
     return tuple(name for device in devices for name in device.cdi_device_ids)
 
 
@@ -118,7 +118,12 @@ def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> boo
 
 def unprepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> None:
     """Unprepare a claim with one instance. Raises Failure if the claim was not unprepared."""
-    require_unprepared(driver.calls.unprepare(claim, timeout=_ANSWER, instance=instance), claim)
+    require_unprepared(driver.calls.unprepare(claim, timeout=_limit(driver), instance=instance), claim)
+
+
+def _limit(driver: DriverUnderTest) -> float:
+    """Return how many seconds a call may take while both instances are called for several claims."""
+    return driver.calls.limit_for(2 * _CLAIMS, _ANSWER)
 
 
 # --- two instances ----------------------------------------------------------------------------------------------------
