@@ -163,5 +163,5 @@ KUBELET_RESTART = Occurrence(
     _restart_kubelet,
     end=lambda driver: wait_republished(driver, driver.settings.republishing),
 )
-OUTAGE = Occurrence("the API server is away for a while", _take_api_server_away)
+OUTAGE = Occurrence("the API server is unavailable for a while", _take_api_server_away)
 QUIET = Occurrence("nothing happens", lambda driver: driver.process.pause(driver.settings.quiet), before=settle)
