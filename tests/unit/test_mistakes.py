@@ -258,6 +258,11 @@ ANSWERS: list[tuple[Try, str]] = [
     ),
     (lambda: DEVICES("gpu", 4, numa_nodes=["0"]), "simulated_devices: numa_nodes: expected int, got '0'"),
     (lambda: DEVICES("gpu", 4, unhealthy=3), "simulated_devices: unhealthy: expected several values, such as a tuple,"),
+    (
+        lambda: DEVICES("gpu", 4, numa_nodes=[0, -1]),
+        "simulated_devices: numa_nodes: expected numbers of at least 0, got ",
+    ),
+    (lambda: DEVICES("gpu", 4, unhealthy=[4]), "simulated_devices: unhealthy: expected numbers from 0 to 3, got [4]"),
     (lambda: DEVICES("gpu", 4, unhealthy=["gpu-3"]), "simulated_devices: unhealthy: expected int, got 'gpu-3'"),
     (lambda: SIMULATED(GPU, ["gpu-0"]), "SimulatedPlugin.devices: expected Device, got 'gpu-0'"),
     (lambda: SimulatedPlugin("a/b/c"), 'the ResourceName "a/b/c" is invalid: expected a name such as example.com/gpu'),

@@ -136,13 +136,18 @@ def simulated_devices(
     Raises:
         TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped; or
             `numa_nodes` or `unhealthy` is not an iterable of numbers.
-        ValueError: `count` is below 0.
+        ValueError: `count` or a NUMA node is below 0, or there is no device with a number in `unhealthy`.
     """
     checked(prefix, str, "simulated_devices(prefix, count): prefix")
     if checked(count, int, "simulated_devices(prefix, count): count") < 0:
         raise ValueError(expected("simulated_devices(prefix, count): count", "a number of at least 0", count))
     nodes = tuple_of(numa_nodes, int, "simulated_devices: numa_nodes")
+    if min(nodes, default=0) < 0:
+        raise ValueError(expected("simulated_devices: numa_nodes", "numbers of at least 0", nodes))
     numbers = set(tuple_of(unhealthy, int, "simulated_devices: unhealthy"))
+    if not numbers.issubset(range(count)):
+        wanted = f"numbers from 0 to {count - 1}" if count else "no number, because there is no device"
+        raise ValueError(expected("simulated_devices: unhealthy", wanted, sorted(numbers)))
     return tuple(
         Device(
             DeviceId(f"{prefix}-{number}"),
