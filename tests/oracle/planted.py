@@ -521,15 +521,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", default="41", help="(%(default)s)")
     parser.add_argument("--fault", help="inject only the faults whose names contain this text")
     options = parser.parse_args(arguments)
+    chosen = [one for one in FAULTS if (options.fault or "") in one.name]
+    if not chosen:
+        parser.error(f"--fault: no fault has a name that contains {options.fault!r}")
     try:
         build(options.kubernetes, ["oracle"])
     except PeersError as error:
         print(f"make mutants: {error}", file=sys.stderr)
         return error.status
-    chosen = [one for one in FAULTS if (options.fault or "") in one.name]
     found = [is_found(one, options.kubernetes, options.seed) for one in chosen]
     print(f"{sum(found)} of {len(found)} injected faults were found")
-    return 0 if found and all(found) else 1
+    return 0 if all(found) else 1
 
 
 if __name__ == "__main__":

@@ -107,3 +107,8 @@ def test_each_injected_fault_changes_a_file_of_a_compared_kind(fault: Fault) -> 
     assert fault.before in file.read_text("utf-8")
     assert fault.before != fault.after
     assert fault.kind in KINDS
+
+
+def test_the_fault_that_ci_injects_exists() -> None:
+    (name,) = re.findall(r'tests\.oracle\.planted --fault "([^"]+)"', (ROOT / ".ci" / "run").read_text("utf-8"))
+    assert [fault for fault in FAULTS if name in fault.name]
