@@ -792,12 +792,14 @@ def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:
     "lost checkpoint, and for the next container that gets the device.",
 )
 def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
-    """Allocate is called a second time for the same device."""
+    """Allocate is called a second and a third time for the same device, without a pause."""
     device = plugin.lists.healthy[0]
     before = plugin.lists.alone(device)
     with in_context("the second time"):
         again = plugin.lists.allocate([device])
         require(again, "the answer has no container response")
+    with in_context("the third time, right after the second"):
+        require(plugin.lists.allocate([device]), "the answer has no container response")
     _require_same(device, before, again[0], "devices", "cdi_devices")
     with suppress(Skip):
         _ = plugin.lists.unsteady  # measured now, because a later event may damage the plugin
@@ -1094,6 +1096,8 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
     """Calls of all announced methods are canceled after a few milliseconds, and Allocate is called again."""
     connection, ids = plugin.registration.connected(), plugin.lists.healthy[:_AT_ONCE]
     alone = {device: plugin.lists.alone(device) for device in ids}
+    for device in ids:
+        allocate_or_skip(plugin, [device])
     request = deviceplugin.AllocateRequest(
         container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids[:1])]
     )
