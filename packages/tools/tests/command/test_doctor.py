@@ -218,6 +218,19 @@ def test_the_parent_of_kubelets_directories_is_answered_with_their_names(tmp_pat
     assert f"the directories a, b do. To read one of them, use --root {tmp_path / 'a'}\n" in printed.err
 
 
+def test_a_list_of_pods_of_one_namespace_is_doubted_with_the_option_that_settles_it(
+    tmp_path: Path, file: Path, capsys: Capsys
+) -> None:
+    """Such a list is also what `kubectl get pods -A` prints on a small cluster."""
+    pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u-1"}, "spec": {"nodeName": "n"}}
+    (pods := tmp_path / "pods.json").write_text(json.dumps({"kind": "PodList", "items": [pod]}))
+    (node := tmp_path / "node.json").write_text(json.dumps({"kind": "Node", "metadata": {"name": "n"}}))
+    sources = ("--checkpoint", str(file), "--pods", str(pods), "--node", str(node))
+    doctor(*sources, "--json")
+    said = "the pods of only one namespace, as without -A; --kubeconfig always reads all pods"
+    assert said in capsys.readouterr().out
+
+
 def test_a_finding_counts_for_more_than_a_file_that_cannot_be_read(tmp_path: Path, file: Path, capsys: Capsys) -> None:
     (wrong := tmp_path / "pods.json").write_text('{"kind": "Service"}')
     for blob, status in ((SHARED, 1), (SOUND, 2)):
