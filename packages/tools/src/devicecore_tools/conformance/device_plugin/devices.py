@@ -91,6 +91,7 @@ class ListedDevices:
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
     _waited_for_healthy: bool = False
+    _needs_few: bool = False
 
     def require_list(self) -> PluginConnection:
         """Wait for the first list and return the connection. Raises Skip if there is no list."""
@@ -126,8 +127,12 @@ class ListedDevices:
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             raise NotYet("the plugin lists no healthy device")
-        step = -(-len(ids) // (_FEW if self.starts_slowly or self.slowest > _SLOW_CALL else _MAX_SINGLE_DEVICES))
+        step = -(-len(ids) // (_FEW if self._needs_few else _MAX_SINGLE_DEVICES))
         return ids[::step]
+
+    def begin(self, check: str) -> None:
+        """Note the name of the check that begins, and how many devices must suffice for it."""
+        self.check, self._needs_few = check, self.starts_slowly or self.slowest > _SLOW_CALL
 
     def wait_for_healthy(self, limit: float) -> None:
         """Wait until the plugin lists a healthy device, but no longer than the given number of seconds."""

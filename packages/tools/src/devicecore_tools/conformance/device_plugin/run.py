@@ -98,7 +98,7 @@ def run(
 def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
     """Run a check. A plugin exit is reported by the check that failed because of it, and by `stays-up`."""
     exits, sentence = len(plugin.process.exits), ""
-    plugin.lists.check = check.name
+    plugin.lists.begin(check.name)
     problem: Failure | Skip | None = None
     try:
         try:

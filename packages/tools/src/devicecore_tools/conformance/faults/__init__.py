@@ -267,6 +267,14 @@ _BREAKS_TOO: dict[str, str] = {
     ),
     "tires-of-preferring": "prefers-as-many-as-asked prefers-what-it-must-include",
     "keeps-a-lock": "keeps-its-answers",
+    "gives-one-of-a-pair": "keeps-its-answers",
+    "gives-a-file": "mounts-existing-paths",
+    "gives-a-missing-node": "mounts-existing-paths",
+    "starts-once": "answers-calls-at-once pre-starts-after-a-kill pre-starts-after-a-kubelet-restart "
+    "pre-starts-after-sigterm",
+    "opens-files-forever": "grows-with-no-call",
+    "heals-at-its-start": "reports-a-later-change-of-health",
+    "blames-another-device": "reports-a-change-while-the-kubelet-was-away",
     "gives-what-it-prefers": "answers-calls-at-once allocates-after-a-kubelet-restart",
     "ignores-sigterm": "ends-on-sigterm-without-a-kubelet",
 }

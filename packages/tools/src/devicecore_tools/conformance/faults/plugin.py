@@ -424,7 +424,7 @@ def on_host(path: str) -> str:
         return f"/dev/{('null', 'zero', 'full')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
     if FAULT in {"gives-a-missing-node", "gives-a-file"}:
         odd = "/dev/chip0" if FAULT == "gives-a-missing-node" else sys.argv[0]
-        return odd if path[-1] == "0" else "/dev/zero" if path[-1].isdigit() else "/dev/null"
+        return {"0": odd, "1": "/dev/zero", "2": "/dev/full"}.get(path[-1], "/dev/null")
     return "/dev/null" if FAULT == "gives-the-first-path" and path[-1].isdigit() else path
 
 
