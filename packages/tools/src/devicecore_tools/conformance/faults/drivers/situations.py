@@ -336,6 +336,8 @@ class NamesAHookFromItsPath(GoodDriver):
 class RemovesWhatItCannotList(GoodDriver):
     """Every half second, the driver removes the files of claims that it does not find on the API server."""
 
+    breaks_too = {"asks-the-api-server-rarely": "Each list of claims is a request."}
+
     def serve(self) -> None:
         super().serve()
         threading.Thread(target=self.clean_up, daemon=True).start()
