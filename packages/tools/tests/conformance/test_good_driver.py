@@ -164,7 +164,7 @@ def test_a_wrong_command_for_changing_devices_is_not_the_drivers_fault() -> None
 def test_a_driver_may_publish_other_names_after_each_start() -> None:
     again, others = (
         "prepares-the-same-after-a-restart",
-        ("prepares-a-claim", "frees-the-device", "prepare-is-idempotent"),
+        ("prepares-a-claim", "frees-the-device", "prepare-is-idempotent", "keeps-prepared-claims-as-they-are"),
     )
     report = run_on(habits.RenamesItsDevices, checks_of(again, *others), None, QUICK)
     assert_all_pass(report, again)

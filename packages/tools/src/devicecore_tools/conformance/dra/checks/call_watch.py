@@ -145,6 +145,8 @@ class CallWatch(CallObserver):
         if not keeps_claims:
             self.drops()
         with suppress(OSError, Skip):
+            if self._kept:
+                _ = self.driver.slices.catalogue  # after a start, the devices may have other names
             self._look(f"when {what}")
 
     def lacks_devices(self, before: Mapping[tuple[str, str], object], what: str) -> None:
@@ -226,7 +228,8 @@ class CallWatch(CallObserver):
         now = dict(self._signature())
         have_changed, self._seen = now != self._seen, now
         for uid, one in list(self._kept.items()):
-            if one.claim.is_deleted:
+            is_known = {key[:2] for key in one.allocated} <= self.driver.slices.by_key.keys()
+            if one.claim.is_deleted or not is_known:  # the driver may forget the claim
                 del self._kept[uid]
                 continue
             problem = self._change(one, have_changed=have_changed)
