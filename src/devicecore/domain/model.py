@@ -10,7 +10,7 @@ from typing import NewType
 
 from attrs import field, frozen
 
-from devicecore.domain.checks import checked, expected, is_flag, is_name, is_text, items, one_of, repeated, tuple_of
+from devicecore.domain.checks import checked, expected, is_flag, is_name, is_text, items, repeated, tuple_of
 from devicecore.domain.errors import ContainerNotFoundError, InvalidLimitError, InvalidResourceNameError
 from devicecore.domain.names import is_qualified_name
 
@@ -87,7 +87,7 @@ class Health(Enum):
 
 
 def _health(value: Health | str) -> Health:
-    return one_of(value, Health, "Device.health") if isinstance(value, str) else checked(value, Health, "Device.health")
+    return Health.parse(value) if isinstance(value, str) else checked(value, Health, "Device.health")
 
 
 def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
@@ -102,12 +102,11 @@ class Device:
 
     `topology` (the device plugin API's term) lists the device's NUMA nodes in the plugin's order. None (the plugin sent
     no topology) and an empty tuple (it sent a topology without nodes) have different effects on hints and in the
-    pod-resources API. `health` may also be one of the strings "Healthy" and "Unhealthy". To read a string as a kubelet
-    reads a plugin's, use `Health.parse`.
+    pod-resources API. If `health` is a string, `Health.parse` reads it.
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: the id is empty, or `health` is a different string.
+        ValueError: the id is empty.
     """
 
     id: DeviceId = field(validator=is_name)
