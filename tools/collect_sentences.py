@@ -64,7 +64,7 @@ def collected() -> dict[tuple[str, str], tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Write the messages that the given tables lack as lines of JSON. Return the exit status."""
+    """Write those messages that are not in the given tables, as lines of JSON. Return the exit status."""
     known = set()
     for table in sys.argv[1:]:
         rows = map(json.loads, Path(table).read_text(encoding="utf-8").splitlines())

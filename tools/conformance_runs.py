@@ -28,7 +28,7 @@ def report_of(
         environment: all environment variables of the checks, by default those of this process.
 
     Returns:
-        The report, or None if the checks printed no report but the reason to stderr.
+        The report, or None if the checks printed the reason for its absence to stderr.
     """
     checks = [sys.executable, "-m", "devicecore_tools", "conformance", kind, "--json", *options, "--", *program]
     ran = subprocess.run([*within, *checks], check=False, stdout=subprocess.PIPE, cwd=directory, env=environment)

@@ -94,7 +94,7 @@ def tables(found: Sequence[Found]) -> Iterator[str]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run all programs and print the tables, or run only the programs with these names."""
+    """Run the programs with every fault and behavior and print the tables, or run them only with those named."""
     for one in ("subject-driver", "subject-plugin"):
         if problem := problem_of(one, default_version()):
             print(f"{problem}. Run `python3 tools/make_peers.py subjects` first", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Compare the judge's verdicts with our allocator and with Kubernetes' recorded answers: `make judge`."""
+"""Compare the judge's verdicts with our allocator's and Kubernetes' recorded answers: `make judge`."""
 
 import sys
 from collections import Counter
@@ -10,7 +10,7 @@ from tests.recorded_allocations import RECORDINGS, allocation_of, recordings, re
 
 
 def main(cases: int) -> int:
-    """Compare, print what differs, and return the exit status."""
+    """Print what differs, and return the exit status."""
     found = Counter(verdict(numbered_case(number)) for number in range(cases))
     agreed, of_node = found.pop("", 0), found.pop(SEES_NODE_ONLY, 0)
     print(f"judge and allocator agree on {agreed + of_node:,} of {cases:,} random cases; {of_node:,} of these are")

@@ -3,8 +3,8 @@
 The cache is `${XDG_CACHE_HOME:-~/.cache}/devicecore-peers/<version>/`: the module file of that version, and `bin/`.
 `peers/go.mod` is for the version that devicecore follows; the module file for any other version is derived from
 Kubernetes' own `go.mod` of that version. Files below `peers/_inside/` become part of Kubernetes' packages (`go build
--overlay`), so that our programs can call functions that those packages do not export, and the files that
-`peers/in_order.toml` names iterate over maps in key order.
+-overlay`), so that our programs can call functions that those packages do not export. The files that
+`peers/in_order.toml` names are changed to iterate over maps in key order.
 """
 
 import argparse
@@ -248,7 +248,7 @@ def module_file(version: str, sources: Path) -> Path:
 
 
 def overlay(version: str, sources: Path, modules: Path, inside: Path = INSIDE) -> list[str]:
-    """Return the go options that put the files of `peers/_inside/`, or `inside`, into Kubernetes' packages.
+    """Return the go options that put the files below `inside` into Kubernetes' packages.
 
     Go does not replace files in its module cache, so Kubernetes is referenced through a symbolic link to its directory
     in that cache.
@@ -318,7 +318,10 @@ def folder_of(subject: str) -> str:
 
 
 def build(version: str, names: Iterable[str]) -> None:
-    """Build programs. Kubernetes' own are built only if their module file or Go has changed. Raises PeersError."""
+    """Build programs. Raises PeersError.
+
+    Kubernetes' own programs are rebuilt only if their module file or Go has changed.
+    """
     sources = sources_of(version)
     use_go_of(sources)
     modules = module_file(version, sources)
@@ -376,7 +379,7 @@ def check(version: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the programs that the command line names, or check our own. Return the exit status."""
+    """Build the programs that the command line names, or check our own programs. Return the exit status."""
     parser = argparse.ArgumentParser(prog="make_peers.py", description=__doc__.partition("\n")[0])
     every = ", ".join([*OURS, *TOOLS, DESCRIBED])
     parser.add_argument("names", nargs="*", help=f"programs to build ({every}), or `subjects`")

@@ -1,4 +1,4 @@
-"""From `proto/*.proto`, rewrite `descriptors.binpb` and the stubs next to the message modules of two packages.
+"""Generate `descriptors.binpb`, and the stubs next to the message modules of two packages, from `proto/*.proto`.
 
 The program needs grpcio-tools: `python tools/make_protos.py [DIRECTORY]`.
 """

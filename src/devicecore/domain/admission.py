@@ -21,7 +21,7 @@ class Admitted:
 
     `allocations` is everything the pod holds, including what it held before. `unhandled` lists, per container, the
     requested resources that no device plugin here ever registered: the device manager ignores them, as a kubelet does.
-    Misspelled names end up in `unhandled`, so `repr` shows it.
+    `repr` shows `unhandled`, because misspelled names end up there.
     """
 
     pod: Pod
@@ -64,7 +64,7 @@ class Refused:
 
     @property
     def message(self) -> str:
-        """The message to go with the reason: just the error if the reason says what is wrong (`GetPodAdmitResult`)."""
+        """The message to go with the reason: the error alone if the reason says what is wrong (`GetPodAdmitResult`)."""
         if self.reason != AdmissionError.reason:
             return str(self.error)
         return f"Allocate failed due to {self.error}, which is unexpected"
@@ -72,7 +72,7 @@ class Refused:
     def __str__(self) -> str:
         return str(self.error)
 
-    if not TYPE_CHECKING:  # a type checker finds this mistake without the method
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
 
         @property
         def devices(self) -> NoReturn:

@@ -85,7 +85,7 @@ def is_text(instance: object, field: "Attribute[str]", value: str) -> None:
 def is_several(instance: object, field: "Attribute[T]", value: T) -> None:
     """Refuse a string instead of several values, such as `("gpu")` without its comma.
 
-    None is accepted, and means that no answer is given.
+    None is accepted, and means that there is no value.
     """
     if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
         raise TypeError(expected(_place(instance, field), "several values, such as a tuple", value))

@@ -41,7 +41,7 @@ class DeviceList(Sequence[Device]):
 
     @property
     def by_id(self) -> "DevicesById":
-        """The devices by id. If an id is listed twice, the last device with this id counts."""
+        """The devices by id. If an id is listed twice, the last device with this id is used."""
         return DevicesById(dict(zip(self.ids, self.states, strict=True)))
 
     def ids_of(self, wanted: Health) -> list[DeviceId]:

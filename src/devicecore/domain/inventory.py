@@ -101,7 +101,7 @@ class DeviceReport:
         return touched
 
     def all_unhealthy(self) -> "DeviceReport":
-        """Return the same devices, all unhealthy. `devices` keeps the health that was reported (kubelet.md 3.5)."""
+        """Return this report with all devices unhealthy. `devices` keeps the reported health (kubelet.md 3.5)."""
         return evolve(self, healthy=DeviceSet(self.index), unhealthy=self.healthy | self.unhealthy)
 
 

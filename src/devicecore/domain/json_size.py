@@ -43,8 +43,8 @@ class Reader:
 
 
 STATE = Reader(1_000_000, value_bytes=200, copies=5)
-"""State files, read as Go reads them: keys keep their order, and numbers keep their text. A value was measured to
-take 188 bytes.
+"""State files, read as Go reads them: keys keep their order, and numbers keep their text. In a measurement, a value
+took 188 bytes.
 
 Each of 50,000 devices in separate entries counts as ten values. Some of the copies are made to compute the checksum.
 """

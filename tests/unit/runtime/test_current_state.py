@@ -123,7 +123,7 @@ def test_an_exchange_for_a_value_that_is_not_current_changes_nothing() -> None:
     assert state.value == "a"
 
 
-def test_a_wait_that_is_over_is_not_woken_any_more() -> None:
+def test_a_wait_that_is_over_is_no_longer_woken() -> None:
     state = CurrentState(1)
     state.wait_for(lambda value: value == 1, FOR_EVER)
     with pytest.raises(TimeoutError):

@@ -201,7 +201,7 @@ class CelSelectors:
 
     @contextmanager
     def _charged(self) -> Iterator[None]:
-        """Charge the block's time to the shared limit. Raises EvaluationsGivenUpError if no time is left."""
+        """Charge the time of a `with` block to the shared limit. Raises EvaluationsGivenUpError if no time is left."""
         if self._max_seconds is None:
             yield
             return

@@ -109,7 +109,7 @@ def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
 def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
     """Rewrite comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes.
 
-    `columns` are the positions of the comparison operators in the tokens joined by spaces, counted from 1.
+    `columns` contains the position of each comparison operator, counted from 1, in `" ".join(tokens)`.
     """
     written, column = list(tokens), 1
     for index, token in enumerate(tokens):
@@ -146,7 +146,10 @@ def constant_parts(tokens: list[str]) -> list[str]:
 
 
 def is_unknown_type(tokens: list[str]) -> bool:
-    """Return whether the whole expression is `dyn(...)`. Kubernetes refuses this but accepts an attribute's value."""
+    """Return whether the whole expression is `dyn(...)`.
+
+    Kubernetes refuses such an expression, but accepts an attribute's value.
+    """
     return tokens[:2] == ["dyn", "("] and _closing(tokens, 1) == len(tokens) - 1
 
 

@@ -92,7 +92,7 @@ class SocketDirectory:
         return path
 
     def check_endpoint(self, path: str, name: str) -> None:
-        """Refuse an absolute path that a plugin's socket cannot have. A path without a file is not refused.
+        """Refuse an absolute path that cannot be a plugin's socket. A path at which there is no file is accepted.
 
         Raises InvalidEndpointError if the path is too long, is the kubelet's own socket, is a symbolic link, or is not
         a socket. `name` is the plugin's name for the socket in the error.
@@ -160,7 +160,7 @@ class SocketDirectory:
 
 
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
-    """Refuse a name that a plugin's socket cannot have alongside the kubelet's `kubelet_socket`.
+    """Refuse a name that a plugin's socket cannot have in the directory of the kubelet's `kubelet_socket`.
 
     Raises InvalidEndpointError if the name would lead out of the directory, is that of the kubelet's socket, or cannot
     be printed.

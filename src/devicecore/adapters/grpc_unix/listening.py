@@ -1,7 +1,7 @@
 """The common parts of the transports of device plugins and DRA drivers: start, stop, and calls to the listener.
 
-Laws: the listener is called in worker threads, so a slow call to the listener delays no other plugin or driver. A stop
-waits until the last call to the listener has returned; after that, the listener is not called.
+Laws: the listener is called in worker threads, so a slow call to the listener does not delay other plugins or drivers.
+A stop waits until the last call to the listener has returned; after that, the listener is not called.
 """
 
 import asyncio

@@ -176,8 +176,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # The event loop also takes this lock. Unlike a condition's default lock, it cannot be left taken by an
-        # interrupt.
+        # The event loop also takes this lock. Unlike a condition's default lock, it is not left locked if an interrupt
+        # arrives.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
         # Only the event loop's thread uses the following attributes.

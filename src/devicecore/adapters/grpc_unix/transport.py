@@ -37,7 +37,7 @@ from devicecore.wire.conversion import read_receipt, to_receipt
 class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     """Plugins over gRPC on unix sockets in one directory: the kubelet's `v1beta1` API.
 
-    The listener is called in worker threads; a slow call to it delays no other plugin.
+    The listener is called in worker threads, so a slow listener does not delay other plugins.
 
     Args:
         directory: where a kubelet and its plugins find each other's sockets. The last component of this path is created

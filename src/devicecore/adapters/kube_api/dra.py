@@ -1,7 +1,7 @@
 """Dynamic resource allocation on an API server: reads ResourceClaims and deletes ResourceSlices, as a kubelet does.
 
 Laws: A claim is read again for each call, and never from a cache. A selector matches only slices of this node, even if
-a malicious driver name tries to change the selector. A call that waits for the server delays no other call.
+a malicious driver name tries to change the selector. A call that waits for the server does not delay other calls.
 """
 
 import re

@@ -1,7 +1,7 @@
 """HTTP to an API server, within limits.
 
-Law: A request ends at its deadline, no matter how slowly the server sends, and no response is larger than allowed. The
-same holds for all pages of a list together, because the server could keep sending pages.
+Law: A request ends at its deadline, no matter how slowly the server sends, and no response is larger than allowed. All
+pages of a list together also have a deadline and a maximum size, because the server could keep sending pages.
 """
 
 import math

@@ -66,7 +66,7 @@ class Wanted:
         return Wanted({**self.capacity, **left, **status.capacity}, allocatable)
 
     def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
-        """Return the desired state if an earlier run wrote these keys. Keys that a status has named do not change."""
+        """Return this state with keys that an earlier run wrote. Keys that are already in this state do not change."""
         capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
         return Wanted({**capacity, **self.capacity}, {**allocatable, **self.allocatable})
 

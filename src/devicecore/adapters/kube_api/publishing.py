@@ -73,7 +73,7 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        # Held while the fields below change, never during a request. An interrupt cannot leave this lock taken, but it
+        # Held while the fields below change, never during a request. An interrupt cannot leave this lock held. It
         # could if `with` were used on the condition itself, because conditions are implemented in Python.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)

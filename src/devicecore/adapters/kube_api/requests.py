@@ -1,6 +1,6 @@
 """Requests to an API server from several threads, for objects of any kind.
 
-Law: a request that waits for the server delays no other request.
+Law: a request that waits for the server does not delay other requests.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """The part of a manifest that is about dynamic resource allocation: ResourceClaims, and the claims that pods name.
 
-This module is loaded with the first manifest that contains a ResourceClaim. Law: only the pods in a claim's
-`status.reservedFor` may use the claim, as with a kubelet. Without that field, every pod in the manifests that names the
-claim may use it, because there is no scheduler to reserve the claim for pods.
+This module is loaded with the first manifest that contains a ResourceClaim. Law: as in a kubelet, only the pods in a
+claim's `status.reservedFor` may use the claim. Without that field, every pod in the manifests that names the claim may
+use it, because there is no scheduler to reserve the claim for pods.
 """
 
 import hashlib

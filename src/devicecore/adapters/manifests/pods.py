@@ -159,7 +159,7 @@ _MAKES_PODS = {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "Repli
 
 
 def read_pod(document: Value) -> Pod:
-    """Return the pod that an object describes. Raises the document's kind of error if it is unusable."""
+    """Return the pod that an object describes. Raises the document's kind of error if the object is unusable."""
     _refuse_misspelled(document, ("apiVersion", "kind", "metadata", "spec", "status"))
     _check_names(document)
     spec = document["spec"]

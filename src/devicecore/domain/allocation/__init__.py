@@ -1,8 +1,8 @@
 """Which devices claims get on a node, or why they get none: the decision of Kubernetes' scheduler as a pure function.
 
 Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers the
-one that a scheduler of the given release would choose. If a bug in this scheduler matters, the answer names the bug
-(see docs/claims.md).
+one that a scheduler of the given release would choose. If a bug in that scheduler affects the answer, the answer names
+the bug (see docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
 >>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
@@ -156,7 +156,7 @@ def _answer(situation: Situation, search: Search) -> DeviceAllocation | NoAlloca
 
 
 def _allocation(situation: Situation, taken: tuple[Taken, ...]) -> DeviceAllocation:
-    """Return the devices that Kubernetes finds if they are correct, or otherwise `taken` with the faults to blame."""
+    """Return the devices that Kubernetes finds if they are correct, or else `taken` with the faults that mislead it."""
     causes: tuple[Cause, ...] = ()
     if taken and may_differ(situation):
         answer = answer_of_kubernetes(situation)

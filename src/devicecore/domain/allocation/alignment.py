@@ -17,7 +17,7 @@ Usable = Callable[[DeviceRequest], Sequence[PoolDevice]]
 
 @frozen
 class Shortage:
-    """Constraints on the same attribute that need more values than there are values with enough devices.
+    """Constraints on one attribute that need more different values than there are values with enough devices.
 
     Attributes:
         attribute: the attribute of the constraints.
@@ -76,7 +76,7 @@ def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
 
 
 def _requests_of(claim: UnallocatedClaim, constraint: Constraint) -> list[DeviceRequest]:
-    """Return the requests that a constraint applies to, or nothing if the devices for one of them cannot be counted."""
+    """Return the requests that a constraint applies to, or nothing if the devices for a request cannot be counted."""
     found: list[DeviceRequest] = []
     for ways in claim.requests:
         about = [one for one in ways if constraint.applies_to(one)]

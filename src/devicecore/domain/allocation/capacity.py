@@ -28,7 +28,7 @@ def _with_domain(name: str, driver: str) -> str:
 
 
 def consumption(asked: Mapping[str, Quantity], device: PoolDevice) -> dict[str, Quantity]:
-    """Return how much of each capacity a share of the device would consume for these amounts."""
+    """Return how much of each capacity a share of the device would consume if these amounts are requested."""
     return {name: _consumed(asked.get(name), capacity) for name, capacity in device.capacity.items()}
 
 

@@ -139,7 +139,7 @@ class KubernetesSearch(Search):
             return reason
         if self._counters_are_paid(candidate):
             return None
-        # `checkAvailableCounters` compares every counter in the pool, not only the device's: one that is below 0 rules
+        # `checkAvailableCounters` compares every counter in the pool, not only the device's: a counter below 0 rules
         # out every device that uses any counter.
         if KubernetesFault.OVER_COMMITTED in self._faults:
             for use, free in self._free(candidate.pool).items():
@@ -286,7 +286,7 @@ def _could_go_on(situation: Situation, before: Sequence[Taken], claim: int, plac
 
 
 def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, ...]:
-    """Return each fault without which Kubernetes would be right, or if there is none, the first such pair of faults.
+    """Return each fault without which Kubernetes would be right, or, if there is none, the first such pair of faults.
 
     If no pair explains the answer either, the result is one empty cause.
 

@@ -19,7 +19,7 @@ MAX_RESULTS = 32
 
 
 class DeviceKey(NamedTuple):
-    """Identifies a device in the whole cluster."""
+    """Identifies a device among all devices of the cluster."""
 
     driver: str
     pool: str
@@ -160,7 +160,7 @@ class PoolDevice:
     taints: tuple[Taint, ...] = ()
     counters: CounterUse = ()
     is_shared: bool = False  # API: allowMultipleAllocations
-    place: NodeRule | None = None  # None: the same place as the slice
+    place: NodeRule | None = None  # None: available where the slice is
     binds_to_node: bool = False
     conditions: tuple[str, ...] = ()
     failure_conditions: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ class PoolDevice:
         return {(name, counter): amount for name, one in self.counters for counter, amount in one.items()}
 
     def attribute(self, name: str) -> Attribute | None:
-        """Return the attribute with a fully qualified name: `domain/name`."""
+        """Return the attribute with this fully qualified name (`domain/name`), or None."""
         if (found := self.attributes.get(name)) is not None:
             return found
         domain, _, identifier = name.partition("/")

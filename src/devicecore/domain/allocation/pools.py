@@ -28,10 +28,10 @@ class Pool:
         devices: the devices with their slices, in the order in which they are tried. Devices of other nodes are
             included if a slice has devices of several nodes.
         elsewhere: the other devices of the pool, which also consume its counters.
-        counters: quantities by counter, by counter set.
+        counters: quantities by counter, grouped by counter set.
         problem: why the pool provides no devices, or an empty string if the pool provides devices.
-        is_incomplete: whether the number of slices differs from the number that they declare.
-        has_surplus: whether there are more slices than they declare, as for a node that an autoscaler simulates.
+        is_incomplete: whether the number of slices differs from the number that the slices declare.
+        has_surplus: whether there are more slices than the slices declare, as for a node that an autoscaler simulates.
         is_obsolete: whether a newer generation contains nothing for the node, in which case nothing is missing.
     """
 

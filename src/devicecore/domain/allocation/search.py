@@ -2,7 +2,7 @@
 
 Laws: the search keeps only a list of the devices it has taken, so backtracking leaves nothing behind. Requests are
 satisfied in order, each with the first alternative and the first devices that allow the remaining requests to be
-satisfied, tried in the order in which a scheduler tries them. The search ends after a bounded number of steps.
+satisfied. Alternatives and devices are tried in a scheduler's order. The search ends after a bounded number of steps.
 """
 
 from collections import Counter, defaultdict
@@ -58,7 +58,10 @@ MAX_STEPS = 200_000
 """The number of devices that a search tries before it gives up. Kubernetes gives up after ten seconds."""
 
 MAX_PAIRS = 500_000
-"""The number of pairs of a request and a device that a search examines before it gives up, at about 200 bytes each."""
+"""The number of pairs of a request and a device that a search examines before it gives up.
+
+A pair takes about 200 bytes.
+"""
 
 Charge = Callable[[int], None]
 """Counts this many kept reasons against a question's budget. Raises QuestionGivenUpError if the question has exceeded
@@ -356,7 +359,7 @@ class Search:
     def _shortages(self) -> Iterator[Shortage]:
         """Yield the constraints that no choice of devices can satisfy.
 
-        A claim is left out if one of its expressions has no value.
+        A claim is left out if one of its expressions cannot be evaluated.
         """
         for number, claim in enumerate(self.claims):
             if len(claim.constraints) < 2:  # the search itself soon finds that one constraint cannot hold

@@ -1,7 +1,7 @@
 """The reasons why a search found nothing.
 
-Law: each request has one verdict for each device of the node, and a reason that holds while nothing else
-is taken comes first, if there is one.
+Law: each request has one verdict for each device on the node. If a device would not help even while nothing else is
+taken, the verdict names a reason for that.
 """
 
 from collections import Counter, defaultdict

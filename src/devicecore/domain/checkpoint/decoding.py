@@ -41,7 +41,7 @@ class Decoded:
 
     @property
     def valid(self) -> bool:
-        """Whether the checksum is right, if the file has one."""
+        """Whether the checksum is right; always true for format 0, which has no checksum."""
         return self.stored == self.computed
 
     @cached_property

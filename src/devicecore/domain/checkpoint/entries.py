@@ -24,7 +24,7 @@ from devicecore.domain.go_text import (
 MAX_RESPONSE_TEXT = 6 * 1024 * 1024
 """The maximum length of an answer to Allocate in base64.
 
-A kubelet accepts messages of at most 4 MiB, so a file cannot contain a longer answer.
+A kubelet accepts gRPC messages of at most 4 MiB, which are shorter than this even in base64.
 """
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]

@@ -1,8 +1,8 @@
-"""Go's types, as functions from the old value and the JSON to the new value.
+"""Decoders for Go's types: each takes the old value and the JSON, and returns the new value.
 
-Law: `encoding/json` decodes *into* the old value. So each function here takes the old value and returns the new one:
-null changes no string, number or struct; a repeated struct is merged; a repeated list is decoded into its old elements;
-and each value of a map is always decoded into a new value.
+Law: `encoding/json` decodes *into* the old value. Therefore, null changes no string, number or struct; a repeated
+struct is merged; a repeated list is decoded into its old elements; and each value of a map is always decoded into a new
+value.
 """
 
 import re
@@ -39,7 +39,7 @@ class RefusedError(Exception):
     where: str = ""
 
     def under(self, place: str) -> "RefusedError":
-        """Return the same error for a value at `place`."""
+        """Return the error with `place` in front of `where`."""
         return RefusedError(self.why, place + self.where)
 
     def __str__(self) -> str:

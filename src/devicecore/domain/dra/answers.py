@@ -17,7 +17,7 @@ from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimRef, Cla
 PREPARE = "NodePrepareResources"
 UNPREPARE = "NodeUnprepareResources"
 
-# Vendor or class; runtimes with the CDI library in Go crash on a single letter.
+# A vendor or a class: at least two characters, because runtimes with Go's CDI library crash on a single letter.
 _PART = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 

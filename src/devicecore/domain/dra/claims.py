@@ -41,7 +41,7 @@ class ClaimPhase(Enum):
 
 
 def skipped_calls(allocation: Iterable[AllocatedDevice]) -> dict[DriverName, frozenset[str]]:
-    """Return, by driver, the calls that none of the driver's devices need. Drivers that need all calls are left out."""
+    """Return the calls that none of a driver's devices need, by driver. Drivers that need all calls are left out."""
     found: dict[DriverName, frozenset[str]] = {}
     for result in allocation:
         own = _CALLS if ALL_CALLS in result.skips else result.skips & _CALLS

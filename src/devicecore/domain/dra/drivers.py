@@ -27,7 +27,7 @@ WIPE_DELAY = 30.0
 FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
 """The first and the longest pause between attempts to delete ResourceSlices, in seconds.
 
-Each pause is twice the previous one.
+Each pause is twice the previous one, but never longer than the longest.
 """
 
 
@@ -141,7 +141,7 @@ class DriverRegistry:
         return driver in self.instances
 
     def choose(self, driver: DriverName) -> InstanceId:
-        """Return the instance to call. Raises DriverNotRegisteredError if the driver has none."""
+        """Return the instance to call. Raises DriverNotRegisteredError if the driver has no instance."""
         known = self.instances.get(driver)
         if not known:
             raise DriverNotRegisteredError(driver)
@@ -187,7 +187,7 @@ class DriverRegistry:
         return any(instance.driver == driver for instance in self.connected)
 
     def wiped(self, driver: DriverName | None) -> "DriverRegistry":
-        """Return the registry without the wipe for a driver, or without the one under None if `driver` is None."""
+        """Return the registry without the wipe for a driver, or without the wipe under None if `driver` is None."""
         return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
 
     def _register(self, instance: InstanceId) -> "DriverRegistry":

@@ -109,7 +109,7 @@ class HealthCache:
         return known.health, known.message
 
     def unchanged_until(self, now: int) -> float:
-        """Return the last time, in nanoseconds since 1970, at which every report that counts at `now` still counts."""
+        """Return when the first of the reports that count at `now` expires (nanoseconds since 1970), or infinity."""
         reports = chain.from_iterable(devices.values() for devices in self.drivers.values())
         return min((item.updated + item.limit for item in reports if not item.is_expired(now)), default=inf)
 

@@ -117,7 +117,7 @@ _Texts = Mapping[ClaimKey, tuple[ClaimInfo, bytes, bytes]]
 
 @define
 class _Block:
-    """A written block of claims: each claim with its text, and the joined text.
+    """A block of claims as written to the file: the text of each claim, and all texts joined.
 
     The checksum is computed from `joined`. `escaped` is the same text with the file's escapes: escaping thousands of
     claims again for each save would cost more than the rest of the save.
@@ -130,7 +130,7 @@ class _Block:
     _sum: tuple[tuple[int, bytes], int] = ((-1, b""), 0)
 
     def checksum(self, before: int, separator: bytes) -> int:
-        """Return the checksum up to the end of this block, if `before` is the checksum in front of the separator."""
+        """Return the checksum up to the end of this block, given the checksum `before` the block's separator."""
         if self._sum[0] != (before, separator):
             self._sum = (before, separator), crc32(self.joined, crc32(separator, before))
         return self._sum[1]
