@@ -312,6 +312,12 @@ class WritesMetadata(GoodDriver):
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)
+        with self.lock:  # two calls may prepare the same claim
+            self.write_metadata(claim, devices)
+        return devices
+
+    def write_metadata(self, claim: Message, devices: list[Message]) -> None:
+        """Write the metadata of each request, and add a CDI device that mounts it."""
         for request in sorted({device.request_names[0] for device in devices}):
             of_request = [device for device in devices if device.request_names[0] == request]
             path = self.metadata_of(claim) / request / "metadata.json"
@@ -327,7 +333,6 @@ class WritesMetadata(GoodDriver):
             (self.cdi / f"{self.name}_metadata_{claim.uid}_{request}.json").write_text(json.dumps(spec))
             for one in of_request:
                 one.cdi_device_ids.append(f"{self.name}/metadata={claim.uid}_{request}")
-        return devices
 
     def described(self, name: str, _first: str) -> Json:
         """Return the metadata of a device. `_first` is the name of the first device in the request."""
