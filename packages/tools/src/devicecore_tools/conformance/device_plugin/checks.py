@@ -2053,10 +2053,10 @@ def _require_seen(plugin: PluginUnderTest, connection: PluginConnection, changed
 
 
 @check(
-    SHOULD,
+    INFO,
     expected="no device that became unhealthy before is listed as healthy",
     clause=f"{CHANGES} Plugins are updated while devices are broken. If the new process lists a broken device as "
-    "healthy, the kubelet gives it to a pod.",
+    "healthy, the kubelet gives it to a pod. If the command only sends a signal to the plugin, this check cannot pass.",
 )
 def reports_a_sick_device_after_a_kill(plugin: PluginUnderTest) -> str:
     """The --provoke-health command is run, and then the plugin is killed and started again."""

@@ -86,7 +86,7 @@ class ListedDevices:
     misfits: list[str] = field(factory=list)
     _together: dict[tuple[str, ...], list[bytes]] = field(factory=dict)
     _singles: dict[str, bytes] = field(factory=dict)
-    _firsts: dict[frozenset[str], bytes] = field(factory=dict)  # by ids, the first answer for one container
+    _firsts: dict[tuple[str, ...], bytes] = field(factory=dict)  # by ids, the first answer for one container
     _unsteady: frozenset[str] | None = None
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
@@ -164,7 +164,7 @@ class ListedDevices:
             answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests), limit)
         except CallFailedError as error:
             self.is_silent = self.is_silent or error.is_late
-            if len(containers) == 1 and frozenset(containers[0]) in self._firsts and error.code not in _GONE:
+            if len(containers) == 1 and tuple(containers[0]) in self._firsts and error.code not in _GONE:
                 self._note(containers[0], "refusal", f"was refused: {error}")
             raise
         took, self.was_allocated = time.monotonic() - began, True
@@ -217,10 +217,10 @@ class ListedDevices:
 
     def _compare(self, ids: Sequence[str], answer: Answer) -> None:
         """Compare an answer with the first one for the same ids, whatever has happened between the two calls."""
-        known = self._firsts.get(frozenset(ids))
+        known = self._firsts.get(tuple(ids))
         if known is None:
             if sum(map(len, self._firsts.values())) + answer.ByteSize() <= _MAX_ANSWERS:
-                self._firsts[frozenset(ids)] = answer.SerializeToString()
+                self._firsts[tuple(ids)] = answer.SerializeToString()
             return
         self.compared += 1
         before, now = _parts_of(Answer.FromString(known)), _parts_of(answer)

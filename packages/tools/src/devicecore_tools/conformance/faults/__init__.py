@@ -267,7 +267,6 @@ _BREAKS_TOO: dict[str, str] = {
     ),
     "tires-of-preferring": "prefers-as-many-as-asked prefers-what-it-must-include",
     "keeps-a-lock": "keeps-its-answers",
-    "gives-one-of-a-pair": "keeps-its-answers",
     "gives-a-file": "mounts-existing-paths",
     "gives-a-missing-node": "mounts-existing-paths",
     "starts-once": "answers-calls-at-once pre-starts-after-a-kill pre-starts-after-a-kubelet-restart "

@@ -421,7 +421,7 @@ def inside(path: str) -> str:
 def on_host(path: str) -> str:
     """Return the path of a node on the host."""
     if FAULT == "mounts-a-missing-path":  # the device nodes of this fault exist on every machine
-        return f"/dev/{('null', 'zero', 'full')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
+        return f"/dev/{('zero', 'full', 'random')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
     if FAULT in {"gives-a-missing-node", "gives-a-file"}:
         odd = "/dev/chip0" if FAULT == "gives-a-missing-node" else sys.argv[0]
         return {"0": odd, "1": "/dev/zero", "2": "/dev/full"}.get(path[-1], "/dev/null")
