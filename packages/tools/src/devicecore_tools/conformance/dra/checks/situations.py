@@ -245,7 +245,8 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
             require_undone(driver, set(one.names) - one.standing)
     # All claims are unprepared first, because a driver may prepare nothing while it cannot read which devices a claim
     # holds.
-    _ = driver.slices.catalogue  # a driver may give its devices new names at each start
+    with suppress(Skip):  # a driver may give its devices new names at each start, or publish them late
+        driver.claims.require_published([one.claim for one in known])
     devices = {
         device.key: device for one in known for device in one.claim.devices if device.key in driver.slices.by_key
     }
