@@ -141,7 +141,8 @@ class JsonFileSink:
         """Merge `status` into the file. A removed resource is kept at 0, as in a Node object (kubelet.md 8.2).
 
         Raises:
-            SinkError: the file cannot be written, or contains something else. The file is left unchanged.
+            SinkError: the file cannot be read or written, or its content is not a JSON object with counts. The file is
+                left unchanged.
         """
         removed = dict.fromkeys(status.removed, 0)
         try:

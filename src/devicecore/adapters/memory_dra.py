@@ -1,7 +1,6 @@
 """Every port of dynamic resource allocation, implemented within one process.
 
-Law: these adapters fulfill the same contracts as the real adapters. The store is `MemoryStore`, as for
-device plugins.
+Law: these adapters fulfill the same contracts as the real adapters. The store is `MemoryStore`, as for device plugins.
 """
 
 import threading

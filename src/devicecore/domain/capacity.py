@@ -1,6 +1,6 @@
 """The amount of each resource that a node has and offers, and the amount that a pod needs.
 
-Law: allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number.
+Law: in a `NodeStatus`, allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number.
 """
 
 from collections.abc import Mapping

@@ -158,7 +158,7 @@ class Value:
 
 
 def check_kind(document: Value, kind: str) -> None:
-    """Refuse an object that declares a different kind. The items of a list need not declare a version."""
+    """Refuse an object that declares a different kind. An object may declare none, as the items of a list do."""
     if document["kind"].data not in (None, kind):
         document["kind"].refuse(f"expected a {kind}, got {described(document['kind'].data)}")
 

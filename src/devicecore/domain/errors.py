@@ -134,7 +134,7 @@ class ChangedRequestError(AdmissionError):
 
 @frozen(repr=False)
 class UnregisteredDeviceError(AdmissionError):
-    """Containers hold devices of the resource, so it is known, but no plugin has registered it."""
+    """The resource is known, but no plugin has sent a list for it, or the resource has expired."""
 
     resource: str
     _text = "cannot allocate unregistered device {resource}"
@@ -568,7 +568,7 @@ class TransportInUseError(SetUpError):
 
 @frozen(repr=False)
 class DirectoryError(SetUpError):
-    """A directory does not exist, is not a directory, or is not writable."""
+    """A directory cannot be used: for example, it does not exist, is not a directory, or is not writable."""
 
     directory: str
     cause: str

@@ -163,7 +163,7 @@ class Resource:
         return Phase.SERVED if self.plugins else Phase.GONE
 
     def expired(self, now: float) -> bool:
-        """Return whether no plugin has served the resource for longer than the grace period."""
+        """Return whether the resource has been without a plugin for longer than the grace period."""
         return not self.plugins and (self.gone_since is None or now - self.gone_since > GRACE_PERIOD)
 
 
@@ -272,5 +272,5 @@ class Inventory:
 
 
 def _current_list(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
-    """Return the list of the latest instance that has sent a list, or the list that was current before."""
+    """Return the list of the instance that registered last among those that have sent a list, or else `before`."""
     return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

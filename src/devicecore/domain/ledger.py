@@ -253,7 +253,7 @@ def _copied(
 
 
 def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """Return the sorted NUMA nodes of a device, without `NO_TOPOLOGY`, which a restored checkpoint may contain."""
+    """Return the sorted NUMA nodes of a device; `NO_TOPOLOGY` alone, as in a restored checkpoint, means none."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 

@@ -133,7 +133,7 @@ class PluginOptions:
 
 @frozen
 class PluginId:
-    """One plugin instance: its resource, its socket, and its number among those that the transport has seen.
+    """One plugin instance: its resource, its socket, and its number among the transport's instances.
 
     A later instance has a larger `generation`, so two instances that used the same socket path are never confused.
     """

@@ -70,7 +70,7 @@ class NodeState:
     def knows(self, resource: str) -> bool:
         """Return whether a plugin has registered the resource, or a container holds devices of it (kubelet.md 4.1).
 
-        A kubelet waits for the first list, and until then admits a pod without its devices.
+        A kubelet does not know a resource before the first list, and until then admits a pod without its devices.
         """
         return resource in self.inventory.resources or resource in self.ledger.resources
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest supported quantity. Larger quantities are reduced to this one."""
+"""The largest whole number that a quantity can have; `Quantity.whole` reduces larger numbers to this one."""
 
 MAX_QUANTITY_LENGTH = 200
 """The maximum length of a quantity. The API server has no limit, but anything longer is a mistake or an attack."""
@@ -82,7 +82,7 @@ class Quantity(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the quantity is an integer once rounded up to billionths, as in Kubernetes."""
+        """Whether the quantity, rounded to billionths as in Kubernetes, is an integer."""
         return self.nanos % _NANO == 0
 
     def __str__(self) -> str:

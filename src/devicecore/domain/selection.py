@@ -83,7 +83,7 @@ def devices_to_allocate(
 
     Raises:
         ChangedRequestError: the container holds a different number of devices than it requests now.
-        UnregisteredDeviceError: no plugin has registered the resource.
+        UnregisteredDeviceError: no plugin has sent a list for the resource, or the resource has expired.
         NoHealthyDevicesError: none of the resource's devices is healthy.
         DevicesNoLongerHealthyError: a device that the container holds is no longer healthy.
         NotEnoughDevicesError: too few healthy devices are free.

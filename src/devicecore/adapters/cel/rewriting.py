@@ -109,7 +109,7 @@ def _arguments(tokens: list[str], opening: int) -> list[list[str]]:
 def with_mixed_numbers(tokens: list[str], columns: Container[int]) -> list[str]:
     """Rewrite comparisons such as `1 < 2.0`, so that numbers of two types are compared as in Kubernetes.
 
-    `columns` contains the position of each comparison operator, counted from 1, in `" ".join(tokens)`.
+    `columns` contains the positions of these comparisons' operators, counted from 1, in `" ".join(tokens)`.
     """
     written, column = list(tokens), 1
     for index, token in enumerate(tokens):

@@ -91,7 +91,7 @@ class KubeApiSlices(ApiServers):
 def _words_of(error: RequestError) -> str:
     """Return the server's message if the server refuses, as a kubelet does.
 
-    For other failures, return our own sentence.
+    For other failures, and if the credentials are refused, return our own sentence.
     """
     return error.cause if error.status in (None, HTTPStatus.UNAUTHORIZED) else error.message
 

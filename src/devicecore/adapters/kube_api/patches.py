@@ -188,7 +188,7 @@ def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
 
 
 def _paths(fields: Json, above: Path = ()) -> Iterator[Path]:
-    """Return the paths in a `fieldsV1`, except for paths inside lists."""
+    """Yield the paths in a `fieldsV1`, except for paths inside lists."""
     for key, below in fields.items():
         if key.startswith("f:"):
             path = (*above, key.removeprefix("f:"))

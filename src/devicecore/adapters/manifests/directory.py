@@ -1,6 +1,6 @@
 """A directory of manifests that may be edited at any time.
 
-Laws: `pods` contains exactly the pods in those files' contents that are in force. A file that exists but cannot be read
+Laws: `pods` contains exactly the pods in the files' contents that are in force. A file that exists but cannot be read
 keeps its pods. If the directory cannot be read, nothing changes. Every file counts except hidden files (`.x`) and the
 backups of editors (`x~`, `#x#`).
 """
@@ -44,7 +44,7 @@ class Changes:
         removed: pods to release.
         problems: the new problems.
         mended: the files that had a problem and no longer have one.
-        is_complete: whether all manifests have been read. Otherwise the next poll continues immediately.
+        is_complete: whether all manifests have been read. If not, the next poll reads more of them.
     """
 
     added: tuple[Pod, ...] = ()

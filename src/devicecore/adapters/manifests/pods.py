@@ -123,7 +123,8 @@ def objects_in(document: Value, *, default: tuple[str, str] | None = None) -> It
     """Yield the objects in a document, including the members of lists, each with its kind.
 
     `default` is the kind and the API version of an object that states neither. Raises the document's kind of error for
-    an object without a kind or an API version, and for one of an API version other than the kind's in `_VERSIONS`.
+    an object without a kind or an API version, and for an object whose API version is not the one that `_VERSIONS`
+    lists for its kind.
     """
     kind, version = document["kind"], document["apiVersion"]
     if default is None and kind.data is None:

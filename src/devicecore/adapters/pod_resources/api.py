@@ -1,8 +1,8 @@
 """The names of the services and the answers to their methods, computed from a snapshot.
 
-Laws: `List` and `Get` answer from the ledger and from the claims alone, with one element for each device and each NUMA
-node that the device was on (kubelet.md 10.2, kubelet-dra.md 12). `GetAllocatableResources` answers from the plugins'
-newest reports alone.
+Laws: the devices in `List` and `Get` come from the ledger and the claims alone, with one element for each device and
+each NUMA node that the device was on (kubelet.md 10.2, kubelet-dra.md 12). The devices in `GetAllocatableResources`
+come from the plugins' newest reports alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +73,7 @@ def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
 
 
 def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
-    """Return the active pod with that name, or None (kubelet: `Get`)."""
+    """Return the active pod with this name and namespace, or None (kubelet: `Get`)."""
     for pod in snapshot.pods:
         if (pod.name, pod.namespace) == (name, namespace):
             return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot, pod))
@@ -81,7 +81,10 @@ def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPo
 
 
 def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourcesResponse:
-    """Return all healthy devices, CPUs and memory, whether held or not (kubelet: `GetAllocatableResources`)."""
+    """Return all healthy devices, and all allocatable CPUs and memory, whether held or not.
+
+    Kubelet: `GetAllocatableResources`.
+    """
     elements = [
         element
         for name, resource in sorted(snapshot.state.inventory.resources.items())

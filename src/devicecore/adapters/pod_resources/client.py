@@ -80,7 +80,7 @@ class PodResourcesClient(HasLifecycle):
         return self._call("Get", request, podresources.GetPodResourcesResponse)
 
     def get_allocatable_resources(self) -> podresources.AllocatableResourcesResponse:
-        """Return every healthy device."""
+        """Return every healthy device, and the CPUs and the memory that can be allocated."""
         request = podresources.AllocatableResourcesRequest()
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
 

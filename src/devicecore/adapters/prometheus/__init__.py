@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the kubelet's own, and the number of devices by state.
 
-This package needs the extra `prometheus`. Laws: Names, labels and buckets are the same as in a kubelet. Devices are
-counted in the manager's state at each scrape. The number of label values is limited.
+This package needs the extra `prometheus`. Laws: The kubelet's metrics have the same names, labels and buckets as in a
+kubelet. Devices are counted in the manager's state at each scrape. The number of label values is limited.
 """
 
 import threading

@@ -109,8 +109,8 @@ def allocate(
         features: the feature gates of the scheduler.
         release: the scheduler's release.
         max_steps: the search gives up after trying this many devices.
-        charge: called often during the search, with the number of reasons kept. If `charge` or `matches`
-            raises QuestionGivenUpError, the answer is "unknown" and has no reasons.
+        charge: called often during the search, each time with the number of reasons that were just kept. If `charge` or
+            `matches` raises QuestionGivenUpError, the answer is "unknown" and has no reasons.
 
     Raises:
         TypeError: an argument is a parsed manifest or a name instead of a value.

@@ -167,7 +167,7 @@ thousand claims.
 def _check_kind(one: Value, kind: str) -> str:
     """Return the API version of an object, or an empty string if the object has none.
 
-    Raises DocumentError for objects of a different kind, and for v1alpha3, whose fields are unknown.
+    Raises DocumentError for objects of a different kind, and for other versions, such as v1alpha3.
     """
     check_kind(one, kind)
     version = one["apiVersion"]

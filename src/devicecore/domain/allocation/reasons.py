@@ -100,7 +100,7 @@ class NotTolerated(Reason):
 
 @frozen
 class CounterExhausted(Reason):
-    """Other devices of the pool leave too little of a counter."""
+    """Too little of a counter is left for the device."""
 
     summary = "short of a counter"
     counter: str

@@ -27,7 +27,8 @@ class DeviceAllocation:
     Attributes:
         claims: the claims, in the order in which they were given.
         taken: the devices, in the order in which they were taken.
-        causes: what keeps the release's scheduler from finding correct devices, or empty if it finds them.
+        causes: what keeps the release's scheduler from finding correct devices; empty if it finds them, or if its
+            answer is unknown.
     """
 
     claims: tuple[UnallocatedClaim, ...]
@@ -156,7 +157,7 @@ class NoAllocation:
 
     Attributes:
         problem: why there are no devices, in one sentence.
-        verdicts: for each request, and for each device of the node, the first reason for rejecting the device.
+        verdicts: for each request, and for each device in the node's pools, the first reason for rejecting the device.
         is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.
         stops_pod: whether the error keeps a scheduler from trying other nodes.

@@ -479,9 +479,10 @@ class Search:
         )
 
     def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return who holds the whole device, or None. With admin access, only the request's own claim matters.
+        """Return a reason if the whole device is held already, or None.
 
-        A device that is no longer shareable but still has shares is unavailable until they are released.
+        With admin access, only the request's own claim matters. A device that is no longer shareable but still has
+        shares is unavailable until the shares are released.
         """
         key, is_shared = candidate.key, self._is_shared(candidate.device)
         if not request.admin_access:

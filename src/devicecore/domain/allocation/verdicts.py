@@ -1,7 +1,7 @@
 """The reasons why a search found nothing.
 
-Law: each request has one verdict for each device on the node. If a device would not help even while nothing else is
-taken, the verdict names a reason for that.
+Law: each request has one verdict for each device in the node's pools. If a device would not help even while nothing
+else is taken, the verdict names a reason for that.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from devicecore.domain.text import counted
 
 
 def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...]:
-    """Return a verdict for each request and each device of the node: the reason why the device does not help, if any.
+    """Return a verdict for each request and each device in the node's pools: why the device does not help, or None.
 
     Args:
         search: a search that has ended. The devices that the search has taken are given back.

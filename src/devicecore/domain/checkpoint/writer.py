@@ -98,7 +98,7 @@ class _Block:
         return _Block((*self.pods, *pods), json, self.start, fnv1a_32(b"".join(map(_DUMP, pods)), self.end))
 
     def starting_at(self, start: int) -> "_Block":
-        """Return the same block after different text."""
+        """Return this block as it is when the dump before it has the hash `start`."""
         if start == self.start:
             return self
         dump = self.dump or HashedText(tuple(map(_DUMP, self.pods)))

@@ -33,7 +33,7 @@ Each pause is twice the previous one, but never longer than the longest.
 
 @frozen
 class InstanceId:
-    """One driver instance: its driver, endpoint and service, and its number among those that the transport has seen.
+    """One driver instance: its driver, endpoint and service, and its number among the transport's instances.
 
     A later instance has a larger `generation`, so two instances that used the same endpoint are never confused.
     """

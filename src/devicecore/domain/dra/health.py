@@ -33,7 +33,7 @@ MAX_MESSAGE = 1024
 MAX_SIZE_OF_DRIVER = 6_000_000
 """The maximum number of characters of names and messages kept for one driver.
 
-Each device counts as 100 more characters. The names and messages of one report always fit.
+Each device counts as 100 more characters. One report always stays below this limit.
 """
 
 MAX_SIZE = 12_000_000
@@ -166,7 +166,7 @@ def _size(devices: Iterable[DeviceHealth]) -> int:
 
 
 def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> tuple[dict[str, DeviceHealth], int]:
-    """Return as many of the first devices as fit into `room`, and their total size."""
+    """Return the devices that fit into `room` if they are added in order, and their total size."""
     fitting: dict[str, DeviceHealth] = {}
     size = 0
     for key, item in devices.items():

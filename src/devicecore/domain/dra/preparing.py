@@ -1,8 +1,8 @@
 """Preparing the claims of a pod: which drivers to call, and what to save before and after (kubelet-dra.md 4).
 
-Laws: a pod is added to a claim, and the claim is saved, before any driver is called for the claim. A driver that has
-answered for a claim is not called again when another pod uses the claim. An answer replaces the driver's earlier
-answer, so no device is listed twice.
+Laws: a pod is added to a claim, and the claim is saved, before any driver is called for the claim. The drivers of a
+prepared claim are not called again when another pod uses the claim. An answer replaces the driver's earlier answer, so
+no device is listed twice.
 
 The manager takes these steps: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
 `advance` returns a question, the manager passes the question through `begin_to_ask`, calls the driver, and saves the

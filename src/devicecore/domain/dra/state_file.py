@@ -54,7 +54,7 @@ class ClaimEntry:
 
     @property
     def claim(self) -> ClaimInfo:
-        """The claim of this entry. Nulls in the file become empty values."""
+        """The claim of this entry. If the pods or the drivers are null in the file, they are empty here."""
         drivers = {DriverName(name): devices for name, devices in (self.drivers or {}).items()}
         pods = frozenset(map(PodUid, self.pods or ()))
         skips = {DriverName(name): operations for name, operations in self.skips.items()}

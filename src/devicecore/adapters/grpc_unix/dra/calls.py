@@ -75,7 +75,7 @@ _CAUSES = ("connection refused", "permission denied", "no such file or directory
 
 
 def health_method(services: Collection[str]) -> Method:
-    """Return the health service to call: v1 if the driver lists it, otherwise v1alpha1, which drivers never list."""
+    """Return the health service to call: v1 if the driver lists it, otherwise v1alpha1, which need not be listed."""
     return next(HEALTH_METHODS[name] for name in HEALTH_METHODS if name in services or "alpha" in name)
 
 

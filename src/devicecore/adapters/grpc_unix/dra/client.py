@@ -1,7 +1,7 @@
 """The connection to one driver instance.
 
-Laws: a lost connection is reestablished until the instance is removed. The listener gets the events of
-an instance one after another, and none after `DriverRemoved` (kubelet-dra.md 3, 10).
+Laws: a lost connection is reestablished until the instance is removed. The listener gets an instance's events one after
+another, and none after `DriverRemoved` (kubelet-dra.md 3, 10).
 """
 
 import asyncio
